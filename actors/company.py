@@ -72,8 +72,7 @@ if TYPE_CHECKING:
 
     from .catalogue import Kind
     from .jobs import Around, Job, Own
-    from .pools.pools import Pools
-    from .pools.process_provider import Premises
+    from .pools.pools import Pools, Premises
     from .registry import Registrar, WaitFor
     from .reply_sinks import Outlet
     from .task_store import TaskStore

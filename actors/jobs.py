@@ -6,8 +6,9 @@ crashed, and the session answers for it. The key is the session's own number for
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -83,6 +84,20 @@ class House(Protocol):
     def completed(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to; whether anybody may hear of it."""
         ...
+
+
+_home: Final[ContextVar[House | None]] = ContextVar("greenroom_home", default=None)
+# The server that a worker process has imported runs nowhere: what a handler says by it goes to the company whose call this is.
+
+
+def at_home(house: House) -> None:
+    """In a worker: from now on the code that runs in this context, and in threads that it is handed to, is of a call of that company."""
+    _home.set(house)
+
+
+def home_of_call() -> House | None:
+    """The company to be told, as a worker reaches it; None outside of a worker's calls."""
+    return _home.get()
 
 
 class Voice(Protocol):

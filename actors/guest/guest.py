@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -66,7 +67,8 @@ class Guest(Actor):
         self._host: said.Connect | None = None
         self._link: PlainLink | None = None
         self._hello: Waiting | None = None
-        self._waiting = Pending()
+        self._waiting: dict[int, Waiting] = {}
+        """All that has no answer yet but a `Connect`. What takes one out of it answers, and nothing else does."""
         self._followers = Followers()
         self._last = 0
         self._tries = 0
@@ -122,7 +124,11 @@ class Guest(Actor):
         if self._hello is not None and self._hello.request is request:
             self._hello = None
             return True
-        return self._waiting.take(request)
+        id = self._id_of(request)
+        return id is not None and self._waiting.pop(id, None) is not None
+
+    def _id_of(self, request: said.Request) -> int | None:
+        return next((id for id, one in self._waiting.items() if one.request is request), None)
 
     def _answer(self, to: Address, answer: said.Answer) -> None:
         self.send(to, answer)
@@ -167,7 +173,7 @@ class Guest(Actor):
             self._last += 1
             self._followers.restoring[self._last] = server, uri
             self._post(["ask", self._last, "Subscribe", {"server": server, "uri": uri}, said.TIMEOUT])
-        for id in self._waiting.to_send():
+        for id in [id for id, one in self._waiting.items() if not one.sent]:
             self._put(id)
 
     def _hang_up(self, reason: str, text: str) -> None:
@@ -176,8 +182,9 @@ class Guest(Actor):
         if link is not None:
             link.close()
         self._followers.restoring.clear()
-        for one, sent in self._waiting.take_all():
-            if sent:
+        waiting, self._waiting = self._waiting, {}
+        for one in waiting.values():
+            if one.sent:
                 self._fail(one, reason, text, maybe_done=True)
             else:
                 self._fail(one, "away", text)
@@ -210,7 +217,7 @@ class Guest(Actor):
         if (problem := request.problem()) is not None:
             self._fail(one, "bad_request", problem)
             return
-        one = one._replace(until=time.monotonic() + request.timeout)
+        one.until = time.monotonic() + request.timeout
         if isinstance(request, said.Unsubscribe) and (
             self._followers.forget(request.server, request.uri, sender) or self._link is None or not self._link.up
         ):  # others follow it still; or the node is away, and is not asked for it again
@@ -223,14 +230,14 @@ class Guest(Actor):
             self._fail(one, "busy", f"{MOST} requests are under way")
         else:
             self._last += 1
-            up = self._link is not None and self._link.up
-            self._waiting.add(self._last, one, sent=up)
-            if up:
+            self._waiting[self._last] = one
+            if self._link is not None and self._link.up:
                 self._put(self._last)
 
     def _put(self, id: int) -> None:
         """Send a request."""
         one = self._waiting[id]
+        one.sent = True
         request = one.request
         fields = {name: value for name, value in vars(request).items() if name not in ("timeout", "ticket")}
         kind = type(request).__name__
@@ -239,7 +246,7 @@ class Guest(Actor):
             self._post(["ask", id, kind, fields, left])
         except (TooLarge, LocalProtocolError) as error:
             reason = "too_large" if isinstance(error, TooLarge) else "bad_request"
-            self._waiting.pop(id)
+            del self._waiting[id]
             self._fail(one, reason, f"it cannot be sent: {error}")
 
     def _fail(self, one: Waiting, reason: str, text: str, **data: Any) -> None:
@@ -266,8 +273,9 @@ class Guest(Actor):
                 payloads += link.pump()
             self._read(payloads, now)
             self._judge(link, now)
-        for id, one, sent in self._waiting.take_overdue(now):
-            if sent and self._link is not None and self._link.up:
+        for id, one in [(id, one) for id, one in self._waiting.items() if now >= one.until]:
+            del self._waiting[id]
+            if one.sent and self._link is not None and self._link.up:
                 self._post(["drop", id])
             self._fail(one, "timeout", f"no answer within {one.request.timeout:g} s")
         hello = self._hello
@@ -332,7 +340,7 @@ class Guest(Actor):
             else:
                 self._end(*restored, str(fields.get("text", kind)))
             return
-        one = self._waiting.pop(id)
+        one = self._waiting.pop(id, None)
         if one is None:
             return  # its time was over
         try:
@@ -348,7 +356,7 @@ class Guest(Actor):
 
     def _due(self) -> float | None:
         """When there is something to do though nothing comes."""
-        times = [one.until for one in self._waiting]
+        times = [one.until for one in self._waiting.values()]
         now = time.monotonic()
         if self._hello is not None:
             times.append(self._hello.until)
@@ -378,9 +386,7 @@ class Guest(Actor):
 
     def _stay(self, request: said.Request) -> None:
         """In the simple system: wait here until the request is answered."""
-        while (self._hello is not None and self._hello.request is request) or any(
-            one.request is request for one in self._waiting
-        ):
+        while (self._hello is not None and self._hello.request is request) or self._id_of(request) is not None:
             due = self._due()
             seconds = 0.0 if due is None else max(0.0, due - time.monotonic())
             if self._link is not None:
@@ -393,67 +399,15 @@ class Guest(Actor):
                 _log.warning("a guest is in trouble: %s", error)
 
 
-# --- Requests of a guest that have no answer yet, by the numbers they are asked under.
-
-
-class Waiting(NamedTuple):
-    """One, whose it is, and until when."""
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request that has no answer yet."""
 
     request: Request
     sender: Address
     until: float
-
-
-class Pending:
-    """All of one guest but its `Connect`. Whatever leaves is answered by who has taken it out, and by nobody else."""
-
-    def __init__(self) -> None:
-        """None."""
-        self._all: dict[int, Waiting] = {}
-        self._unsent: dict[int, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __iter__(self) -> Iterator[Waiting]:
-        return iter(self._all.values())
-
-    def __getitem__(self, id: int) -> Waiting:
-        return self._all[id]
-
-    def add(self, id: int, one: Waiting, *, sent: bool) -> None:
-        """One more; what is not sent waits for a link as well."""
-        self._all[id] = one
-        if not sent:
-            self._unsent[id] = None
-
-    def pop(self, id: int) -> Waiting | None:
-        """Take it out, if it is there."""
-        self._unsent.pop(id, None)
-        return self._all.pop(id, None)
-
-    def to_send(self) -> list[int]:
-        """What waited for a link, which there is now."""
-        unsent, self._unsent = list(self._unsent), {}
-        return unsent
-
-    def take_all(self) -> list[tuple[Waiting, bool]]:
-        """Take out all, each with whether it was sent."""
-        found = [(one, id not in self._unsent) for id, one in self._all.items()]
-        self._all, self._unsent = {}, {}
-        return found
-
-    def take_overdue(self, now: float) -> list[tuple[int, Waiting, bool]]:
-        """Take out those whose time is over, each with whether it was sent."""
-        found = [(id, one, id not in self._unsent) for id, one in self._all.items() if now >= one.until]
-        for id, _, _ in found:
-            self.pop(id)
-        return found
-
-    def take(self, request: Request) -> bool:
-        """Take out that very request; whether it was there."""
-        found = next((id for id, one in self._all.items() if one.request is request), None)
-        return found is not None and self.pop(found) is not None
+    sent: bool = False
+    """Whether it was sent over a link; else it waits for one."""
 
 
 # --- Who in a Thespian program follows which resource: several may follow one, and the node is asked once.

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.jobs import Encoded, Failed, FarCrash, Finished
@@ -48,14 +48,13 @@ from greenroom.supervision.cluster import (
 )
 
 from .handler_spec import is_worker, plan_of
-from .process_provider import Claims
-from .remote_call import Order
+from .remote_call import Claims, Order
 from .scheduler import UNUSED, Foreman
 from .worker_main import Seat
 from .worker_proxy import loss_of, why_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
     from greenroom.actors.catalogue import Shelf
     from greenroom.actors.entries import Entry
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec
 
     from .pool import Pool
-    from .process_provider import Premises
     from .remote_call import Outcome
 
 _TRAVEL: Final = ("name", "strict", "expose_errors", "crashes", "ask_timeout")
@@ -138,8 +136,19 @@ class Pools:
         name = self._name("pool", pool)
         process = whereis(name)
         if process is None:
-            rest = (self._premises, self._settings, lambda: self.isolated(pool))
-            spec = pool_child(pool, self._name("crew", pool), name, self._name("staff", pool), *rest)
+            staff = self._name("staff", pool)
+            foreman = child(Foreman, pool, Ref(staff), self._premises, self._settings, lambda: self.isolated(pool))
+            spec = child(  # neither of the two is any use without the other; one that gives up is started again by the next call
+                Supervisor,
+                [
+                    child(DynamicSupervisor).but(id="staff", name=staff),
+                    foreman.but(id="foreman", name=name, restart=TRANSIENT, significant=True),
+                ],
+                strategy="one_for_all",
+                auto_shutdown="any_significant",
+                intensity=3,
+                period=10.0,
+            ).but(id=f"pool {pool.serial}", name=self._name("crew", pool), restart=TEMPORARY)
             try:
                 await self._begin()
                 await _ensured(self._name("crews"), spec)
@@ -204,40 +213,50 @@ class Opener(GenServer):
         await self._pools.warm_up()
 
 
-# --- One pool as a child of a company: its foreman, and the staff that the foreman starts.
-
-
-class _PoolTree(Supervisor):
-    """The foreman of a pool and its staff: neither is any use without the other."""
-
-    def __init__(self, pool: Pool, foreman: Hashable, staff: Hashable, *rest: Any) -> None:
-        """`foreman` and `staff` are their names."""
-        super().__init__(
-            [
-                child(DynamicSupervisor).but(id="staff", name=staff),
-                child(Foreman, pool, Ref(staff), *rest).but(
-                    id="foreman", name=foreman, restart=TRANSIENT, significant=True
-                ),
-            ],
-            strategy="one_for_all",
-            auto_shutdown="any_significant",
-            intensity=3,
-            period=10.0,
-        )
-
-
-def pool_child(pool: Pool, name: Hashable, foreman: Hashable, staff: Hashable, *rest: Any) -> ChildSpec[Any]:
-    """A pool as a child; `rest` is what its foreman needs besides. One that gives up is started again by the next call."""
-    tree = child(_PoolTree, pool, foreman, staff, *rest)
-    return tree.but(id=f"pool {pool.serial}", name=name, restart=TEMPORARY)
-
-
 # --- Where workers really run: each in a process of its own, which the company's cluster starts and ends.
 # The cluster stands beside the pools in the company's tree, and comes with the first of them; it stops when they have.
 
 _SEAT: Final = "greenroom.actors.pools.worker_main"
 _TERM: Final = 0.15
 """How long a process may take to end of a SIGTERM."""
+
+
+class Bench(Protocol):
+    """One process for one worker, as the process at home that stands for it."""
+
+    @property
+    def who(self) -> Ref[Any]:
+        """The process at home; it ends with the other one, and its reason says how that was."""
+        ...
+
+    @property
+    def claims(self) -> Claims | None:
+        """The file by which it is decided who begins with a call that was sent ahead; None where nothing is."""
+        ...
+
+    async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
+        """Start a seat there. Raises what keeps it from coming up."""
+        ...
+
+    def busy(self, on: bool) -> None:  # noqa: FBT001 - a switch
+        """It has a call, or none: while it has, it may be silent for as long as it likes."""
+        ...
+
+    def end(self) -> None:
+        """End it, whatever it is at; certain, and soon."""
+        ...
+
+
+class Premises(Protocol):
+    """Who has room for workers."""
+
+    def child_spec(self) -> ChildSpec[Any] | None:
+        """What has to run before anything is opened; it stops after all pools."""
+        ...
+
+    async def open(self, pool: Pool) -> Bench:
+        """A new process, linked to the calling one. Raises what keeps it from coming up."""
+        ...
 
 
 class NoWorkers(RuntimeError):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.actors.cancellation import RequestCancelled
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Timer
 
     from .pool import Pool
-    from .process_provider import Claims, Premises
-    from .remote_call import Order
+    from .pools import Premises
+    from .remote_call import Claims, Order
 
 _LOOK: Final = object()
 _AGAIN: Final = object()
@@ -371,8 +372,7 @@ class Foreman(GenServer):
                 now, plans = self._now(), plans_of(entries, self._plans)
                 spec = child(Minder, self.ref(), self._pool, self._premises, self._settings, plans)
                 minder: Ref[Minder] = await start_child(self._staff, spec.but(restart=TEMPORARY, shutdown=_STOPPING))
-                hand = self._hands[minder.pid] = Hand(minder)
-                hand.hired_at = now
+                self._hands[minder.pid] = Hand(minder, now)
                 monitor(minder)
         finally:
             self._hiring = False
@@ -411,48 +411,31 @@ _BEGINS: Final = 1.0
 """How long a worker that has nothing else to do may take to begin with a call; twice as long when the call was another's before."""
 
 
+@dataclass(slots=True, eq=False)
 class Hand:
-    """A worker, as the foreman sees it."""
+    """A worker, as the foreman sees it: at first it was just told to come up."""
 
-    __slots__ = (
-        "begun",
-        "claims",
-        "hired_at",
-        "idle_since",
-        "is_brisk",
-        "is_coming",
-        "is_leaving",
-        "is_worn",
-        "number",
-        "orders",
-        "ref",
-        "since",
-        "why",
-    )
-
-    def __init__(self, ref: Ref[Minder]) -> None:
-        """It was just told to come up."""
-        self.ref = ref
-        self.hired_at = 0.0
-        self.is_coming = True
-        self.is_brisk = True
-        """Whether it goes on: what it is at has not lasted for long."""
-        self.is_worn = False
-        """It was said that it had better be replaced."""
-        self.is_leaving = False
-        """It is about to end, or to be ended, and counts no more."""
-        self.claims: Claims | None = None
-        self.number = 0
-        """How many calls it was given."""
-        self.orders: deque[Order] = deque()
-        """What it is at, and what it was given ahead."""
-        self.begun = 0
-        """Which of its calls it is known to have begun, the last of them."""
-        self.since = 0.0
-        """When it began with the first of these, as far as can be known here."""
-        self.idle_since = 0.0
-        self.why = ""
-        """How it ended, as its minder knows it."""
+    ref: Ref[Minder]
+    hired_at: float = 0.0
+    is_coming: bool = True
+    is_brisk: bool = True
+    """Whether it goes on: what it is at has not lasted for long."""
+    is_worn: bool = False
+    """It was said that it had better be replaced."""
+    is_leaving: bool = False
+    """It is about to end, or to be ended, and counts no more."""
+    claims: Claims | None = None
+    number: int = 0
+    """How many calls it was given."""
+    orders: deque[Order] = field(default_factory=deque["Order"])
+    """What it is at, and what it was given ahead."""
+    begun: int = 0
+    """Which of its calls it is known to have begun, the last of them."""
+    since: float = 0.0
+    """When it began with the first of these, as far as can be known here."""
+    idle_since: float = 0.0
+    why: str = ""
+    """How it ended, as its minder knows it."""
 
     @property
     def room_ahead(self) -> int:

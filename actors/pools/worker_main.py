@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.bulkheads import Bulkheads
 from greenroom.actors.cancellation import Cancellation
-from greenroom.actors.jobs import Failed, Finished, Job
+from greenroom.actors.jobs import Failed, Finished, Job, at_home
 from greenroom.actors.peer_channels import AHEAD
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import crashed, work
@@ -46,10 +46,8 @@ from greenroom.supervision.cluster.framing import LARGEST
 from greenroom.supervision.cluster.streams import Credit
 
 from . import remote_call as words
-from .at_home import at_home
 from .handler_spec import NOT_LOADED, NotLoaded, become_worker, entry_of
-from .process_provider import Claims
-from .remote_call import AWAY, LOG, SAID, TOUCH, TOUCHES, FarFacts, Outcome, errand_of
+from .remote_call import AWAY, SAY, TOUCH, TOUCHES, Claims, FarFacts, Outcome, errand_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -198,8 +196,8 @@ class Seat(GenServer):
             case words.STOP, []:
                 call.cancelled.set("the call is not wanted any more")
                 exit(call.task, _STOPPED)
-            case words.HEARD, [int() as count]:
-                call.voice.credit.earn(count)
+            case words.HEARD, [int() as count, int() as size]:
+                call.voice.credit.earn(count, size)
             case _:
                 self.report_unexpected("message", str(kind))
 
@@ -234,7 +232,25 @@ class Seat(GenServer):
     async def _perform(self, call: _Call, plan: int, data: bytes, facts: Any) -> None:
         """Run a call. What it raises is told to home, which reports it: a crash of this process's own task would be in the log twice."""
         try:
-            await self._run(call, plan, data, facts)
+            shelf = self._shelves.get(plan) or await self._shelf(plan)
+            errand = errand_of(data)
+            seen: Any = FarFacts(errand, facts)
+            session: Any = call.desk
+            house = _House(self, shelf, call.number)
+            at_home(house)
+            call.job = Job(
+                call.number,
+                session,
+                errand.request_id,
+                errand.method,
+                errand.params,
+                seen,
+                call.voice,
+                call.cancelled,
+                house,
+                errand.task,
+            )
+            await work(call.job)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | GeneratorExit) or current_process("run a call").life:
                 raise
@@ -245,27 +261,6 @@ class Seat(GenServer):
     def _is_limit(self, error: BaseException) -> bool:
         """Whether it ran into the memory that its process may have."""
         return isinstance(error, MemoryError) and self._memory is not None
-
-    async def _run(self, call: _Call, plan: int, data: bytes, facts: Any) -> None:
-        shelf = self._shelves.get(plan) or await self._shelf(plan)
-        errand = errand_of(data)
-        seen: Any = FarFacts(errand, facts)
-        session: Any = call.desk
-        house = _House(self, shelf, call.number)
-        at_home(house)
-        call.job = Job(
-            call.number,
-            session,
-            errand.request_id,
-            errand.method,
-            errand.params,
-            seen,
-            call.voice,
-            call.cancelled,
-            house,
-            errand.task,
-        )
-        await work(call.job)
 
     def _down(self, call: _Call, reason: ExitReason) -> Any:
         return self._over(call, reason) if self.threads.running == 0 else self._wait_for_thread(call, reason)
@@ -369,12 +364,12 @@ class FarVoice:
         encode_notification(
             method, params
         )  # what cannot be said is the handler's own error, and raised where it says it
-        return self._say([SAID, self._call, method, dict(params)])
+        return self._say("emit", method, dict(params))
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         """Send a log message."""
         encode_notification("notifications/message", {"data": data})
-        return self._say([LOG, self._call, level, data, logger])
+        return self._say("log", level, data, logger)
 
     def touch(self, ahead: float = 0.0) -> None:  # noqa: ARG002 - home adds what is to be added
         """Begin the call's time of silence anew. Home is told a few times a second at most, however often a handler reports."""
@@ -393,13 +388,13 @@ class FarVoice:
         """Close the call's stream for now."""
         return not self._cancelled and self._home.send([AWAY, self._call, retry])
 
-    def _say(self, word: list[Any]) -> bool:
+    def _say(self, what: str, *args: Any) -> bool:
         if self._cancelled:
             return False
         if not self.credit.has_room():
             self.touch()
             return False
-        if not self._home.send(word):
+        if not self._home.send([SAY, self._call, what, *args]):
             return False
         self.credit.spend()
         return True

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Ref, Timer
 
     from .pool import Pool
-    from .process_provider import Bench, Claims, Premises
+    from .pools import Bench, Premises
+    from .remote_call import Claims
 
 log = logging.getLogger("greenroom.pools")
 
@@ -232,12 +233,10 @@ class Minder(GenServer):
                 self._done(order, Outcome(order.put_together() if body == b"" else body, error, why, crash, worn))
             case words.PART, [bytes() as piece]:
                 order.take(piece)
-            case words.SAID, [str() as method, params]:
-                self._count(order)
-                job.voice.emit(method, params)
-            case words.LOG, [str() as level, data, logger]:
-                self._count(order)
-                job.voice.log(level, data, logger)
+            case words.SAY, ["emit" | "log" as what, *args]:
+                if order.taken.take():
+                    self._seat.send([words.HEARD, order.number, *order.taken.told()])
+                getattr(job.voice, what)(*args)
             case words.TOUCH, []:
                 job.voice.touch(words.TOUCHES)
             case words.EXPECT, [ids]:
@@ -248,10 +247,6 @@ class Minder(GenServer):
                 job.voice.interrupt_stream(retry)
             case _:
                 self.report_unexpected("message", str(kind))
-
-    def _count(self, order: Order) -> None:
-        if order.taken.take():
-            self._seat.send([words.HEARD, order.number, order.taken.told()[0]])
 
     def _done(self, order: Order, outcome: Outcome) -> None:
         self._settle(order, outcome)
@@ -356,36 +351,36 @@ def _limit_of(error: BaseException, pool: Pool | None) -> str:
     return f"; its memory limit is {limit // MIB} MiB, which is too little for what it imports"
 
 
+def _cause(error: BaseException) -> BaseException:
+    """What the end of a start comes down to: the crash that is in it, if one is."""
+    while isinstance(error, StartFailed | ProcessExited) and isinstance(error.reason, Crash):
+        error = error.reason.error
+    return error
+
+
 def _why_not_started(error: BaseException, pool: Pool | None = None) -> str:
-    match error:
+    match _cause(error):
         case NodeLost(ending=ending):
             return f"{NOT_STARTED}: it {_told(ending, pool)}"
         case NodeFailed(why=why):
             said = why.partition("; its last words:")[0].strip().splitlines()
             return f"{NOT_STARTED}: {said[-1] if said else why}"
-        case StartFailed(reason=Crash(error=cause)) | ProcessExited(reason=Crash(error=cause)):
-            return _why_not_started(cause, pool)
         case StartFailed(reason=reason) | ProcessExited(reason=reason):
             return f"{NOT_STARTED}: {reason}"
         case RemoteError(text=text):
             return f"{NOT_STARTED}: {text}"
-        case _:
-            return f"{NOT_STARTED}: {error}"
+        case cause:
+            return f"{NOT_STARTED}: {cause}"
 
 
 def told_of_start(error: BaseException, pool: Pool | None = None) -> str:
     """The same for callers: how the process ended or that no machine takes it, and nothing of what any code has raised there."""
-    match error:
-        case NodeLost():
-            return why_not_started(error, pool)
-        case StartFailed(reason=Crash(error=cause)) | ProcessExited(reason=Crash(error=cause)):
-            return told_of_start(cause, pool)
+    match _cause(error):
         case NothingFits(full=full):  # its own text names each machine and what it has
             return f"{NOT_STARTED}: {'every machine that fits is full' if full else 'no machine of the cluster fits'}"
-        case (
-            StartFailed(reason=Killed() | NoConnection() | NoProcess())
-            | ProcessExited(reason=Killed() | NoConnection() | NoProcess())
-        ):
+        case NodeLost() | StartFailed(reason=Killed()) | ProcessExited(reason=Killed()):
+            return why_not_started(error, pool)
+        case cause if is_cut_off(cause):
             return why_not_started(error, pool)
         case _:
             return NOT_STARTED + _limit_of(error, pool)

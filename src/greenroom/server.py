@@ -30,8 +30,7 @@ from greenroom.actors.catalogue import KINDS, Shelf
 from greenroom.actors.company import Company
 from greenroom.actors.context import Context
 from greenroom.actors.hooks import Hooks
-from greenroom.actors.jobs import Facts
-from greenroom.actors.pools.at_home import home_of_call
+from greenroom.actors.jobs import Facts, home_of_call
 from greenroom.actors.pools.handler_spec import begins
 from greenroom.actors.sessions import count_sessions
 from greenroom.actors.settings import Settings
@@ -75,7 +74,7 @@ if TYPE_CHECKING:
     from greenroom.actors.ensemble.session_router import Place
     from greenroom.actors.gateway.gateway import Gateway
     from greenroom.actors.guest.listener import Reception
-    from greenroom.actors.pools.at_home import Home
+    from greenroom.actors.jobs import House
     from greenroom.actors.registry import WaitFor
     from greenroom.actors.task_store import TaskStore
     from greenroom.auth.grants import Provider
@@ -497,7 +496,7 @@ class Server(Decorators, Lifespans):
         company = self.company
         self._wherever_it_runs(lambda: tell_changed(company.subscriptions, company.board, kind))
 
-    def _tell(self, tell: Callable[[Home], object]) -> None:
+    def _tell(self, tell: Callable[[House], object]) -> None:
         home = home_of_call()
         if home is not None and not any(node.running for node in tuple(self._nodes)):
             tell(home)  # by a handler in a worker, whose company runs elsewhere

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from greenroom.actors.pools.pool import Pool
-    from greenroom.actors.pools.process_provider import Claims
+    from greenroom.actors.pools.remote_call import Claims
     from greenroom.supervision import Pid, Ref
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.actors.pools.process_provider import Claims
+from greenroom.actors.pools.remote_call import Claims
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CALLS = 3 * 4096
 BEGINS = f"""
 import os, sys
-from greenroom.actors.pools.process_provider import Claims
+from greenroom.actors.pools.remote_call import Claims
 
 claims = Claims.opened(sys.argv[1])
 print("here", flush=True)

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.actors.company import Company
 from greenroom.actors.pools.pool import MIB, Pool
-from greenroom.actors.pools.process_provider import Claims
+from greenroom.actors.pools.remote_call import Claims
 from greenroom.actors.pools.worker_proxy import why_not_begun
 from greenroom.actors.settings import Settings
 from greenroom.supervision import Crash, StartFailed, kill, stop, whereis

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.jobs import home_of_call
 from greenroom.actors.peer_channels import AHEAD
-from greenroom.actors.pools.at_home import home_of_call
 from greenroom.actors.pools.pool import Pool
 from greenroom.actors.pools.worker_proxy import WorkerLost, told_of_start, why_lost, why_not_started
 from greenroom.protocol.errors import PeerError
