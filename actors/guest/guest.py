@@ -34,11 +34,13 @@ from . import messages as said
 from .guest_wire import KIND, TO_GUEST, TO_NODE, BadItem, TooLarge, guests_key, packed, payload_limit, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from greenroom.supervision.cluster.thespian_taming import Address
 
     from .messages import Request
+
+    Key = tuple[str, str]
 
 MOST: Final = 256
 _HANDSHAKE: Final = 5.0
@@ -69,7 +71,10 @@ class Guest(Actor):
         self._hello: Waiting | None = None
         self._waiting: dict[int, Waiting] = {}
         """All that has no answer yet but a `Connect`. What takes one out of it answers, and nothing else does."""
-        self._followers = Followers()
+        self._followers: dict[Key, list[Follower]] = {}
+        """Several may follow a resource, and the node is asked once."""
+        self._restoring: dict[int, Key] = {}
+        """What is asked for again after a new connection, by the number it is asked under."""
         self._last = 0
         self._tries = 0
         self._trouble: said.Failed | None = None
@@ -169,9 +174,9 @@ class Guest(Actor):
         if self._hello is not None:
             hello, self._hello = self._hello, None
             self._answer(hello.sender, said.Connected(self._host.address, ticket=hello.request.ticket))
-        for server, uri in self._followers:
+        for server, uri in tuple(self._followers):
             self._last += 1
-            self._followers.restoring[self._last] = server, uri
+            self._restoring[self._last] = server, uri
             self._post(["ask", self._last, "Subscribe", {"server": server, "uri": uri}, said.TIMEOUT])
         for id in [id for id, one in self._waiting.items() if not one.sent]:
             self._put(id)
@@ -181,7 +186,7 @@ class Guest(Actor):
         link, self._link = self._link, None
         if link is not None:
             link.close()
-        self._followers.restoring.clear()
+        self._restoring.clear()
         waiting, self._waiting = self._waiting, {}
         for one in waiting.values():
             if one.sent:
@@ -219,7 +224,7 @@ class Guest(Actor):
             return
         one.until = time.monotonic() + request.timeout
         if isinstance(request, said.Unsubscribe) and (
-            self._followers.forget(request.server, request.uri, sender) or self._link is None or not self._link.up
+            self._forget((request.server, request.uri), sender) or self._link is None or not self._link.up
         ):  # others follow it still; or the node is away, and is not asked for it again
             self._answer(sender, said.Unsubscribed(request.server, request.uri, ticket=request.ticket))
         elif self._host is None:
@@ -325,15 +330,15 @@ class Guest(Actor):
                 raise BadItem(f"an item of the kind {str(item[0])[:40]!r}")
 
     def _tell(self, server: str, uri: str, *, gap: bool) -> None:
-        for each in self._followers.of(server, uri):
+        for each in self._followers.get((server, uri), ()):
             self._answer(each.sender, said.Updated(server, uri, gap, ticket=each.ticket))
 
     def _end(self, server: str, uri: str, text: str) -> None:
-        for each in self._followers.end(server, uri):
+        for each in self._followers.pop((server, uri), ()):
             self._answer(each.sender, said.Ended(server, uri, text, ticket=each.ticket))
 
     def _came(self, id: int, kind: str, fields: Mapping[str, Any]) -> None:
-        restored = self._followers.restoring.pop(id, None)
+        restored = self._restoring.pop(id, None)
         if restored is not None:
             if kind == "Subscribed":
                 self._tell(*restored, gap=True)
@@ -349,8 +354,17 @@ class Guest(Actor):
             self._fail(one, "unreadable", f"the node answers what this version cannot read: {kind} ({error})")
             return
         if isinstance(answer, said.Subscribed):
-            self._followers.add(answer.server, answer.uri, one.sender, one.request.ticket)
+            key = answer.server, answer.uri
+            self._forget(key, one.sender)  # it hears by its latest request
+            self._followers.setdefault(key, []).append(Follower(one.sender, one.request.ticket))
         self._answer(one.sender, answer)
+
+    def _forget(self, key: Key, sender: Address) -> bool:
+        """This one follows it no more; whether others do. Addresses of Thespian can be compared and not hashed."""
+        left = [each for each in self._followers.pop(key, ()) if each.sender != sender]
+        if left:
+            self._followers[key] = left
+        return bool(left)
 
     # --- time
 
@@ -410,50 +424,8 @@ class Waiting:
     """Whether it was sent over a link; else it waits for one."""
 
 
-# --- Who in a Thespian program follows which resource: several may follow one, and the node is asked once.
-
-if TYPE_CHECKING:
-    Key = tuple[str, str]
-
-
 class Follower(NamedTuple):
     """Who has subscribed, by which request."""
 
     sender: Address
     ticket: str
-
-
-class Followers:
-    """All of one guest, by server and URI. Addresses of Thespian can be compared and not hashed."""
-
-    def __init__(self) -> None:
-        """Nobody."""
-        self._all: dict[Key, list[Follower]] = {}
-        self.restoring: dict[int, Key] = {}
-        """What is asked for again after a new connection, by the number it is asked under."""
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(tuple(self._all))
-
-    def of(self, server: str, uri: str) -> list[Follower]:
-        """Who follows it."""
-        return self._all.get((server, uri), [])
-
-    def add(self, server: str, uri: str, sender: Address, ticket: str) -> None:
-        """One more, who hears by its latest request."""
-        self.forget(server, uri, sender)
-        self._all.setdefault((server, uri), []).append(Follower(sender, ticket))
-
-    def forget(self, server: str, uri: str, sender: Address) -> bool:
-        """One less. Whether others still follow it."""
-        left = [each for each in self._all.pop((server, uri), ()) if each.sender != sender]
-        if left:
-            self._all[server, uri] = left
-        return bool(left)
-
-    def end(self, server: str, uri: str) -> list[Follower]:
-        """Nobody follows it any more: who did."""
-        return self._all.pop((server, uri), [])

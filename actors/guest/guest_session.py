@@ -42,16 +42,6 @@ _TOGETHER: Final = MOST_ITEMS // 4
 """After so many items what was said goes out: the guest takes no more than four times as many in one payload."""
 
 
-class Payload(NamedTuple):
-    """To a visit: something has come."""
-
-    data: bytes
-
-
-class LinkOver(NamedTuple):
-    """To a visit: the guest is gone."""
-
-
 class Told(NamedTuple):
     """From a job: the answer, unless it was dropped meanwhile, and its number is another's."""
 
@@ -92,15 +82,13 @@ class Visit(GenServer):
     def handle_info(self, message: Any) -> Stop | None:
         """The guest's words, and its jobs'."""
         match message:
-            case Payload(data):
-                return self._heard(data)
             case Told(job, kind, fields):
                 self._tell(job, kind, fields)
             case News(follower, item):
                 self._pass_on(follower, item)
             case Exit(pid, reason):
                 self._ended(pid, reason)
-            case LinkOver() | Down():
+            case Down():
                 return Stop(NORMAL)
             case _:
                 pass
@@ -114,7 +102,12 @@ class Visit(GenServer):
 
     # --- what the guest says
 
-    def _heard(self, data: bytes) -> Stop | None:
+    def link_over(self) -> Stop:
+        """The guest is gone."""
+        return Stop(NORMAL)
+
+    def hear(self, data: bytes) -> Stop | None:
+        """Something has come."""
         try:
             for item in unpacked(data, TO_NODE):
                 self._take(item)

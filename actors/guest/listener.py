@@ -50,7 +50,7 @@ from greenroom.supervision.cluster.framing import GREETING_LIMIT, greeting
 from greenroom.supervision.cluster.link import HANDSHAKE_SECONDS, Link, Party
 from greenroom.supervision.cluster.peers import Offences
 
-from .guest_session import LinkOver, Payload, Visit
+from .guest_session import Visit
 from .guest_wire import KIND, TO_NODE, guests_key, payload_limit
 
 if TYPE_CHECKING:
@@ -185,9 +185,9 @@ class Doorman(GenServer):
             return
         monitor(visit)
         for data in self._early.pop(link, ()):  # none, if it has left meanwhile
-            visit.send(Payload(data))
+            visit.cast(Visit.hear, data)
         if link.over:
-            visit.send(LinkOver())
+            visit.cast(Visit.link_over)
         else:
             self._links[link] = visit.pid
 
@@ -245,7 +245,7 @@ class Doorman(GenServer):
             return
         pid = self._links.get(link)
         if pid is not None:
-            self._in_the_node(lambda: Ref[Visit](pid, None).send(Payload(payload)))
+            self._in_the_node(lambda: Ref[Visit](pid, None).cast(Visit.hear, payload))
 
     def lost(self, link: Link, why: str) -> None:  # noqa: ARG002 - whatever it was
         """A guest is gone, or a stranger."""
@@ -255,7 +255,7 @@ class Doorman(GenServer):
         self._early.pop(link, None)
         self._reception.guests = sum(each.up for each in self._links)
         if pid is not None:
-            self._in_the_node(lambda: Ref[Visit](pid, None).send(LinkOver()))
+            self._in_the_node(lambda: Ref[Visit](pid, None).cast(Visit.link_over))
 
     def _in_the_node(self, say: Any) -> None:
         if self._node.running:

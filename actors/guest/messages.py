@@ -104,11 +104,15 @@ class ListPrompts(_List):
 
 
 @dataclass(frozen=True)
-class ReadResource(Request):
-    """What is in a resource. Answered with `ResourceContents`."""
+class _OfResource(Request):
+    """About one resource."""
 
     server: str
     uri: str
+
+
+class ReadResource(_OfResource):
+    """What is in a resource. Answered with `ResourceContents`."""
 
 
 @dataclass(frozen=True)
@@ -120,20 +124,12 @@ class GetPrompt(Request):
     arguments: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True)
-class Subscribe(Request):
+class Subscribe(_OfResource):
     """Hear of each change of a resource. Answered with `Subscribed`; an `Updated` comes for each change, until `Unsubscribe`."""
 
-    server: str
-    uri: str
 
-
-@dataclass(frozen=True)
-class Unsubscribe(Request):
+class Unsubscribe(_OfResource):
     """Hear of it no more. Answered with `Unsubscribed`, also when nothing was subscribed to."""
-
-    server: str
-    uri: str
 
 
 @dataclass(frozen=True)
@@ -202,19 +198,19 @@ class PromptMessages(Answer):
 
 
 @dataclass(frozen=True)
-class Subscribed(Answer):
+class _AboutResource(Answer):
+    """About one resource."""
+
+    server: str
+    uri: str
+
+
+class Subscribed(_AboutResource):
     """From now on you hear of it."""
 
-    server: str
-    uri: str
 
-
-@dataclass(frozen=True)
-class Unsubscribed(Answer):
+class Unsubscribed(_AboutResource):
     """From now on you do not."""
-
-    server: str
-    uri: str
 
 
 @dataclass(frozen=True)
@@ -256,20 +252,16 @@ ANSWERS: Final[Mapping[str, type[Answer]]] = {
 
 
 @dataclass(frozen=True)
-class Updated(Answer):
+class Updated(_AboutResource):
     """A resource has changed; with `gap`, it may have: the node was away, and nobody knows what was missed."""
 
-    server: str
-    uri: str
     gap: bool = False
 
 
 @dataclass(frozen=True)
-class Ended(Answer):
+class Ended(_AboutResource):
     """A subscription is over, and why."""
 
-    server: str
-    uri: str
     text: str
 
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 from contextvars import copy_context
+from dataclasses import InitVar, dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,41 +24,45 @@ from greenroom.supervision.cluster.streams import Receipts, answering
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
+    from contextvars import Context
 
     from greenroom.actors.entries import Entry
     from greenroom.actors.jobs import Facts, Job
     from greenroom.supervision import Caller, Pid
 
 
+@dataclass(slots=True, eq=False)
 class Order:
-    """A call."""
+    """A call. Made in the job's process: what cannot be sent is that process's error."""
 
-    __slots__ = (
-        "_context",
-        "_parts",
-        "_questions",
-        "caller",
-        "entry",
-        "errand",
-        "facts",
-        "is_dropped",
-        "job",
-        "minder",
-        "moved",
-        "number",
-        "taken",
-        "who",
-    )
+    job: Job
+    entry: Entry
+    node: InitVar[str]
+    who: Hashable = field(init=False)
+    """Whose part of the pool it takes."""
+    errand: bytes = field(init=False)
+    facts: list[bytes | str | None] = field(init=False)
+    caller: Caller[Outcome] = field(init=False)
+    minder: Pid | None = None
+    """Who has it, once it is with a worker; the foreman writes it."""
+    number: int = 0
+    """Which call of that worker it is."""
+    taken: Receipts = field(default_factory=lambda: Receipts(_OFTEN))
+    """The words of its handler that have come."""
+    moved: int = 0
+    """How many workers had it and did not even begin with it."""
+    is_dropped: bool = False
+    """Whether whoever asked is gone."""
+    _parts: BytesIO | None = None
+    _context: Context = field(default_factory=copy_context)
+    _questions: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
 
-    def __init__(self, job: Job, entry: Entry, node: str) -> None:
-        """Made in the job's process. What cannot be sent is that process's error."""
-        facts = job.facts
-        self.job = job
-        self.entry = entry
+    def __post_init__(self, node: str) -> None:
+        job, facts = self.job, self.job.facts
         self.who = whose(job)
-        """Whose part of the pool it takes."""
-        self.errand: bytes = errand_to_bytes(
+        self.facts = packed(facts, node)
+        self.errand = errand_to_bytes(
             Errand(
                 job.request_id,
                 job.method,
@@ -71,21 +76,6 @@ class Order:
                 dict(facts.client_capabilities),
             )
         )
-        self.facts = packed(facts, node)
-        self.caller: Caller[Outcome]
-        self.minder: Pid | None = None
-        """Who has it, once it is with a worker; the foreman writes it."""
-        self.number = 0
-        """Which call of that worker it is."""
-        self.taken = Receipts(_OFTEN)
-        """The words of its handler that have come."""
-        self.moved = 0
-        """How many workers had it and did not even begin with it."""
-        self.is_dropped = False
-        """Whether whoever asked is gone."""
-        self._parts: BytesIO | None = None
-        self._context = copy_context()
-        self._questions: set[asyncio.Task[Any]] = set()
 
     @property
     def is_unwanted(self) -> bool:

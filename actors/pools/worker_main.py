@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.bulkheads import Bulkheads
@@ -107,20 +108,18 @@ class _Desk:
         return True
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """The one call that is under way."""
 
-    __slots__ = ("cancelled", "crash", "desk", "job", "number", "task", "voice", "watching")
-
-    def __init__(self, number: int, voice: FarVoice, cancelled: Cancellation) -> None:
-        self.number = number
-        self.voice = voice
-        self.cancelled = cancelled
-        self.desk = _Desk()
-        self.job: Job | None = None
-        self.crash: BaseException | None = None
-        self.task: Pid
-        self.watching: Monitor
+    number: int
+    voice: FarVoice
+    cancelled: Cancellation
+    desk: _Desk = field(default_factory=_Desk)
+    job: Job | None = None
+    crash: BaseException | None = None
+    task: Pid = field(init=False)
+    watching: Monitor = field(init=False)
 
 
 class Seat(GenServer):
