@@ -144,8 +144,7 @@ class Guest(Actor):
         if (problem := request.problem()) is not None:
             self._answer(sender, said.Failed("bad_request", problem, ticket=request.ticket))
             return
-        if self._hello is not None:
-            self._fail(self._hello, "replaced", "it was told to connect elsewhere")
+        self._fail_hello("replaced", "it was told to connect elsewhere")
         self._hang_up("lost", "the guest was told to connect anew; it may have been done or not")
         self._host = request
         self._hello = Waiting(request, sender, time.monotonic() + request.timeout)
@@ -205,15 +204,18 @@ class Guest(Actor):
         """It will hardly be better the next time; but a key may be put right."""
         self._tries = 20
         self._again(text, "refused")
-        if self._hello is not None:
-            hello, self._hello = self._hello, None
-            self._fail(hello, "refused", text)
+        self._fail_hello("refused", text)
 
     def _leave(self) -> None:
         """The guest ends."""
         self._hang_up("closed", "the guest has ended")
-        if self._hello is not None:
-            self._fail(self._hello, "closed", "the guest has ended")
+        self._fail_hello("closed", "the guest has ended")
+
+    def _fail_hello(self, reason: str, text: str) -> None:
+        """The `Connect` that waits, if one does, has this for an answer."""
+        hello, self._hello = self._hello, None
+        if hello is not None:
+            self._fail(hello, reason, text)
 
     # --- requests
 
@@ -285,9 +287,8 @@ class Guest(Actor):
             self._fail(one, "timeout", f"no answer within {one.request.timeout:g} s")
         hello = self._hello
         if hello is not None and now >= hello.until:
-            self._hello = None
             why = "" if self._trouble is None else f": {self._trouble.text}"
-            self._fail(hello, "away", f"the node was not reached within {hello.request.timeout:g} s{why}")
+            self._fail_hello("away", f"the node was not reached within {hello.request.timeout:g} s{why}")
         if self._link is not None:
             self._link.flush()
 

@@ -7,6 +7,7 @@ visit ends, so do they, and what they have asked of upstreams is cancelled.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.actors.cancellation import RequestCancelled
@@ -288,13 +289,6 @@ if TYPE_CHECKING:
     Fields = Mapping[str, Any]
     Outcome = tuple[str, dict[str, Any]]
 
-_PARTS: Final[Mapping[str, Part]] = {
-    "ListTools": "tools",
-    "ListResources": "resources",
-    "ListResourceTemplates": "templates",
-    "ListPrompts": "prompts",
-}
-
 
 PATIENCE: Final = 2.0
 """How long a list of all waits for a server that has never said what it offers, in seconds."""
@@ -365,7 +359,7 @@ def _text(fields: Fields, name: str) -> str:
     return value
 
 
-async def _list(asked: Asked, part: Part, fields: Fields, seconds: float) -> Outcome:
+async def _list(part: Part, asked: Asked, fields: Fields, seconds: float) -> Outcome:
     """Who does not say in time what it offers is left out, unless nobody else was asked; and a tool that is not as it was pinned, if such are refused."""
     federation, agent = asked.federation, asked.agent
     one = fields.get("server")
@@ -391,13 +385,6 @@ async def _list(asked: Asked, part: Part, fields: Fields, seconds: float) -> Out
         allowed = {(tool.server, tool.tool) for tool in agent.snapshot()}
         items = {id: [each for each in tools if (id, each["name"]) in allowed] for id, tools in items.items()}
     return "Listed", {"items": items, "away": away}
-
-
-def _listing(kind: str) -> Callable[[Asked, Fields, float], Awaitable[Outcome]]:
-    async def answer(asked: Asked, fields: Fields, seconds: float) -> Outcome:
-        return await _list(asked, _PARTS[kind], fields, seconds)
-
-    return answer
 
 
 async def _call(asked: Asked, fields: Fields, seconds: float) -> Outcome:
@@ -447,7 +434,10 @@ _ASKED: Final[Mapping[str, Callable[[Asked, Fields, float], Awaitable[Outcome]]]
     "ReadResource": _read,
     "GetPrompt": _prompt,
     "ListServers": _servers,
-    **{kind: _listing(kind) for kind in _PARTS},
+    "ListTools": partial(_list, "tools"),
+    "ListResources": partial(_list, "resources"),
+    "ListResourceTemplates": partial(_list, "templates"),
+    "ListPrompts": partial(_list, "prompts"),
 }
 KINDS: Final = frozenset(_ASKED)
 """What is asked and answered once; subscriptions are the visit's own."""

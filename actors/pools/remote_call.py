@@ -128,67 +128,60 @@ def _packed(value: Any, node: str) -> bytes | str | None:
         return str(error)
 
 
-class _Packed:
-    """Some values, unpacked when they are wanted: their classes may be in modules that nobody else needs."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, data: list[bytes | str | None]) -> None:
-        self._values = data
-
-    def get(self, place: int, what: str) -> Any:
-        data = self._values[place]
-        if data is None:
-            return None
-        if isinstance(data, str):
-            raise NotHere(f"{what} is not there in a worker process: {data}")
-        return values.decode(data)
+def _unpacked(data: bytes | str | None, what: str) -> Any:
+    """A value, when it is wanted: its class may be in a module that nothing else needs."""
+    if data is None:
+        return None
+    if isinstance(data, str):
+        raise NotHere(f"{what} is not there in a worker process: {data}")
+    return values.decode(data)
 
 
 class FarPeer:
     """Who calls."""
 
-    __slots__ = ("_packed", "address", "transport")
+    __slots__ = ("_auth", "_principal", "address", "transport")
 
     proxied: Final = None
     forwarded: Final = ""
     """A worker has one call at a time, and shares nothing out."""
 
-    def __init__(self, transport: str, address: str, packed: _Packed) -> None:
+    def __init__(self, errand: Errand, auth: bytes | str | None, principal: bytes | str | None) -> None:
         """As home says."""
-        self.transport = transport
-        self.address = address
-        self._packed = packed
+        self.transport = errand.transport
+        self.address = errand.address
+        self._auth = auth
+        self._principal = principal
 
     @property
     def auth(self) -> Any:
         """What is known of them."""
-        return self._packed.get(1, "ctx.auth")
+        return _unpacked(self._auth, "ctx.auth")
 
     @property
     def principal(self) -> Any:
         """Whose call it is."""
-        return self._packed.get(2, "ctx.principal")
+        return _unpacked(self._principal, "ctx.principal")
 
 
 class FarFacts:
     """Of one call's session."""
 
-    __slots__ = ("_packed", "client_capabilities", "client_info", "peer", "session_id", "version")
+    __slots__ = ("_state", "client_capabilities", "client_info", "peer", "session_id", "version")
 
     def __init__(self, errand: Errand, data: list[bytes | str | None]) -> None:
         """As home says."""
-        self._packed = _Packed(data)
+        self._state, auth, principal = data
         self.session_id = errand.session_id
         self.version = errand.version
-        self.peer = FarPeer(errand.transport, errand.address, self._packed)
+        self.peer = FarPeer(errand, auth, principal)
         self.client_info: Mapping[str, Any] = errand.client_info
         self.client_capabilities: Mapping[str, Any] = errand.client_capabilities
 
     @property
     def state(self) -> Any:
         """What the server's own `init` made for the session."""
-        return self._packed.get(0, "ctx.state")
+        return _unpacked(self._state, "ctx.state")
 
 
 # --- What home and a worker say to each other: lists that begin with one of these numbers, and small structs as bytes.
