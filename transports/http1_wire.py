@@ -18,8 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from greenroom.supervision import tracebacks
-from greenroom.supervision.kernel.gate import Gate
+from greenroom.supervision import Gate, tracebacks
 from greenroom.supervision.kernel.workers import begun
 
 from .access_log import log_refusal
