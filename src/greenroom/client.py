@@ -292,7 +292,7 @@ class ClientTools(ClientWords):
                 if not await self._is_said_to_be_task_only(name):
                     raise
             # the server has refused it, and done nothing
-        seconds = self._call_timeout() if self.timeout is AS_SET else self.timeout
+        seconds = self._call_timeout() if self._timeout is AS_SET else self._timeout
         return read_tool_reply(await call_as_task(self.line, _params(name, arguments, meta), timeout=seconds))
 
     def _is_task_only(self, name: str) -> bool | None:  # noqa: ARG002 - for a view that knows
@@ -341,7 +341,7 @@ class ClientTools(ClientWords):
         if task is not False:
             params["task"] = {} if task is True else {"ttl": round(task * 1000)}
         again = True if idempotent else None
-        return self.line.begin("tools/call", params, timeout=self.timeout, progress=progress, idempotent=again)
+        return self.line.begin("tools/call", params, timeout=self._timeout, progress=progress, idempotent=again)
 
 
 async def _long_check(promise: Promise, reply: ToolReply, server: str) -> Sequence[Problem]:
@@ -553,7 +553,7 @@ class Within(ClientTools):
     def __init__(self, client: Client, seconds: float | None) -> None:
         """`seconds` for each request."""
         self._client = client
-        self.timeout = seconds
+        self._timeout = seconds
         self.promises = client.promises
         self.on_progress = client.on_progress
         self.check_output = client.check_output

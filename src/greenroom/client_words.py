@@ -49,14 +49,18 @@ AS_SET: Final[Any] = ...
 class ClientWords:
     """The words. Beneath are `request` and `notify`, for what there is no word for."""
 
-    timeout: float | None = AS_SET
-    """How long each request of this view may take, where that is not as the connection is set up; see `within`."""
+    _timeout: float | None = AS_SET
     _most_pages = 1000
 
     @property
     def line(self) -> Line:
         """The way to the server, as actors use it."""
         raise NotImplementedError
+
+    @property
+    def timeout(self) -> float | None:
+        """How long each request of this view may take; see `within`."""
+        return None if self._timeout is AS_SET else self._timeout
 
     # --- how it is
 
@@ -97,10 +101,14 @@ class ClientWords:
 
     # --- anything
 
+    def options(self) -> dict[str, Any]:
+        """What every request of this view is sent with."""
+        return {} if self._timeout is AS_SET else {"timeout": self._timeout}
+
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Ask anything: the result as it came."""
         return await self.line.request(
-            method, None if params is None else sendable(f"the params of {method}", params), timeout=self.timeout
+            method, None if params is None else sendable(f"the params of {method}", params), **self.options()
         )
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
@@ -122,7 +130,7 @@ class ClientWords:
         if keep is None:
             await self.request("logging/setLevel", {"level": level})
         else:
-            await keep(level, timeout=self.timeout)
+            await keep(level, **self.options())
 
     async def notify_roots_list_changed(self) -> None:
         """Tell the server that your roots are others now; it asks for them when it wants to know."""

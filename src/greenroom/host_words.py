@@ -244,7 +244,7 @@ class HostedServer(ClientTools):
     def within(self, seconds: float | None) -> HostedServer:
         """The same words with another deadline; None waits for ever."""
         view = HostedServer(self._federation, self._id)
-        view.timeout = seconds
+        view._timeout = seconds
         return view
 
 

@@ -214,8 +214,7 @@ class GenStatem(Server, Generic[S]):
         if self._otp_takes_info and entry[0] in (INFO, SIGNAL):
             # Most of what such a machine gets changes nothing in it: an event and a turn are only made when something does (`_otp_took`).
             message = entry[1]
-            kind = type(message)
-            if kind is not Timer and not (kind is Exit and self._otp_is_parents_exit(entry)):
+            if type(message) is not Timer and not (type(message) is Exit and self._otp_is_parents_exit(entry)):
                 return self.handle_info(message)
         event = self._otp_event(entry)
         if event is None:
