@@ -64,11 +64,11 @@ class Endpoint:
             await lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        visit = Visit(scope, receive, send, self.engine)
+        responder = AsgiResponder(scope, receive, send, self.engine)
         client = scope.get("client")
         address = f"{client[0]}:{client[1]}" if client else ""
         try:
-            with visit.waiting:
+            with responder.waiting:
                 path = relative_path(scope)
                 if query := scope.get("query_string"):
                     path = f"{path}?{query.decode('latin-1')}"
@@ -76,14 +76,14 @@ class Endpoint:
                     scope["method"],
                     path,
                     scope["headers"],
-                    visit.body,
-                    visit,
+                    responder.body,
+                    responder,
                     address=address,
                     peer=known(scope),
                 )
         finally:
-            visit.close()
-        await visit.close_quietly()
+            responder.close()
+        await responder.close_quietly()
 
 
 def known(scope: Scope) -> Peer | None:
@@ -111,7 +111,7 @@ def relative_path(scope: Scope) -> str:
     return path or "/"
 
 
-class Visit(Incoming):
+class AsgiResponder(Incoming):
     """One request and its answer, as a `Responder`."""
 
     __slots__ = (

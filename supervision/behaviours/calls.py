@@ -237,8 +237,8 @@ class Ref(Generic[S]):
         process = self._process
         if process is None or not _is_free(process):
             return self._post((INFO, message))
-        server: Any = process.behaviour
-        _run_inline(process, (INFO, message), type(server).handle_info, message)
+        behaviour: Any = type(process.behaviour)
+        _run_inline(process, (INFO, message), behaviour.handle_info, message)
         return True
 
     async def ask(self, request: object) -> Any:

@@ -509,8 +509,9 @@ class OldTalk(HttpTalk):
         with suppress(ValueError):
             asked = json.loads(text)
         taken = next(lane for lane in reversed(self.tape.lanes) if lane[0] == "> raw")[1].startswith("HTTP/1.1 202")
-        if taken and isinstance(asked, dict) and "id" in asked:
-            await self.tape.until(lambda each: "method" not in each and each.get("id") == asked["id"])
+        if taken and "id" in asked:
+            id: Any = asked["id"]
+            await self.tape.until(lambda each: "method" not in each and each.get("id") == id)
 
     async def post(self, message: Message) -> None:
         await self.exchange("POST", self._place, self.headers(message), dump(message).encode(), label(message))
