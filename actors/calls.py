@@ -49,7 +49,7 @@ class Lost(NamedTuple):
 class Calls:
     """What is under way in one session."""
 
-    __slots__ = ("_alarm", "_alarm_at", "_count", "_session", "_watching", "_workers", "table")
+    __slots__ = ("_alarm", "_alarm_at", "_count", "_over", "_session", "_watching", "_workers", "table")
 
     def __init__(self, session: Session) -> None:
         """Nothing is."""
@@ -57,6 +57,7 @@ class Calls:
         self._session = session
         self._count = 0
         self._watching: Monitor | None = None
+        self._over = False
         self._workers: Ref[TaskSupervisor]
         # One for all: nearly every call has a deadline, and nearly none reaches it.
         self._alarm: Timer | None = None
@@ -109,13 +110,11 @@ class Calls:
         if call is not None:
             call.calls = self
         worker = self._workers.now(TaskSupervisor.begin_job, function, args, (self._session.pid,), "temporary", call)
-        if worker is not None and call is not None:
-            self.table.began(call.key, worker)
         return worker is not None or is_alive(self._workers)
 
     def began(self, key: int, worker: Pid) -> None:
-        """A worker has begun; its call may have been decided meanwhile."""
-        if not self.table.began(key, worker):
+        """A worker was started; its call may have been decided meanwhile, or the session have ended."""
+        if self._over or not self.table.began(key, worker):
             exit(worker, CANCELLED)
 
     # --- end, whichever comes first
@@ -244,6 +243,7 @@ class Calls:
 
     def abandon_all(self, why: str, reason: ExitReason) -> None:
         """The session is gone: raise every flag, which is all that reaches a thread, and end the workers."""
+        self._over = True
         for call in self.table:
             call.cancelled.set(why)
             if is_on():
@@ -351,6 +351,11 @@ class Call:
         """How many seconds that is."""
         self.heard = 0.0
         """When a question of its handler was last answered, or given up, on the loop's clock; reports are counted by its voice."""
+
+    def started(self, worker: Pid) -> None:
+        """A worker was started for it."""
+        if self.calls is not None:
+            self.calls.began(self.key, worker)
 
     def exited(self, reason: ExitReason) -> None:
         """Its worker is gone."""

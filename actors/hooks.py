@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.errors import suggests
 from greenroom.protocol.errors import McpError
-from greenroom.supervision import current_process, describe, link, self_pid
+from greenroom.supervision import current_process, describe, link
 
 from .jobs import Failed
-from .peer_channels import Began
 from .settings import BadSetting
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Ref, Threads
 
-    from .calls import Call
     from .jobs import Around, Job, Own
 
 
@@ -93,9 +91,6 @@ async def run_hook(
     session: Ref[Any], key: int | None, threads: Threads, function: Callable[..., Any], *args: Any
 ) -> None:
     """Run it in the calling worker; the session hears what came of it if it waits for that (`key`)."""
-    link(session)
-    if key is not None:
-        session.send(Began(key, self_pid()))
     try:
         if inspect.iscoroutinefunction(function):
             value = await function(*args)
@@ -117,6 +112,7 @@ class Heeded(NamedTuple):
 
 async def run_heeded(session: Ref[Any], threads: Threads, function: Callable[..., Any], *args: Any) -> None:
     """Run a hook that nothing comes of; the session hears when it is over, whatever it was."""
+    link(session)
     try:
         await run_hook(session, None, threads, function, *args)
     finally:
@@ -127,16 +123,14 @@ _SHORT: Final = 30
 _SMALL: Final = 10**9
 
 
-async def run_job(work: Callable[[Job], Any], job: Job, call: Call | None = None) -> None:
+async def run_job(work: Callable[[Job], Any], job: Job) -> None:
     """Run a piece of a peer's work in the calling worker. Reports and drawings name it by what it does.
 
-    A session that started it on the spot knows the worker as its `call`'s, and ends it with itself. Any other is linked to it.
+    A session ends the workers of its calls with itself; the process that keeps a task is linked to its worker instead.
     """
     current_process("do a peer's work").label = _label(job)
-    if call is None or call.worker is None:
+    if job.task is not None:
         link(job.session)
-        if not job.session.send(Began(job.key, self_pid())):
-            return
     if not job.cancelled:
         await work(job)
 

@@ -17,17 +17,10 @@ from greenroom.supervision import clock
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from greenroom.supervision import Caller, Pid, Ref, Timer
+    from greenroom.supervision import Caller, Ref, Timer
 
     from .cancellation import Cancellation
     from .task_collector import TaskVoice
-
-
-class Began(NamedTuple):
-    """A worker to its session: this process works on that call."""
-
-    key: int
-    worker: Pid
 
 
 class Said(NamedTuple):

@@ -42,7 +42,7 @@ from .calls import ALARM, Calls, Lost
 from .hooks import Heeded, Returned, run_heeded, run_hook, run_job
 from .jobs import Facts, Failed, Finished, Job
 from .names import shown
-from .peer_channels import Ask, Began, CallVoice, GivenUp, Interrupt, Said, Withdrawn
+from .peer_channels import Ask, CallVoice, GivenUp, Interrupt, Said, Withdrawn
 from .scopes import MissingScopes, reached
 from .subscriptions import Announced, Subscriptions
 from .task_record import Decided, Kept
@@ -305,7 +305,7 @@ class Session(GenServer):
             company,
             catalogue=company.shelf.catalogue,
         )
-        self.calls.start(call, run_job, company.work, job, call)
+        self.calls.start(call, run_job, company.work, job)
         return _DEFERRED
 
     # --- what workers and clocks send
@@ -321,8 +321,6 @@ class Session(GenServer):
         """Anything that is no request of a transport."""
         calls = self.calls
         match message:
-            case Began(key=key, worker=worker):
-                calls.began(key, worker)
             case Finished(key=key, body=body):
                 calls.finish(key, body)
             case Exit():

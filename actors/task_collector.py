@@ -38,7 +38,7 @@ from .cancellation import Cancellation, end_worker
 from .hooks import run_job
 from .jobs import Failed, Finished, Job
 from .names import shown
-from .peer_channels import AHEAD, Ask, Began, NoStream, Said, Withdrawn, asked
+from .peer_channels import AHEAD, Ask, NoStream, Said, Withdrawn, asked
 from .task_record import (
     Cancel,
     Decided,
@@ -200,7 +200,7 @@ class TaskCollector(GenServer):
                 return self._cancel(message)
             case Down(ref=ref, reason=reason):
                 return self._down(ref, reason)
-            case Exit() | Began():
+            case Exit():
                 return None  # a worker is known from its start, and its end comes as `Down`
             case Wait():
                 if self.record.terminal:

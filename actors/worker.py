@@ -95,7 +95,10 @@ async def work(job: Job) -> None:
             return  # it has noticed, as it should, or was just asking somebody
         raise
     ctx.close()
-    job.session.send_now(ending)
+    if job.task is None:
+        job.session.send_now(ending)
+    else:
+        job.session.send(ending)  # what was said of the task before is told before
 
 
 async def _within(around: Around, job: Job, ctx: Context, answer: Own) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from .behaviours.caller import Reject
 from .behaviours.calls import request
@@ -45,13 +45,20 @@ _NO_KEYWORDS: Final[dict[str, Any]] = {}
 _NAMES: Final = 1024  # specs that are kept; functions that are made at run time may have any number of names
 
 
+class Principal(Waiter, Protocol):
+    """For whom a job is done."""
+
+    def started(self, worker: Pid) -> None:
+        """This process does it."""
+
+
 class _Job(DynamicChild):
     """A job that is never restarted. It is no link: its orderly end is noted at once, and takes no message."""
 
     __slots__ = ("supervisor", "waiter")
 
     def __init__(
-        self, spec: ChildSpec[Any], supervisor: TaskSupervisor, process: Process, waiter: Waiter | None
+        self, spec: ChildSpec[Any], supervisor: TaskSupervisor, process: Process, waiter: Principal | None
     ) -> None:
         super().__init__(spec)
         self.args, self.kwargs, self.known_as = (), _NO_KEYWORDS, process.pid
@@ -127,12 +134,12 @@ class TaskSupervisor(DynamicSupervisor):
         args: Any,
         callers: tuple[Pid, ...],
         restart: Restart,
-        waiter: Waiter | None = None,
+        waiter: Principal | None = None,
     ) -> Pid:
         """Start a job whose value is not waited for.
 
         One that is never restarted, as most, is begun here and now and has no spec of its own: half of what it would cost.
-        `waiter` is told of its end at once, wherever that happens.
+        `waiter` is told of its start and of its end at once, wherever that happens.
         """
         name = getattr(function, "__qualname__", None) or repr(function)
         if restart != TEMPORARY:
@@ -151,6 +158,8 @@ class TaskSupervisor(DynamicSupervisor):
         process.behaviour = Work(process, callers)
         job = self._otp_by_pid[process.pid] = _Job(self._otp_spec_of(name), self, process, waiter)
         process.await_death(job)
+        if waiter is not None:
+            waiter.started(process.pid)
         return process.pid
 
     def job_ended(self, pid: Pid, reason: ExitReason) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from greenroom.actors.cancellation import RequestCancelled
@@ -29,6 +30,7 @@ from greenroom.supervision import (
     Ref,
     Supervisor,
     child,
+    count_children,
     current_node,
     kill,
     start_child,
@@ -115,14 +117,13 @@ class Pools:
         try:
             try:
                 return await foreman.within(None).call(Foreman.submit, order)
-            except NotRegistered:
-                raise
+            except NotRegistered:  # it is being started again, which is done when its supervisor answers
+                with suppress(ProcessExited):
+                    await count_children(self._name("crew", pool))
             except ProcessExited as error:
                 if error.reason != UNUSED:
                     raise loss_of(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
-            foreman = await self.foreman(
-                pool
-            )  # it went just now, since nobody had come for long; it has begun with nothing
+            foreman = await self.foreman(pool)  # the one before has not begun with it
             return await foreman.within(None).call(Foreman.submit, order)
         except BaseException as error:
             if not isinstance(error, RequestCancelled):

@@ -107,6 +107,8 @@ class _Desk:
         self.ending = message
         return True
 
+    send_now = send
+
 
 @dataclass(slots=True, eq=False)
 class _Call:

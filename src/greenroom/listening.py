@@ -10,7 +10,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from greenroom.actors.settings import Settings
-from greenroom.supervision.kernel.spelling import visible
+from greenroom.supervision import visible
 from greenroom.transports.http_config import HttpConfig
 
 from . import running

@@ -169,7 +169,6 @@ _MOVED: Final = {
     "transports.client.remote_wire": "far_route far_outpost far_words",
     "transports.client.seam": "http_carrier tickets",
     "transports.http1": "http1_head",
-    "transports.http1_wire": "turn",
     "transports.http2": "http2_gate http2_pipe",
     "transports.http_answers": "http_checks",
     "transports.http_engine": "http_old",

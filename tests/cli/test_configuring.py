@@ -198,7 +198,7 @@ def signed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
 
         return fetched
 
-    monkeypatch.setattr("greenroom.auth.client.oauth.fetcher_for", fetcher)
+    monkeypatch.setattr("greenroom.auth.client.credential.fetcher_for", fetcher)
     asyncio.run(store.put(login_name(OAuth(), URL), RECORD))
     return store
 

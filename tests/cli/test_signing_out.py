@@ -37,7 +37,7 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     def fetcher(_url: str, **_: object) -> object:
         return made.fetch
 
-    monkeypatch.setattr("greenroom.auth.client.oauth.fetcher_for", fetcher)
+    monkeypatch.setattr("greenroom.auth.client.credential.fetcher_for", fetcher)
 
     async def login() -> None:
         async with Node():
@@ -111,7 +111,7 @@ def test_a_scope_is_added_to_a_login_that_is_kept(typed: Type, world: World, mon
     def fetcher(_url: str, **_: object) -> object:
         return world.fetch
 
-    monkeypatch.setattr("greenroom.auth.client.oauth.fetcher_for", fetcher)
+    monkeypatch.setattr("greenroom.auth.client.credential.fetcher_for", fetcher)
 
     async def show(code: DeviceCode, /) -> None:
         world.idp.decide(code.user_code)

@@ -102,7 +102,7 @@ class Wire:
                 await asyncio.sleep(0.1)
             if self.transport.closed:
                 return
-            self._protocol.data_received(piece)
+            asyncio.get_running_loop().call_soon(self._protocol.data_received, piece)  # as a transport is called
             await asyncio.sleep(0)
 
     def hang_up(self) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .tree import Source, Tree
 
 TABLE: Final = re.compile(r"^_HOMES: Final\[dict\[str, str\]\] = (\{.*?\})$", re.MULTILINE | re.DOTALL)
-WIDTH: Final = 110
+WIDTH: Final = 120
 
 
 def imported(source: Source) -> dict[str, str]:
@@ -33,15 +33,15 @@ def imported(source: Source) -> dict[str, str]:
 
 def table(homes: dict[str, str]) -> str:
     """It, as it stands in the file."""
-    rows = [
-        f'    "{home}": ' + "\n    ".join(f'"{line}"' for line in _lines(names)) + "," for home, names in homes.items()
-    ]
-    return "\n".join(["{", *rows, "}"])
+    return "\n".join(["{", *(_row(home, names) for home, names in homes.items()), "}"])
 
 
-def _lines(names: str) -> list[str]:
-    *most, last = textwrap.wrap(names, WIDTH - 40)
-    return [*(f"{line} " for line in most), last]
+def _row(home: str, names: str) -> str:
+    whole = f'    "{home}": "{names}",'
+    if len(whole) <= WIDTH:  # as the formatter has it
+        return whole
+    *most, last = textwrap.wrap(names, WIDTH - 50)
+    return f'    "{home}": ' + "\n    ".join(f'"{line}"' for line in (*(f"{each} " for each in most), last)) + ","
 
 
 def tables(tree: Tree) -> Iterator[tuple[Source, re.Match[str]]]:

@@ -140,6 +140,7 @@ BELOW: dict[str, str] = {
     "cluster.keys": "a guest's key file is checked as a node's",
     "cluster.link": "guests are spoken to over links, without a node at their end",
     "cluster.node_records": "a pool says of an exit code that memory was short",
+    "cluster.peers": "guests' links are told of as nodes' are, at most once a second",
     "cluster.plain_link": "the guest's end of such a link",
     "cluster.streams": "pools, guests and remote wires count what is on its way, and answer questions in one way",
     "cluster.thespian_taming": "loads Thespian, which the public module of the package does not",

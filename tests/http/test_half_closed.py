@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.transports import http1_wire
+from greenroom.transports.turn import AHEAD
 
 from .test_listener import connections, until
 from .wire import house, message, request
@@ -269,7 +270,7 @@ async def test_a_peer_that_is_not_read_from_is_seen_to_leave() -> None:
     app = App(LENGTH)
     async with house(app, heartbeat=0.01, header_timeout=0.01) as opened:
         client = await opened.client()
-        await client.send(request("GET", "/") + b"x" * 4 * http1_wire.AHEAD)
+        await client.send(request("GET", "/") + b"x" * 4 * AHEAD)
         await app.asked.wait()
         raw = client.writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

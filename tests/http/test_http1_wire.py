@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.transports.http1_wire import AHEAD, STEPS, Http1Wire, Turn
+from greenroom.transports.http1_wire import STEPS, Http1Wire
+from greenroom.transports.turn import AHEAD, Turn
 
 from .wire import house, message, request
 

@@ -20,6 +20,7 @@ from greenroom.supervision import (
     ExitReason,
     GenServer,
     NotAnActor,
+    Pid,
     ProcessExited,
     Quit,
     Ref,
@@ -365,6 +366,10 @@ class Told:
     def __init__(self) -> None:
         self.reasons: list[ExitReason] = []
         self.come = asyncio.Event()
+        self.worker: Pid | None = None
+
+    def started(self, worker: Pid) -> None:
+        self.worker = worker
 
     def exited(self, reason: ExitReason) -> None:
         self.reasons.append(reason)
@@ -384,6 +389,7 @@ async def test_the_end_of_a_job_is_known_at_once_and_its_waiter_is_told() -> Non
     tasks, told, event = await start(TaskSupervisor), Told(), asyncio.Event()
     pid = await tasks.call(TaskSupervisor.begin_job, wait_for, (event,), (), "temporary", told)
     assert [each.pid for each in await which_children(tasks)] == [pid]
+    assert told.worker == pid
     event.set()
     await told.come.wait()
     assert told.reasons == [NORMAL]
