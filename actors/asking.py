@@ -1,7 +1,7 @@
 """Asking the peer: a handler's question on its way out, and the answer on its way back.
 
-It is the part of the session's process that deals with requests of ours. What the peer has not said it can do is refused before anything is
-sent. Whoever asked hears exactly once: the answer, the deadline, the end of the call that they asked for, or the session's end.
+It is the part of the session's process that deals with requests of ours. A question that the peer has not said it can answer is refused before
+anything is sent. The asker hears exactly once: the answer, the deadline, the end of the call that it asked for, or the session's end.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Questions:
             question.caller.fail(NoStream(f"{question.method}: the call is over"))
 
     def abandon_all(self) -> None:
-        """The session is gone; whoever asked has heard of that."""
+        """The session is gone; the askers have heard of that."""
         for question in self.table:
             if question.timer is not None:
                 question.timer.cancel()
@@ -165,14 +165,14 @@ class Questions:
         return question
 
     def _take(self, id: str) -> Question | None:
-        """The question, which nobody will answer."""
+        """Remove the question, which ends without an answer."""
         question = self._ended(id)
         if question is not None:
             self._stays(question)
         return question
 
     def _stays(self, question: Question) -> None:
-        """Whoever was to be sent to a page does not go."""
+        """The user does not go to the page that the question was to send them to."""
         if question.visit is not None:
             self.visits.forget(question.visit)
 

@@ -1,9 +1,9 @@
-"""Who may use how many threads: at most so many calls of one tool, and so many of one principal, run in threads at a time.
+"""Limits on threads: at most so many calls of one tool, and so many of one principal, run in threads at a time.
 
-A call waits until both have room, and holds neither before: so forty slow calls of one tool keep nobody else waiting, and one
+A call waits until both have room, and holds neither before: so forty slow calls of one tool keep no other tool waiting, and one
 principal's flood holds no slot that another could use. Principals that wait for one tool take turns, and so do the tools that one principal waits for. A slot is given back when the thread
-has really ended, and not when whoever waited for it was cancelled: a thread that never returns costs its own tool one slot for
-good, and nobody a second one.
+has really ended, and not when the call that waited for it was cancelled: a thread that never returns costs its own tool and its own
+principal one slot each for good, and no other tool or principal any.
 
 It belongs to a company and lives in its loop; no process owns it, since a slot must outlive the worker that took it.
 """
@@ -84,7 +84,7 @@ class Bulkheads:
 
     @property
     def running(self) -> int:
-        """How many threads are at work, those included that nobody waits for any more."""
+        """How many threads are at work, those of cancelled calls included."""
         return sum(self._tools.taken.values())
 
     @property
@@ -111,7 +111,7 @@ class Bulkheads:
 
     async def _enter(self, tool: Hashable, principal: Hashable, limit: int) -> _Ticket:
         ticket = _Ticket(tool, principal, limit)
-        # Whoever waits and could go has gone, so there is nobody in front whom this one would overtake.
+        # Every waiting call that could run was already started, so admitting this one cannot jump a queue.
         if self._has_room(ticket):
             self._begin(ticket)
             return ticket
@@ -122,7 +122,7 @@ class Bulkheads:
             await ticket.turn
         except asyncio.CancelledError:
             if ticket.turn.done() and not ticket.turn.cancelled():
-                self._end(ticket)  # it was our turn, and we are not there any more
+                self._end(ticket)  # our slots were taken for us, and we are cancelled
             else:
                 self._forget(ticket)
             raise

@@ -174,7 +174,7 @@ class Calls:
         self._alarm = send_after(max(0.0, seconds), self._session.own_ref, ALARM)
 
     def _late(self, call: Call) -> None:
-        """The deadline is over. One that nobody set for this call in particular begins anew with each word to the peer."""
+        """The deadline is over. One that was not set for this call in particular begins anew with each word to the peer."""
         left = 0.0 if call.lasting else self._left(call)
         if left > 0:
             self._due_in(call, left)
@@ -232,13 +232,13 @@ class Calls:
             self.answer(call, encode_error(call.id, McpError(code, text)), _status(call), outcome=outcome)
 
     def nobody_starts(self) -> None:
-        """Whoever starts our workers is gone, and with it what it had not begun."""
+        """The supervisor of our workers is gone, and with it the calls that it had not begun."""
         self._watching = None
         for call in self.table.unstarted():
             self.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted in the middle of this"))
 
     def watches(self, ref: Monitor) -> bool:
-        """Whether that is our monitor on whoever starts our workers."""
+        """Whether that is our monitor on the supervisor of our workers."""
         return ref is self._watching
 
     def abandon_all(self, why: str, reason: ExitReason) -> None:
@@ -329,7 +329,7 @@ class Call:
         self.method = method
         self.caller = caller
         self.calls: Calls | None = None
-        """Those that it is one of, as soon as it has a worker."""
+        """The calls of its session, as soon as it has a worker."""
         self.cancelled = Cancellation()
         self.name = ""
         self.began = 0.0
@@ -408,7 +408,7 @@ class InFlight:
         return self._by_id.get(id_key(id))
 
     def take(self, key: int) -> Call | None:
-        """Decide this call: whoever gets it answers, and nobody else will."""
+        """Decide this call: the first `take` gets it and has to answer it, any later one gets None."""
         call = self._calls.pop(key, None)
         if call is not None:
             del self._by_id[call.index]

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid, Shutdown
 
 _logger = logging.getLogger(__name__)
-# One for all: it is held for a moment when somebody begins to wait and when a call is cancelled, which is seldom.
+# One for all: it is held for a moment when a task or thread begins to wait and when a call is cancelled, which is seldom.
 _lock = threading.Lock()
 
 
 class RequestCancelled(GreenroomError):
-    """The call that this code works for has been cancelled; nobody waits for its result."""
+    """The call that this code works for has been cancelled; its result will not be used."""
 
     def __init__(self, reason: str = "") -> None:
         """`reason` is what was said when it was cancelled."""
@@ -57,7 +57,7 @@ class Cancellation:
         return self.reason is not None
 
     def set(self, reason: str = "") -> None:
-        """Nobody wants the result; the first reason stays."""
+        """Cancel: the result is not wanted any more. The first reason stays."""
         with _lock:
             if self.reason is not None:
                 return
@@ -67,7 +67,7 @@ class Cancellation:
             try:
                 wake()
             except Exception:
-                # Whoever cancels is a session, and must not die of somebody else's callback.
+                # The canceller is a session, and must not die of a callback that is not its own.
                 _logger.exception("a callback of a cancelled call failed")
 
     def raise_if_set(self) -> None:
@@ -76,7 +76,7 @@ class Cancellation:
             raise RequestCancelled(self.reason)
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
-        """Have `wake` called once, by whoever cancels and in their thread, or now. Returns what takes that back."""
+        """Have `wake` called once, by the canceller and in its thread, or now. Returns a function that takes that back."""
         with _lock:
             if self.reason is None:
                 if self._waiting is None:
@@ -100,7 +100,7 @@ class Cancellation:
             try:
                 loop.call_soon_threadsafe(_settle, over)
             except RuntimeError:
-                return  # that loop is closed, and nobody waits in it
+                return  # that loop is closed, and no task waits in it
 
         forget = self.subscribe(wake)
         try:

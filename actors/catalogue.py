@@ -1,8 +1,8 @@
 """What a company offers at one moment: an immutable snapshot, and the shelf on which the current one stands.
 
-Readers take `shelf.catalogue` and keep it for as long as their call lasts; nobody changes it under them. A writer makes a new
-one and publishes it by one assignment: there is no moment at which half of a change can be seen, whoever dies of it. The
-shelf belongs to the company, so registrations survive a crash of the registrar, who is the one that writes once it runs.
+Readers take `shelf.catalogue` and keep it for as long as their call lasts; it never changes under them. A writer makes a new
+one and publishes it by one assignment: there is no moment at which half of a change can be seen, even if the writer dies. The
+shelf belongs to the company, so registrations survive a crash of the registrar, which is the only writer once it runs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Catalogue:
         return cast("PromptEntry | None", self.find("prompt", name))
 
     def completion(self, reference: str, name: str, argument: str) -> CompletionEntry | None:
-        """Who completes that argument of the prompt of that name, or of the template with that text."""
+        """The completion of that argument of the prompt of that name, or of the template with that text."""
         return cast("CompletionEntry | None", self.find("completion", (reference, name, argument)))
 
     @property

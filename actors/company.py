@@ -7,13 +7,13 @@
     ├─ registry         who writes the catalogue
     ├─ subscriptions    who wants to hear of which change
     ├─ workers          a process for each piece of user code
-    ├─ tasks            a process for each task that has not ended, and who looks after their records
+    ├─ tasks            a process for each task that has not ended, and one that looks after their records
     ├─ pools            of processes, for handlers that are to run in one
     ├─ sessions         a process for each peer
     └─ listeners        sockets and pipes; the first to stop
 
 `Company` itself is no process. It holds what outlives each of them (the shelf with the catalogue, the board with the subscriptions) and
-knows them by name, so whoever is restarted is found again. It is the transports' `Door`, and the workers' `House`. Any number of companies
+knows them by name, so a process that was restarted is found again. It is the transports' `Door`, and the workers' `House`. Any number of companies
 may live in one node: their names differ.
 """
 
@@ -117,9 +117,9 @@ class Company:
         registrar: Ref[Registrar] = Ref(self.name("registry"))
         self.registry = Registry(self, registrar)
         self.peers = Peers(self)
-        """Who is there, and how to reach them when no call of theirs is under way."""
+        """The peers that are there, and how to reach them when no call of theirs is under way."""
         self.new_id: NewId = new_id
-        """What sessions and tasks are called: something that nobody can guess, and that tells where they are if there are several nodes."""
+        """Makes the ids of sessions and tasks: each cannot be guessed, and tells where its session or task is if there are several nodes."""
         self.others: Others | None = None
         """The nodes that this company is on besides this one."""
         self._readiness = Readiness(wait_for)
@@ -137,7 +137,7 @@ class Company:
 
     @property
     def pools(self) -> Pools:
-        """Who runs handlers in processes of their own."""
+        """The pools, which run handlers in processes of their own."""
         if self._pools is None:
             from .pools.pools import Pools  # noqa: PLC0415 - few companies have any, and it is much to load
 
@@ -169,7 +169,7 @@ class Company:
     ) -> ChildSpec[Ref[Tree]]:
         """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with.
 
-        `first` start before everybody else here, and stop last.
+        `first` start before all other children here, and stop last.
         """
         settings = self.settings
         doors = [named(each, self.name(f"listener {each.id}")) for each in (*self._listeners, *listeners)]
@@ -187,10 +187,10 @@ class Company:
         ]
         return child(Tree, children, intensity=_INTENSITY, period=_PERIOD).but(id=self.key, name=self.name("company"))
 
-    # --- what all are to hear
+    # --- changes that sessions are to hear of
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """A resource has changed: whoever subscribed to it is told, on whichever node they are."""
+        """A resource has changed: tell the sessions that subscribed to it, on all nodes."""
         tell_updated(self.subscriptions, self.board, uri, extra)
         if self.others is not None:
             self.others.updated(uri, extra)
@@ -232,7 +232,7 @@ class Company:
             ended = McpError(ErrorCode.INTERNAL_ERROR, "The session ended before it was initialized")
             return Entered(None, Answer(encode_error(hello.id, ended), 500))
         except BaseException:
-            session.ref.cast(Session.close, REFUSED)  # whoever wanted it has gone away, and nobody else knows of it
+            session.ref.cast(Session.close, REFUSED)  # its opener has gone away, and no other peer knows of it
             raise
         assert isinstance(answer, Answer)
         if session.version is None:
@@ -319,7 +319,7 @@ class Handle:
     __slots__ = ("_card", "_peer", "_ref")
 
     def __init__(self, ref: Ref[Session], card: Card, peer: Peer | None = None) -> None:
-        """`ref` is by pid: the name of a session never comes back. `peer` is who speaks now; None for whoever began it."""
+        """`ref` is by pid: the name of a session never comes back. `peer` is the one that speaks now; None for the one that began the session."""
         self._peer = peer
         self._ref = ref.within(None)  # deadlines are the session's; its end is an answer, too
         self._card = card
@@ -398,13 +398,13 @@ class Others(Protocol):
         """There are new ones to be read."""
 
     async def broadcast(self, method: str, params: Mapping[str, Any]) -> int:
-        """A notification for everybody; to how many sessions it went."""
+        """Send a notification to all sessions of the other nodes; returns to how many."""
         ...
 
 
-# --- Speaking to peers when no call of theirs is under way: to one session by its id, to all, or to whoever can do something.
-# Sessions are found by name, or listed by the supervisor that has them; nothing here remembers any. What is told goes onto the general stream of a
-# session (`g0`), or its channel, and is kept there for a while when nobody listens.
+# --- Speaking to peers when no call of theirs is under way: to one session by its id, to all, or to those whose client can do something.
+# Sessions are found by name, or listed by the supervisor that has them; nothing here remembers any. A notification goes onto the general stream of a
+# session (`g0`), or its channel, and is kept there for a while when that has no reader.
 
 
 class UnknownSession(ProcessExited):
@@ -415,7 +415,7 @@ class UnknownSession(ProcessExited):
 
 
 class Peers:
-    """Everybody that a company talks to."""
+    """All peers that a company talks to."""
 
     __slots__ = ("_company",)
 
@@ -431,7 +431,7 @@ class Peers:
         return [card for card in cards if card.ready]
 
     async def able_to(self, capability: str) -> list[Card]:
-        """Those whose client has declared a capability: `sampling`, `elicitation`, `elicitation.url`, `roots`."""
+        """The sessions whose client has declared a capability: `sampling`, `elicitation`, `elicitation.url`, `roots`."""
         return [card for card in await self.all() if declares(card.client_capabilities, capability)]
 
     def whereis(self, session_id: str) -> Pid | None:
@@ -486,7 +486,7 @@ class Peers:
         return self.notify(session_id, "notifications/progress", params)
 
     def log(self, session_id: str, level: str, data: Any, logger: str | None = None) -> bool:
-        """Send a log message to one peer, unless its level is higher. A level that there is not is nobody's."""
+        """Send a log message to one peer, unless its level is higher. A message with an unknown level is not sent."""
         found = find_session(self._company, session_id) if level in LEVELS else None
         return found is not None and found[0].cast(Session.tell, log_body(level, data, logger), level)
 
@@ -495,7 +495,7 @@ class Peers:
         await self.ref(session_id).call(Session.set_level, level)
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        """Send a notification to everybody, on whichever node they are; returns to how many sessions."""
+        """Send a notification to all sessions, on all nodes; returns to how many."""
         others, said = self._company.others, dict(params or {})
         if others is None:
             return await self.broadcast_here(method, said)
@@ -541,8 +541,8 @@ class Peers:
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to: the one client that was asked to send them is told.
 
-        False when nobody was sent there, or is any more: the session has ended, the user declined, or it was told already. Where there are
-        other nodes, True as well when they were asked to tell it.
+        False when no client waits for that page: none was asked to send a user there, the session has ended, the user declined, or the client was
+        told already. Where there are other nodes, True as well when they were asked to tell it.
         """
         company = self._company
         found = find_visited(current_node(), company, elicitation_id)
@@ -553,7 +553,7 @@ class Peers:
         return company.others is not None
 
     def elicited(self, elicitation_id: str) -> Card | None:
-        """Who was asked to send their user to a page: whoever opens it has to be that principal. None when nobody was, or is any more."""
+        """The session that was asked to send its user to a page: the user who opens it has to be its principal. None when there is none, or none any more."""
         found = find_visited(current_node(), self._company, elicitation_id)
         process = None if found is None else current_node().process(found.pid)
         return None if process is None else card_of(process)

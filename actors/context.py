@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class CallEnded(GreenroomError):
-    """The call that this context belonged to is over: there is nobody left to ask."""
+    """The call that this context belonged to is over: its client can no longer be asked."""
 
     def __init__(self, what: str) -> None:
         """`what` was tried."""
@@ -51,7 +51,7 @@ class Said:
     __slots__ = ("_taken",)
 
     def __init__(self, taken: bool) -> None:  # noqa: FBT001 - it is this value
-        """`taken` is whether anybody may get it."""
+        """`taken` is whether the peer may get it."""
         self._taken = taken
 
     def __bool__(self) -> bool:
@@ -111,7 +111,7 @@ class Context(Asker):
         self._asked: list[Question[Any]] = []
         self._progress = -math.inf
         self.cancelled = cancelled
-        """True once nobody wants the result any more; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
+        """True once the result is not wanted any more; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
         self.request_id = request_id
         self.params = params
         """The request's params as they came."""
@@ -145,7 +145,7 @@ class Context(Asker):
 
     @property
     def client_info(self) -> Mapping[str, Any]:
-        """Who the client says it is."""
+        """The name and version that the client gives itself."""
         return self._facts.client_info
 
     @property
@@ -165,7 +165,7 @@ class Context(Asker):
 
     @property
     def principal(self) -> Any:
-        """Whose call it is; None without authentication."""
+        """The principal whose call it is; None without authentication."""
         return self._facts.peer.principal
 
     @property
@@ -179,12 +179,12 @@ class Context(Asker):
         return self._over
 
     def assign(self, key: str, value: Any) -> Context:
-        """Keep something in `assigns`, for whoever sees this context later in the same call."""
+        """Keep something in `assigns`, for code that gets this context later in the same call."""
         self.assigns[key] = value
         return self
 
     def raise_if_cancelled(self) -> None:
-        """Raise `RequestCancelled` when nobody wants the result any more."""
+        """Raise `RequestCancelled` when the result is not wanted any more."""
         self.cancelled.raise_if_set()
 
     # --- telling
@@ -338,5 +338,5 @@ async def _awaited(awaitable: Awaitable[T]) -> T:
 
 
 def peer_of(ctx: Context) -> Peer:
-    """Whose call it is, as the transport and the gatekeeper have it: for parts of the company, not for handlers."""
+    """The peer whose call it is, as the transport and the gatekeeper have it: for parts of the company, not for handlers."""
     return ctx._facts.peer  # noqa: SLF001 - its own module

@@ -130,7 +130,7 @@ class PromptEntry:
 
 @dataclass(frozen=True, slots=True)
 class CompletionEntry:
-    """Who completes one argument of a prompt, or of a resource template."""
+    """The completion of one argument of a prompt, or of a resource template."""
 
     kind: ClassVar[Kind] = "completion"
     name: tuple[str, str, str]
@@ -565,7 +565,7 @@ class Bare:
         self._required = [each.name for each in named if each.default is MISSING]
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What is missing, or is there for nobody, is told."""
+        """Return the arguments. Raises `Mismatch` that names each missing and each unknown one."""
         missing = [name for name in self._required if name not in arguments]
         unknown = [] if self._open else [name for name in arguments if name not in self._names]
         if missing or unknown:

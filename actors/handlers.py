@@ -91,7 +91,7 @@ def handler_of(what: str, function: Any, running: Running) -> Handler:
 
 
 def _check_method(what: str, function: Any) -> None:
-    """A function in the body of a class has nobody yet who it could be called on."""
+    """Refuse a function in the body of a class: there is no instance yet that it could be called on."""
     if not inspect.isfunction(function) or "." not in function.__qualname__.rpartition("<locals>")[2].lstrip("."):
         return
     first = next(iter(inspect.signature(function).parameters), None)
@@ -186,7 +186,7 @@ def _wants_context(annotation: Any, names: dict[str, Any]) -> bool:
         if written is None:
             return False
         here = names.get(written[2].partition(".")[0] or "Context")
-        # A name that is only there for type checkers is ours; one that is something else here is somebody's own.
+        # A name that is only there for type checkers is our `Context`; one that is something else here is another class.
         return here is None or here is Context or inspect.ismodule(here)
     kinds: tuple[Any, ...] = (annotation, *getattr(annotation, "__args__", ()))
     return any(isinstance(each, type) and issubclass(each, Context) for each in kinds)
@@ -238,8 +238,8 @@ class ToolOptions(Shown):
     arguments come as they are; `validate_input` checks them first. `validate_output` checks structured results against
     `output_schema`. None leaves both to the company (`strict`).
 
-    `task_support` is whether peers may call it as a task. One that is `long_running` may be, and answers with a task also where nobody
-    asked for one, unless the peer's revision has no tasks.
+    `task_support` is whether peers may call it as a task. One that is `long_running` may be, and answers with a task also where the peer has
+    not asked for one, unless its revision has no tasks.
     """
 
     input_schema: Mapping[str, Any] | None = None

@@ -32,7 +32,7 @@ Around: TypeAlias = "Callable[[str, Context, Callable[[], Awaitable[dict[str, An
 
 
 class Isolating(Protocol):
-    """Whoever has processes to run handlers in."""
+    """An owner of processes that run handlers."""
 
     async def run(self, job: Job, entry: Any) -> dict[str, Any]:
         """The result of a job whose entry has a pool. Raises what the peer is to be told instead."""
@@ -54,12 +54,12 @@ class House(Protocol):
 
     @property
     def bulkheads(self) -> Bulkheads:
-        """Who may use how many threads."""
+        """The limits on threads."""
         ...
 
     @property
     def pools(self) -> Isolating:
-        """Who runs handlers in processes of their own."""
+        """The pools, which run handlers in processes of their own."""
         ...
 
     @property
@@ -76,13 +76,13 @@ class House(Protocol):
         """A peer is about to hear of these pages, on behalf of a call, and wants to know when its user has done with them."""
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """A resource has changed: whoever subscribed to it is told."""
+        """A resource has changed: tell the sessions that subscribed to it."""
 
     def list_changed(self, kind: Kind) -> None:
         """What is offered has changed."""
 
     def completed(self, elicitation_id: str) -> bool:
-        """A user has done with the page that they were sent to; whether anybody may hear of it."""
+        """A user has done with the page that they were sent to. Returns whether a client may be told."""
         ...
 
 
@@ -104,7 +104,7 @@ class Voice(Protocol):
     """What a handler may say to the peer, through the session that its call belongs to. Safe to use from any thread."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Send a notification on the call's own stream. False when nobody will get it."""
+        """Send a notification on the call's own stream. False when the peer will not get it."""
         ...
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:

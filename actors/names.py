@@ -1,6 +1,6 @@
 """What the processes of a company are registered as: the company's own key, the role, and for a session its id.
 
-Names stand in drawings, reports and errors. A session's id is as good as a ticket to it, so nobody reads more than its beginning.
+Names stand in drawings, reports and errors. A session's id is as good as a ticket to it, so they show no more than its beginning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Key(NamedTuple):
 
     @classmethod
     def new(cls, name: str) -> Key:
-        """One that nobody else has."""
+        """A key that no other company has."""
         return cls(name, next(_serials))
 
 
@@ -53,8 +53,8 @@ class Name(NamedTuple):
         return repr(self)
 
 
-def new_id(kind: str, *, channel: bool = False) -> str:  # noqa: ARG001 - for those who put more into an id than this
-    """An id that nobody can guess, for a session (with a channel, or without) or a task."""
+def new_id(kind: str, *, channel: bool = False) -> str:  # noqa: ARG001 - for another `NewId` that puts more into an id
+    """An id that cannot be guessed, for a session (with a channel, or without) or a task."""
     return f"{kind}_{secrets.token_hex(16)}"
 
 
@@ -63,7 +63,7 @@ def shown(session_id: str) -> str:
     return f"{session_id.removeprefix('mcp_')[:_SHOWN]}…"
 
 
-# --- What anybody may know of a session without asking it: its id, whose it is, and what was agreed.
+# --- What may be known of a session without asking it: its id, whose it is, and what was agreed.
 # The session writes it; transports and lists of sessions read it. It dies with its session: nothing finds it but through the process.
 
 
@@ -94,9 +94,9 @@ class Card:
         self.client_capabilities: Mapping[str, Any] = {}
         self.state = State.NEW
         self.lasting = True
-        """Whether it is a session to its peer: one that stands behind a single request is told to nobody."""
+        """Whether it is a session to its peer: a peer is not told of one that stands behind a single request."""
         self.claimed = False
-        """Whether whoever opened the session has got it: they may have gone away in between."""
+        """Whether the opener of the session has got it: it may have gone away in between."""
 
     @property
     def ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a handler says to the peer, on its way through the session: the voice of one call, or of nobody's call in particular.
+"""What a handler says to the peer, on its way through the session: the voice of one call, or of no call in particular.
 
 It owns nothing. Messages are encoded here, in the handler's own process, so what cannot be said is the handler's error; the session only
 decides where they go.
@@ -34,7 +34,7 @@ class Said(NamedTuple):
 
 
 class Interrupt(NamedTuple):
-    """Close the stream of that call for now; whoever reads it should come back after so many milliseconds."""
+    """Close the stream of that call for now; its reader should come back after so many milliseconds."""
 
     key: int
     retry: int | None
@@ -53,7 +53,7 @@ class Ask:
 
 
 class GivenUp(NamedTuple):
-    """Whoever asked that does not wait for the answer any more."""
+    """The asker of that question does not wait for the answer any more."""
 
     ask: Ask
 
@@ -65,7 +65,7 @@ class Withdrawn(NamedTuple):
 
 
 async def asked(session: Ref[Any], ask: Ask) -> dict[str, Any]:
-    """Have a session send it, and wait for the result. Whoever stops waiting takes it back."""
+    """Have a session send it, and wait for the result. A caller that stops waiting withdraws the question."""
     try:
         answer: dict[str, Any] = await session.within(None).ask(ask)
     except asyncio.CancelledError:
@@ -83,7 +83,7 @@ def log_body(level: str, data: Any, logger: str | None) -> bytes:
 
 
 AHEAD: Final = 1024
-"""How many words of one call may wait for its session; a handler that says more without a pause is told that nobody gets them."""
+"""How many words of one call may wait for its session; a handler that says more without a pause is told that the peer will not get them."""
 
 
 class CallVoice:
@@ -104,7 +104,7 @@ class CallVoice:
         """When the handler last reported something, on the loop's clock. The session reads it when the time of silence is over."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Send a notification on the call's own stream. False when nobody will get it."""
+        """Send a notification on the call's own stream. False when the peer will not get it."""
         body = encode_notification(method, params)
         return self._say(Said(self._key, body))
 
@@ -134,8 +134,8 @@ class CallVoice:
         return True
 
 
-# --- Requests from us to the peer: which are open, who waits for each, and until when.
-# Ids are `srv-1`, `srv-2` … and mean something in this session only: an answer that another session gets is nobody's. Each is answered once:
+# --- Requests from us to the peer: which are open, which caller waits for each, and until when.
+# Ids are `srv-1`, `srv-2` … and mean something in this session only: an answer that another session gets is dropped. Each is answered once:
 # by the peer, by its deadline, by the end of the call that it belongs to, or by the end of the session. What comes later is dropped.
 
 PREFIX: Final = "srv-"
@@ -210,7 +210,7 @@ class Outbound:
         return question
 
     def take(self, id: object) -> Question | None:
-        """The question with this id: whoever gets it answers. None for an id that is not, or no longer, open."""
+        """Remove the question with this id; the caller that gets it answers it. None for an id that is not, or no longer, open."""
         if self._open is None or not isinstance(id, str):
             return None
         question = self._open.pop(id, None)

@@ -1,6 +1,6 @@
 """The registry as others hold it: what is registered in a company, by name.
 
-Reading never waits and asks nobody: it looks at the snapshot on the shelf. Writing goes through the registrar, one after the other,
+Reading never waits and asks no process: it looks at the snapshot on the shelf. Writing goes through the registrar, one after the other,
 and waits until that is ready. It can be used before the company runs as well: `declare` writes straight to the shelf then.
 """
 
@@ -145,7 +145,7 @@ class Registry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]
                 catalogue = catalogue.put(entry, replace=replace)
             return catalogue
 
-        put_all(self._house.shelf.catalogue)  # what is wrong with it is told to whoever calls, and not to the registrar
+        put_all(self._house.shelf.catalogue)  # an error in it is raised to the caller, and not in the registrar
         try:
             taken = self._registrar.cast(Registrar.put, entries, replace=replace)
         except ActorError:  # no node runs here
@@ -222,11 +222,11 @@ class Registry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]
     # --- telling
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
-        """Tell whoever has subscribed to that resource. Several in one moment are told once."""
+        """Tell the sessions that have subscribed to that resource. Several changes in one moment are told once."""
         self._house.updated(uri, extra or {})
 
     def notify_list_changed(self, kind: Kind) -> None:
-        """Tell everybody that a list has changed. Registering does that by itself."""
+        """Tell all sessions that a list has changed. Registering does that by itself."""
         self._house.list_changed(kind)
 
     # --- short words for tools
@@ -247,9 +247,9 @@ class Registry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]
 __all__ = ["RegistrationError", "Registry"]
 
 
-# --- The registrar: the one process that writes the catalogue. Until what the company waits for has come, it keeps everybody waiting.
+# --- The registrar: the one process that writes the catalogue. Until what the company waits for has come, it keeps all callers waiting.
 # Its writes are serialized, and each is whole or nothing: a new catalogue, published by one assignment. It owns nothing that is lost when it
-# dies, since the shelf is the company's; its successor goes on from there, and whoever waits for it asks again by name. It tells the
+# dies, since the shelf is the company's; its successor goes on from there, and a caller that waits for it asks again by name. It tells the
 # subscriptions which lists have changed.
 
 
@@ -344,7 +344,7 @@ class Registrar(GenStatem[RegistrarState]):
         return Keep()
 
     def terminate(self, reason: ExitReason) -> None:
-        """After a crash there will be another one; after anything else nobody waits any more."""
+        """After a crash there will be another registrar; after any other end none will wait any more."""
         if not isinstance(reason, Crash):
             self._readiness.abandon()
 
@@ -378,7 +378,7 @@ def registrar_child(
     return child(Registrar, shelf, readiness, subscriptions, board).but(id="registry", name=name)
 
 
-# --- What a registry waits for before it answers anybody: the name of a process, an event, or anything that can be awaited.
+# --- What a registry waits for before it answers any caller: the name of a process, an event, or anything that can be awaited.
 # It is made once for a company, and every registrar waits for the same one: a coroutine, which can run only once, runs in a task of its own that
 # a registrar's crash does not end.
 
@@ -409,14 +409,14 @@ class Readiness:
             self.passed = True
 
     def abandon(self) -> None:
-        """Nobody will wait for it any more."""
+        """Stop waiting: no registrar will need it any more."""
         if self._task is not None:
             self._task.cancel()
 
     async def once(self, awaitable: Awaitable[object]) -> None:
         """Await what can be awaited only once, for however many registrars."""
         if self._task is None:
-            # In a context of nobody's: a task that the first registrar's code starts would end with it.
+            # In an empty context: a task that the first registrar's code starts would end with it.
             self._task = asyncio.get_running_loop().create_task(_contained(awaitable), context=Context())
         await asyncio.shield(self._task)
 
@@ -424,12 +424,12 @@ class Readiness:
 async def _contained(awaitable: Awaitable[object]) -> None:
     try:
         await awaitable
-    except (SystemExit, KeyboardInterrupt) as error:  # no process's own, so nobody else is there to catch these
+    except (SystemExit, KeyboardInterrupt) as error:  # this task is no process's, so nothing else catches these
         raise NeverReady(f"what the registry waited for raised {error!r}") from error
 
 
 def _waits_for(wait_for: Any, readiness: Readiness) -> Callable[[], Awaitable[object]]:
-    """How to wait for what was given. Raises `TypeError` for what nobody can wait for."""
+    """How to wait for what was given. Raises `TypeError` for a value that cannot be waited for."""
     if inspect.isawaitable(wait_for):
         awaitable = cast("Awaitable[object]", wait_for)
         return lambda: readiness.once(awaitable)
@@ -447,5 +447,5 @@ def _waits_for(wait_for: Any, readiness: Readiness) -> Callable[[], Awaitable[ob
 
 
 async def _registered(name: Hashable) -> None:
-    while whereis(name) is None:  # noqa: ASYNC110 - nobody tells of names
+    while whereis(name) is None:  # noqa: ASYNC110 - names have no notification
         await asyncio.sleep(POLL)

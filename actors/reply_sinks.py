@@ -42,7 +42,7 @@ class Outlet(Protocol):
 
     @property
     def attended(self) -> bool:
-        """Whether somebody listens in between calls."""
+        """Whether there is a reader in between calls."""
         raise NotImplementedError
 
     def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:
@@ -55,7 +55,7 @@ class Outlet(Protocol):
         """Answer a call that has been decided; None says nothing, since the peer has cancelled it."""
 
     def say(self, call: Call | None, body: bytes, version: str) -> bool:
-        """Say something on a call's stream, or on the general one. False when nobody will get it."""
+        """Say something on a call's stream, or on the general one. False when the peer will not get it."""
         raise NotImplementedError
 
     def ask(self, call: Call | None, body: bytes, version: str) -> bool:
@@ -74,7 +74,7 @@ class Outlet(Protocol):
         raise NotImplementedError
 
     def tidy(self) -> bool:
-        """Let go of what nobody has come back for since the last time; whether there is more."""
+        """Forget finished streams that no reader has come back for since the last time; whether any are left."""
         raise NotImplementedError
 
     def end(self, owed: LastWords) -> None:
@@ -90,7 +90,7 @@ class ToStreams:
     mute = False
 
     def __init__(self, settings: Settings) -> None:
-        """Nobody listens yet."""
+        """No stream has a reader yet."""
         self.streams = Streams(settings)
 
     @property
@@ -103,11 +103,11 @@ class ToStreams:
         return None if body is None else Answer(body, status, needs)
 
     def begun(self) -> Any:
-        """Nothing: whoever asked waits."""
+        """Nothing: the caller waits."""
         return later()
 
     def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
-        """To whoever waits, or on the stream that the call has been given."""
+        """To the caller that waits, or on the stream that the call has been given."""
         if call.stream is not None:
             self.streams.finish(call.stream, body)
         elif call.caller is not None:
@@ -146,7 +146,7 @@ class ToStreams:
         return True
 
     def listen(self, last_event_id: str | None, version: str) -> Feed:
-        """On from where the reader was; from what nobody has read yet when that is unknown."""
+        """On from where the reader was; from the first event that was not read yet when that is unknown."""
         general = self.streams.general
         if last_event_id is None:
             ahead: list[Event] = []
@@ -170,7 +170,7 @@ class ToStreams:
         if call.stream is None:
             caller = call.caller
             if caller is None or caller.over:
-                return None  # whoever asked has gone away, and was never told of a stream to come back to
+                return None  # the caller has gone away, and was never told of a stream to come back to
             stream = call.stream = self.streams.begin(call.id)
             ahead = [marker(stream.name, 0)] if at_least(version, V2025_11_25) else []
             caller.reply(StreamFeed(stream, 0, ahead=ahead))
@@ -183,7 +183,7 @@ class ToChannel:
     __slots__ = ("channel",)
 
     mute = False
-    attended = True  # the transport ends the session when nobody is there any more
+    attended = True  # the transport ends the session when its peer is gone
 
     def __init__(self, settings: Settings) -> None:
         """An empty channel."""
@@ -248,20 +248,20 @@ class ToAnswer:
         return None if body is None else Answer(body, status, needs)
 
     def begun(self) -> Any:
-        """Nothing: whoever asked waits."""
+        """Nothing: the caller waits."""
         return later()
 
     def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
-        """To whoever waits."""
+        """To the caller that waits."""
         if call.caller is not None:
             call.caller.reply(None if body is None else Answer(body, status))
 
     def say(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
-        """Nobody would get it."""
+        """Not sent: the peer would not get it."""
         return False
 
     def ask(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
-        """Nobody could answer it."""
+        """Not sent: the peer could not answer it."""
         return False
 
     def open(self, call: Call, version: str) -> None:
@@ -280,7 +280,7 @@ class ToAnswer:
         return False
 
     def end(self, owed: LastWords) -> None:
-        """Whoever waits hears of the session's end."""
+        """Nothing to do: a caller that waits hears of the session's end."""
 
 
 class ToOneStream(ToStreams):
@@ -411,7 +411,7 @@ class Channel(Waiting):
         return batch
 
     def leave(self) -> None:
-        """The reader is gone, and nobody else can take its place."""
+        """The reader is gone, and no other can take its place."""
         self.end()
         self._events.clear()
         self._size = 0

@@ -1,7 +1,7 @@
-"""Who may use what: one policy for what is listed and for what is called. Pure.
+"""Access by scopes: one policy for what is listed and for what is called. Pure.
 
-What has scopes is for those to whom all of them were granted. Nobody else sees it in a list, and nobody else's call reaches it; where nothing
-is known of who calls (stdio, memory, a server without authentication), that is everybody. Subscriptions and completions go by what they are for.
+An entry with scopes is for peers to which all of them were granted. No other peer sees it in a list, and no other peer's call reaches it; where
+the caller is unknown (stdio, memory, a server without authentication), no peer does. Subscriptions and completions go by what they are for.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def asks(method: Callable[Concatenate[S, P], Awaitable[T]]) -> Callable[Concaten
 
 
 # --- What a client may be asked, in Python's own words: its model, its user, its roots.
-# Whoever can send a request can ask all of it: a handler's context does, and what stands for a peer outside of any call does too.
+# An object that can send a request can ask all of it: a handler's context does, and what stands for a peer outside of any call does too.
 
 
 class Asker:

@@ -1,8 +1,8 @@
 """One peer's session: what was agreed with it, what it has under way, and what it was told.
 
 Its process takes what transports bring (`request`, `notify`, `respond`, `listen`, `end`) and what workers send. It never runs user code and
-never waits: calls become workers, linked to it, and each is decided once (`calls`). Whoever's worker dies gets an answer all the same; when
-the session dies, its workers go with it, its streams end, and whoever waited for it hears so at once.
+never waits: calls become workers, linked to it, and each is decided once (`calls`). A call whose worker dies is answered all the same; when
+the session dies, its workers go with it, its streams end, and callers that waited for it hear so at once.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ EXPIRED = Shutdown("the session has reached its lifetime")
 REFUSED = Shutdown("the session could not be initialized")
 _SWEEP, _LIFETIME, _TIDY = object(), object(), object()
 _CLAIM = 10.0
-"""How long a session waits for whoever opened it to take note."""
+"""How long a session waits for its opener to take note."""
 FORBIDDEN = 403
 LINGER = 30.0
 """How long the stream of an answered call is kept at least, and at most twice as long, for a reader that lost its end."""
@@ -209,7 +209,7 @@ class Session(GenServer):
     # --- for the company
 
     def snapshot(self) -> dict[str, Any]:
-        """What it is at, for those who look."""
+        """What it is doing, for inspection."""
         return {
             "id": self.card.id,
             "version": self.card.version,
@@ -276,7 +276,7 @@ class Session(GenServer):
         return said is None or said is False
 
     def begin(self, request: Request, timeout: float | None, *, lasting: bool = True, waits: bool = False) -> Call:
-        """An entry for it. On a channel nobody waits for the reply, unless whatever comes next needs it (`waits`)."""
+        """An entry for it. On a channel no caller waits for the reply, unless the next step needs it (`waits`)."""
         settings = self.company.settings
         if len(self.calls.table) >= settings.max_in_flight:
             why = f"Too many requests at once: at most {settings.max_in_flight} may be under way"
@@ -379,7 +379,7 @@ class Session(GenServer):
         if said.key is not None:
             call = self.calls.table.get(said.key)
             if call is None and voice is None:
-                return False  # decided: nobody listens any more
+                return False  # decided: the call has no stream any more
             if call is not None and call.voice is not None:
                 call.voice.ahead -= 1
         if said.level is not None and LEVELS.index(said.level) < self.agreed.level:
@@ -395,7 +395,7 @@ class Session(GenServer):
             self.outlet.say(None, body, self.agreed.version)
 
     def stream_ended(self) -> None:
-        """The stream of a call is over: some time later, nobody comes back to it."""
+        """The stream of a call is over: some time later, it is forgotten."""
         if not self._tidying:
             self._tidying = True
             self._arm(LINGER, _TIDY)
@@ -441,7 +441,7 @@ WAITS: Final = object()
 
 JOIN: Final = object()
 _AGAIN: Final = 0.05
-"""After how many seconds somebody is looked for who is not there just now."""
+"""After how many seconds a process that is not there just now is looked for again."""
 
 
 class Agreement:
@@ -456,7 +456,7 @@ class Agreement:
         self._session = session
         self._facts: Facts | None = None
         self._watching: Monitor | None = None
-        self._heeded: float | None = None  # since when somebody has been at the peer's new roots
+        self._heeded: float | None = None  # since when the hook has been at the peer's new roots
         self._again: Mapping[str, Any] | None = None
 
     @property
@@ -474,7 +474,7 @@ class Agreement:
         return self._facts
 
     def speaks(self, peer: Peer | None) -> None:
-        """Who asks now. What was granted may be more, or less, than when the session began."""
+        """This peer asks now. It may have been granted more, or less, than when the session began."""
         if peer is not None and peer.auth is not self.facts.peer.auth:
             self._facts = replace(self.facts, peer=peer)
 
@@ -518,7 +518,7 @@ class Agreement:
             self.roots_changed(again)
 
     def join(self) -> None:
-        """Hear of what changes, from whoever tells it now; its successor is asked again."""
+        """Hear of changes from the subscriptions' process; its successor is asked again."""
         session = self._session
         if self._watching is not None:
             demonitor(self._watching)
@@ -529,7 +529,7 @@ class Agreement:
             send_after(_AGAIN, session.own_ref, JOIN)
 
     def watches(self, ref: Monitor) -> bool:
-        """Whether that is our monitor on whoever tells what changes."""
+        """Whether that is our monitor on the subscriptions' process."""
         return ref is self._watching
 
     def set_level(self, request: Request, level: str) -> bytes | None:
@@ -545,7 +545,7 @@ class Agreement:
         return None
 
     def subscribe(self, request: Request) -> None:
-        """Have whoever knows of subscriptions note this one down, or strike it off. It may take a moment, and is not waited for."""
+        """Have the subscriptions' process note this one down, or strike it off. It may take a moment, and is not waited for."""
         session = self._session
         call = session.begin(request, session.company.settings.call_timeout)
         method = Subscriptions.subscribe if request.method == "resources/subscribe" else Subscriptions.unsubscribe
@@ -580,7 +580,7 @@ class Agreement:
 
 
 def check_hello(params: dict[str, Any]) -> Hello:
-    """Who wants to begin. Raises `McpError` for what says too little, or more than can be kept as long as the session lives."""
+    """What the peer says of itself. Raises `McpError` when it says too little, or more than can be kept as long as the session lives."""
     hello = read_hello(params)
     if len(encode([hello.client_info, hello.capabilities])) > _INTRODUCTION:
         raise McpError(
@@ -628,7 +628,7 @@ def capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict
 
 
 def identity(settings: Settings) -> dict[str, Any]:
-    """Who the server is."""
+    """The server's name, version and so on."""
     return Implementation(
         name=settings.name,
         version=settings.version,

@@ -135,7 +135,7 @@ def find_session(company: Company, session_id: str) -> tuple[Ref[Session], Card]
 
 
 def count_sessions(company: Company) -> int:
-    """How many there are on this node, without asking anybody."""
+    """How many there are on this node, without asking any process."""
     process = current_node().named(company.name("sessions"))
     sessions = None if process is None else process.behaviour
     return len(sessions) if isinstance(sessions, Sessions) else 0
@@ -151,7 +151,7 @@ def card_of(process: Process) -> Card | None:
 # CPython gives memory back by the megabyte, and one small thing that stays keeps a whole one. Its cache of methods is made of such things: it
 # holds on to the names by which methods were looked up, and C code makes a new text for such a name each time (`result`, when a task goes on).
 # Those that were made among the sessions are all over their memory. To forget them takes microseconds, and the cache is full again as soon.
-# Nothing more is done: no collection of garbage, which would hold up everybody (sessions end without cycles, and Python collects by itself),
+# Nothing more is done: no collection of garbage, which would hold up all sessions (sessions end without cycles, and Python collects by itself),
 # and no `malloc_trim`: little of what stays is on the heap that it could give back.
 
 CROWD: Final = 100
@@ -169,17 +169,17 @@ class Tidy:
 
 
 class Tidying:
-    """One supervisor's: told of everybody who goes, and by whoever gets its message that it came."""
+    """One supervisor's count of sessions that have gone. The supervisor tells it of each, and when its `Tidy` message has come."""
 
     __slots__ = ("_due", "_gone")
 
     def __init__(self) -> None:
-        """Nobody has gone."""
+        """No session has gone."""
         self._gone = 0
         self._due = False
 
     def went(self) -> None:
-        """Somebody has gone."""
+        """One session has gone."""
         self._gone += 1
         if self._gone >= CROWD and not self._due:
             self._due = True

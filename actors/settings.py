@@ -32,7 +32,7 @@ class BadSetting(GreenroomError, ValueError):
 class Settings:
     """What a server says of itself, and how much it takes from its peers.
 
-    All are optional. The defaults are the project's answer to "what is safe and bothers nobody".
+    All are optional. The defaults are chosen to be safe and to hinder no user.
     """
 
     name: str = "greenroom"
@@ -80,7 +80,7 @@ class Settings:
     """How long a cancelled call may take to notice, before it is ended."""
 
     buffer_events: int = 256
-    """How many events a stream keeps, for those who come back."""
+    """How many events a stream keeps, for readers that come back."""
     buffer_bytes: int = 4 * _MIB
     """How many bytes of them; a session as a whole keeps four times as many."""
     channel_events: int = 4096

@@ -1,4 +1,4 @@
-"""The streams of one session: what was said on each, numbered and kept for those who come back.
+"""The streams of one session: what was said on each, numbered and kept for readers that come back.
 
 `g0` carries what belongs to no request; each call that says something before its answer has its own, `p1`, `p2` and so on, which ends with
 the answer. Each keeps its newest events, bounded by count and by bytes, and so does the session as a whole. The session's process writes,
@@ -64,11 +64,11 @@ class Stream:
 
     @property
     def reader(self) -> StreamFeed | None:
-        """Who reads it now."""
+        """The reader that it has now; None without one."""
         return None if self._reader is None else self._reader()
 
     def read_by(self, reader: ref[StreamFeed] | None) -> None:
-        """From now on it is read by that one, or by nobody."""
+        """From now on it is read by that reader, or by none."""
         self._reader = reader
 
     @property
@@ -164,7 +164,7 @@ class Streams:
             self._forget(self._finished.popleft())
 
     def tidy(self) -> bool:
-        """Forget finished streams that nobody reads and that were finished the last time already; whether any are left."""
+        """Forget finished streams that have no reader and were finished the last time already; whether any are left."""
         finished = self._finished
         if not finished:
             return False
@@ -191,7 +191,7 @@ class Streams:
 
     @property
     def attended(self) -> bool:
-        """Whether anybody reads."""
+        """Whether any stream has a reader."""
         return self.general.reader is not None or any(each.reader is not None for each in (self._posts or {}).values())
 
     def trim(self) -> None:
@@ -224,11 +224,11 @@ def _size(stream: Stream) -> int:
 
 
 # --- Reading a stream: what a transport gets of it, in order, however fast it comes.
-# A feed belongs to one reader. It ends when its stream does and everything has been read, when somebody else reads that stream instead, or
-# when the session asks the reader to come back later. It runs in the reader's own task; nobody waits for it.
+# A feed belongs to one reader. It ends when its stream does and everything has been read, when another reader takes that stream over, or
+# when the session asks the reader to come back later. It runs in the reader's own task; the session does not wait for it.
 
 TRUNCATED: Final = b'{"jsonrpc":"2.0","method":"notifications/replay_truncated","params":{}}'
-"""Said where something was lost, since nobody came for it in time."""
+"""Said where events were lost, since no reader came for them in time."""
 _BATCH: Final = 64
 
 
@@ -238,7 +238,7 @@ class Waiting:
     __slots__ = ("_gate", "_late", "_node")
 
     def __init__(self) -> None:
-        """Nobody waits yet."""
+        """No task waits yet."""
         self._gate: Gate | None = None
         self._node: Node | None = None
         self._late = False
@@ -280,7 +280,7 @@ class StreamFeed(Waiting):
     def __init__(self, stream: Stream, after: int, *, ahead: Sequence[Event] = (), gap: bool = False) -> None:
         """Read on after that number; `ahead` comes first, or the word that something is missing (`gap`).
 
-        Whoever read the stream until now has lost their place.
+        The reader that the stream had until now has lost its place.
         """
         super().__init__()
         before = stream.reader
@@ -333,7 +333,7 @@ class StreamFeed(Waiting):
         return self._until is not None or (self._stream.over and self._next > self._stream.last)
 
     def close(self, retry: int | None = None) -> None:
-        """Whoever reads this gets what has been said until now, perhaps the wish to come back later, and then the end."""
+        """The reader gets what has been said until now, perhaps the wish to come back later, and then the end."""
         stream = self._stream
         if self._until is None:
             if retry is None:

@@ -1,8 +1,8 @@
-"""Who wants to hear of which change: sessions join it, and it tells them what their peers are to be told.
+"""Subscriptions to changes: sessions join this process, and it tells them what their peers are to be told.
 
 Changes are collected for a moment, so that a hundred registrations are one `list_changed` and a hot resource one `updated`. What
 it holds is bounded: by the sessions' subscriptions, so many each, and by its mailbox. A change that found the mailbox full is not
-lost in silence: it leaves a gap, and after a gap everybody is told of everything that they wait for.
+lost in silence: it leaves a gap, and after a gap each session is told of everything that it waits for.
 
 What sessions asked for stands on a `Board` that outlives this process: when it dies, its successor goes on with it. A session that
 dies leaves with all it had.
@@ -58,7 +58,7 @@ class Board:
     __slots__ = ("gap", "readers", "sessions")
 
     def __init__(self) -> None:
-        """Nobody wants to hear anything."""
+        """No session has joined."""
         self.sessions: dict[Pid, dict[str, None]] = {}
         self.readers: dict[str, dict[Pid, None]] = {}
         self.gap = False
@@ -78,7 +78,7 @@ class Board:
 
 
 class Subscriptions(GenServer):
-    """One in each company. `Subscriptions.join` is a session's first word to it; `changed` and `updated` are anybody's."""
+    """One in each company. `Subscriptions.join` is a session's first word to it; `changed` and `updated` may come from any process."""
 
     def __init__(self, board: Board, per_session: int = PER_SESSION, window: float = WINDOW) -> None:
         """`board` is what a predecessor left, or an empty one."""
@@ -91,7 +91,7 @@ class Subscriptions(GenServer):
         self._armed = False
 
     def init(self) -> None:
-        """Watch over those who were there before; changes that came between two of us are a gap."""
+        """Monitor the sessions that were there before; changes that came between a predecessor and this process are a gap."""
         for pid in self._board.sessions:
             self._monitors[pid] = monitor(pid)
         if self._board.sessions:
@@ -134,7 +134,7 @@ class Subscriptions(GenServer):
         """What this session has subscribed to, in that order."""
         return list(self._board.sessions.get(pid, ()))
 
-    # --- for whoever changes something
+    # --- for code that changes something
 
     def changed(self, kind: Kind) -> None:
         """The list of that kind has changed."""
@@ -152,7 +152,7 @@ class Subscriptions(GenServer):
         self._arm_for_gap()
 
     def missed(self) -> None:
-        """Something may have been missed: tell everybody of everything."""
+        """Something may have been missed: tell each session of everything."""
         self._arm_for_gap()
 
     def handle_info(self, message: Any) -> None:
@@ -172,7 +172,7 @@ class Subscriptions(GenServer):
             send_after(self._window, self.pid, _FLUSH)
 
     def _arm_for_gap(self) -> None:
-        """What did not find room came while the mailbox was full, so whoever was in it passes by here."""
+        """A change that found no room came while the mailbox was full, so a message that was in it passes by here."""
         if self._board.gap:
             self._arm()
 
@@ -218,6 +218,6 @@ def tell_updated(subscriptions: Ref[Subscriptions], board: Board, uri: str, extr
 
 
 def tell_gap(subscriptions: Ref[Subscriptions], board: Board) -> None:
-    """Something may have changed, and nobody knows what."""
+    """Something may have changed, and it is unknown what."""
     board.gap = True
     subscriptions.cast(Subscriptions.missed)

@@ -97,7 +97,7 @@ class TaskCollector(GenServer):
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> Continue:
-        """Whoever started us goes on; we do not, before the record is safe."""
+        """The supervisor goes on; this process does not, before the record is safe."""
         self.own_ref = self.ref()
         self.process.await_death(self)
         return Continue(_BEGIN)
@@ -107,7 +107,7 @@ class TaskCollector(GenServer):
         plan = self._plan
         try:
             await self._put(self.record)
-        except Exception as error:  # noqa: BLE001 - whatever a store has: nobody was promised anything yet
+        except Exception as error:  # noqa: BLE001 - whatever a store has: the peer was promised nothing yet
             self.report_unexpected("store", f"a new task could not be kept: {error}")
             self._tasks.store.remove(self.record.id)
             refusal = McpError(ErrorCode.INTERNAL_ERROR, "The task cannot be kept")
@@ -125,7 +125,7 @@ class TaskCollector(GenServer):
         return None if plan is None else await self._work(plan)
 
     async def _work(self, plan: Plan) -> Stop | None:
-        """Have a worker do it. Whoever it is, we hear of its end, also if it dies before its first step."""
+        """Have a worker do it. A monitor tells of its end, also if it dies before its first step."""
         company = self._company
         voice = TaskVoice(self.own_ref, self.record.id, plan.facts, self.cancelled)
         self._listeners.voice = voice
@@ -226,7 +226,7 @@ class TaskCollector(GenServer):
     # --- the end, whatever comes first
 
     async def _end(self, ending: Ending, won: Cancel | None = None) -> Stop | None:
-        """Decide, unless that is done; tell everybody; and stop as soon as the worker is gone."""
+        """Decide, unless that is done; tell the sessions that wait, and the origin; and stop as soon as the worker is gone."""
         if self.record.terminal:
             return self._rest()
         self.record = ending.of(self.record, self._tasks.now())
@@ -283,10 +283,10 @@ class TaskCollector(GenServer):
         if self._listeners.gone(ref) and belongs_to_session(self.record.owner):
             durable = self._tasks.store.durable
             if durable and reason == SHUTDOWN:
-                return None  # the server stops, which is nobody's wish: our own turn comes, and then it has failed
+                return None  # the server stops, which no peer asked for: our own turn comes, and then it has failed
             stopped = await self._end(cancelled("Its session has ended"))
             if not durable:
-                self._tasks.store.remove(self.record.id)  # nobody can ask for it any more
+                self._tasks.store.remove(self.record.id)  # no peer can ask for it any more
             return stopped
         return None
 
@@ -324,7 +324,7 @@ class TaskCollector(GenServer):
         self._timers[message] = send_after(seconds, self.pid, message)
 
 
-# --- Who listens to a task: the session that it was asked for in, the calls that wait for its end, and the handler's questions on their way.
+# --- The listeners of a task: the session that it was asked for in, the calls that wait for its end, and the handler's questions on their way.
 # It is the part of the collector's process that knows where a word or a question can go. A call that waits comes first, since its stream is
 # open; the session as it is comes last, and may not be reachable just now: then the question waits, and is tried again from time to time.
 
@@ -335,7 +335,7 @@ class Listeners:
     __slots__ = ("_asked", "_count", "_id", "_needs", "_shut", "_waiters", "_watched", "origin", "voice")
 
     def __init__(self, id: str, origin: Ref[Any] | None) -> None:
-        """Nobody waits yet."""
+        """No call waits yet."""
         self.origin = origin
         self.voice: TaskVoice | None = None
         self._id = id
@@ -387,7 +387,7 @@ class Listeners:
     # --- words
 
     def point(self) -> None:
-        """Have what is said go where somebody listens."""
+        """Have what is said go to a session that listens."""
         voice, way = self.voice, self._way()
         if voice is not None and voice.way != way:
             if voice.way is None or way is None or voice.way.session != way.session:
@@ -395,7 +395,7 @@ class Listeners:
             voice.way = way
 
     def _way(self) -> Way | None:
-        """To whoever waits, the newest of the origin first; else to that session as it is."""
+        """To a call that waits, the newest of the origin first; else to the origin as it is."""
         origin = None if self.origin is None else self.origin.pid
         waiting = sorted(self._waiters, key=lambda each: each.pid == origin)  # stable: the newest stay last
         if waiting:
@@ -435,7 +435,7 @@ class Listeners:
         self.ask()
 
     def ask(self) -> None:
-        """Let those ask who want to, if there is a way."""
+        """Let the questions that wait be asked, if there is a way."""
         way = self._way()
         if way is None or (way.key is None and self._shut):
             return
@@ -453,7 +453,7 @@ class Listeners:
     # --- the end
 
     def drop_questions(self) -> None:
-        """Nobody needs an answer any more."""
+        """The open questions need no answer any more."""
         for caller in self._needs.values():
             if caller is not None:
                 caller.fail(NoStream("the task is over"))
@@ -463,15 +463,15 @@ class Listeners:
         self._asked.clear()
 
     def tell_all(self) -> None:
-        """Whoever waits can be answered."""
+        """The calls that wait can be answered."""
         for waiter in self._waiters:
             waiter.session.send(Decided(waiter.key))
         self._waiters.clear()
 
 
-# --- The voice of a task: what its handler says and asks, for as long as it lasts, whoever of its owner listens meanwhile.
-# It belongs to the worker; the task's collector points it to where somebody listens. Every message says which task it belongs to. A question
-# moves the task to `input_required` and goes to whoever of its owner can be reached: a peer that waits for the result, or the session
+# --- The voice of a task: what its handler says and asks, for as long as it lasts, whichever of its owner's sessions listens.
+# It belongs to the worker; the task's collector points it to a session that listens. Every message says which task it belongs to. A question
+# moves the task to `input_required` and goes to a session of its owner that can be reached: one that waits for the result, or the session
 # that the task was asked for in. When that one leaves without an answer, the question is asked again elsewhere.
 
 
@@ -492,7 +492,7 @@ class Need(NamedTuple):
 
 
 class Met(NamedTuple):
-    """That question needs nobody any more."""
+    """That question is over, and needs no way to a peer any more."""
 
     number: int
 
@@ -503,7 +503,7 @@ class TaskVoice:
     __slots__ = ("_cancelled", "_collector", "_facts", "_id", "ahead", "way")
 
     def __init__(self, collector: Ref[Any], id: str, facts: Facts, cancelled: Cancellation) -> None:
-        """What is said after the task has ended reaches nobody."""
+        """What is said after the task has ended reaches no peer."""
         self._collector = collector
         self._id = id
         self._facts = facts
@@ -514,7 +514,7 @@ class TaskVoice:
         """How many words wait for a session, which counts them down."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Send a notification. False when nobody will get it."""
+        """Send a notification. False when the peer will not get it."""
         return self._say(encode_notification(method, related(params, self._id)))
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
@@ -543,7 +543,7 @@ class TaskVoice:
         finally:
             self._collector.send(Met(number))
 
-    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no answer that anybody waits for
+    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - no peer waits for its answer
         """A task has no stream of its own."""
         return False
 

@@ -1,6 +1,6 @@
 """What is known of a task: one frozen value, a new one for each change, and the rules by which it changes.
 
-A record says everything that a peer may ask for, the result included, so whoever has it needs no process. Only the task's own collector makes
+A record says everything that a peer may ask for, the result included, so its reader needs no process. Only the task's own collector makes
 its next one, and the store keeps the newest. Moments are seconds since 1970, on the company's clock.
 """
 
@@ -53,7 +53,7 @@ class BadTransition(GreenroomError):
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task at one moment. `owner` is whose it is (`owner_of`); nobody else may know that it exists."""
+    """One task at one moment. `owner` says whose it is (`owner_of`); no other owner may know that it exists."""
 
     id: str
     owner: str
@@ -125,7 +125,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_of(peer: Peer, session_id: str) -> str:
-    """Whose the tasks of a peer are: its principal's; without one, the local user's where that is who speaks, else its session's.
+    """The owner of a peer's tasks: its principal; without one, the local user where that is the peer, else its session.
 
     A principal that cannot be told from another one in writing owns nothing, and its sessions stand for it.
     """
@@ -138,7 +138,7 @@ def owner_of(peer: Peer, session_id: str) -> str:
 
 
 def belongs_to_session(owner: str) -> bool:
-    """Whether nobody can ask for the task any more when its session is gone."""
+    """Whether no peer can ask for the task any more when its session is gone."""
     return owner.startswith("session ")
 
 
@@ -190,7 +190,7 @@ class Unwait(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """The task is not wanted any more. Whoever says so may wait to hear what came of it."""
+    """The task is not wanted any more. The session that says so may wait to hear what came of it."""
 
     why: str
     session: Ref[Any] | None = None
@@ -198,7 +198,7 @@ class Cancel(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """To a session: what that call wants has been passed on to whoever keeps the task, who can be watched from now on."""
+    """To a session: what that call wants has been passed on to the task's collector, which can be monitored from now on."""
 
     key: int
 
@@ -275,13 +275,13 @@ def crashed(record: TaskRecord, text: str, crashes: str) -> Ending:
 
 
 def cancelled(why: str) -> Ending:
-    """Nobody wants it any more."""
+    """The ending of a task that is not wanted any more."""
     error = McpError(ErrorCode.INVALID_PARAMS, f"Task cancelled: {why}" if why else "Task cancelled")
     return error_of(error)._replace(status="cancelled", message=_short(why) or None)
 
 
 def created(record: TaskRecord, *, asked: bool) -> dict[str, Any]:
-    """The answer to the call: there is a task. Whoever did not ask for one can read that, and which."""
+    """The answer to the call: there is a task. A client that did not ask for one can read that, and which."""
     result: dict[str, Any] = {"task": record.to_wire()}
     if not asked:
         text = f"This takes a while, and goes on as task {record.id}: tasks/result has what comes of it"

@@ -1,7 +1,7 @@
 """Where the records of tasks are kept: the interface, and the store that lives as long as the program.
 
-A store is no process, and belongs to the company: collectors write their own task's record, everybody reads. Reading is at once, out of memory
-and without waiting for anybody, so that peers may poll. Everything is called in the node's loop; a store with a thread of its own keeps that to
+A store is no process, and belongs to the company: collectors write their own task's record, all processes read. Reading is at once, out of memory
+and without waiting, so that peers may poll. Everything is called in the node's loop; a store with a thread of its own keeps that to
 itself.
 """
 
@@ -43,7 +43,7 @@ class TaskStore(Protocol):
         raise NotImplementedError
 
     async def open(self, company: object) -> None:
-        """Get ready to be read and written, by that company. Called before anything else, and again when whoever called was restarted.
+        """Get ready to be read and written, by that company. Called before anything else, and again when its caller was restarted.
 
         Records that it has kept from another life are there from then on; the company decides what became of the tasks that had not ended.
         """
@@ -51,8 +51,8 @@ class TaskStore(Protocol):
     def put(self, record: TaskRecord, *, at_once: bool = False) -> Future[None] | None:
         """This is how the task stands. None if that is all there is to it, else something to wait for until it is safe.
 
-        Readers see it at once, but for a task's end: that is seen when it is safe, so that nobody is told what a restart would take back. Whoever
-        cannot wait says `at_once`. Never raises: what goes wrong is raised to whoever waits, and then readers see it nevertheless. Later calls
+        Readers see it at once, but for a task's end: that is seen when it is safe, so that no reader is told what a restart would take back. A caller
+        that cannot wait says `at_once`. Never raises: an error is raised to the task that waits, and then readers see the record nevertheless. Later calls
         for the same task win, in their order; after its end none does.
         """
         raise NotImplementedError
@@ -62,14 +62,14 @@ class TaskStore(Protocol):
         raise NotImplementedError
 
     def list(self, owner: str | None = None) -> Sequence[TaskRecord]:
-        """The newest record of each task of that owner, or of everybody, the oldest task first."""
+        """The newest record of each task of that owner, or of all owners, the oldest task first."""
         raise NotImplementedError
 
     def remove(self, id: str) -> None:
         """Forget it; one that there is not is no error."""
 
     async def close(self) -> None:
-        """Nobody reads or writes any more until it is opened again; what was put is safe when this returns."""
+        """End reading and writing until it is opened again; what was put is safe when this returns."""
 
 
 class MemoryTaskStore:

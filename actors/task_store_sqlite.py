@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("greenroom.tasks")
 
 _RETRY: Final = 1.0
-"""After how many seconds what could not be written is tried again, if nobody puts anything before."""
+"""After how many seconds a failed write is tried again, if no record is put before."""
 _MIB: Final = 1024 * 1024
 _LARGEST: Final = 512 * _MIB
 """What SQLite takes in one piece without being asked twice."""
@@ -112,7 +112,7 @@ class SqliteTasks:
             raise TaskStoreError(self._file.path, "is another server's in this program: each needs a file of its own")
         self._company = company
         if writer is not None and writer.closing:
-            with contextlib.suppress(TaskStoreError):  # whoever closed it has heard of that
+            with contextlib.suppress(TaskStoreError):  # the caller that closed it has heard of that
                 await asyncio.wrap_future(writer.closed)
             writer = None
         if writer is None:
@@ -168,7 +168,7 @@ class SqliteTasks:
             self._show(record)
             return _done(TaskStoreError(self._file.path, "is not open"))
         if (unfit := self._unfit(record)) is not None:
-            self._seen.put(record)  # it costs nobody else their place
+            self._seen.put(record)  # it costs no other record its place
             if record.terminal:
                 self._ended[record.id] = 0
             return _done(TaskStoreError(self._file.path, unfit))
@@ -188,7 +188,7 @@ class SqliteTasks:
         return self._seen.get(id)
 
     def list(self, owner: str | None = None) -> Sequence[TaskRecord]:
-        """Those of each task of that owner, or of everybody, the oldest task first."""
+        """The newest record of each task of that owner, or of all owners, the oldest task first."""
         return self._seen.list(owner)
 
     def remove(self, id: str) -> None:
@@ -216,7 +216,7 @@ class SqliteTasks:
                 safe.set_result(None)
             else:
                 safe.set_exception(error)
-                safe.exception()  # said once, in the log, for all whom nobody waits for
+                safe.exception()  # said once, in the log, for all futures that no task waits for
 
     def _unfit(self, record: TaskRecord) -> str | None:
         """Why this one record could not be written, or not be read again: it must not keep the others from it."""
@@ -308,7 +308,7 @@ class _Writer(threading.Thread):
     # --- in the thread
 
     def run(self) -> None:
-        """Open, write for as long as somebody puts, close."""
+        """Open, write for as long as records are put, close."""
         try:
             records = self._file.open(time.time())
         except BaseException as error:  # noqa: BLE001 - it is raised where the opening is awaited
@@ -364,7 +364,7 @@ class _Writer(threading.Thread):
             _log.error("%s. New tasks are refused, and the ends of others kept in memory, until that works", error)
         elif error is None and before is not None:
             _log.warning("%s can be written again: nothing is missing", self._file.path)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and no task waits any more
             self.loop.call_soon_threadsafe(self._store.written, promised, error)
 
 
@@ -379,7 +379,7 @@ def _done(error: TaskStoreError | None) -> Future[None]:
 
 
 # --- The file of a durable task store: one SQLite database, its shape, and what is refused of it.
-# Plain and blocking, and one thread's. Whoever has it open has it alone, for as long as the program lives and no longer: the lock is
+# Plain and blocking, and one thread's. The program that has it open has it alone, for as long as it lives and no longer: the lock is
 # the system's, and goes with a program that is killed. Session ids are tickets, so only their hashes are written.
 
 MARK: Final = 0x67726E72
@@ -533,7 +533,7 @@ class TaskFile:
             raise
 
     def close(self) -> None:
-        """Somebody else may have it now."""
+        """Close it: another program may have it now."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):

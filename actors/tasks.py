@@ -61,7 +61,7 @@ class Collectors(DynamicSupervisor):
     def pass_on(self, name: Name, message: object) -> None:
         """Send something to one of them, behind whatever was asked of us before.
 
-        Who waits for an answer is told, and watches from then on whoever is to give it. If that one is gone, the record speaks.
+        A session that waits for an answer is told, and monitors the collector from then on. If the collector is gone, the record answers.
         """
         Ref[Any](name).send(message)
         if isinstance(message, Wait | Cancel) and message.session is not None:
@@ -69,7 +69,7 @@ class Collectors(DynamicSupervisor):
 
 
 class Tasks:
-    """Those of one company."""
+    """The tasks of one company."""
 
     __slots__ = ("_clock", "_company", "collectors", "key", "settled", "store")
 
@@ -93,14 +93,14 @@ class Tasks:
     # --- looking
 
     def find(self, id: str, owner: str) -> TaskRecord:
-        """That task of that owner. Raises `McpError` where there is none, or none any more; nobody learns of others'."""
+        """That task of that owner. Raises `McpError` where there is none, or none any more; no owner learns of others' tasks."""
         record = self.store.get(id)
         if record is None or not self._may_see(owner, record) or record.expires <= self.now():
             raise McpError(ErrorCode.INVALID_PARAMS, NO_TASK)
         return record
 
     def _may_see(self, owner: str, record: TaskRecord) -> bool:
-        """Its owner may. Where nobody says who they are, and records outlive sessions, the id alone is the ticket once the session is gone."""
+        """Its owner may. Where peers do not say who they are, and records outlive sessions, the id alone is the ticket once the session is gone."""
         if record.owner == owner:
             return True
         if not (self.store.durable and belongs_to_session(record.owner) and belongs_to_session(owner)):
@@ -122,7 +122,7 @@ class Tasks:
         return Name(self._company.key, "task", id)
 
     def note(self, record: TaskRecord) -> None:
-        """This is how it stands, and nobody waits until that is safe; what goes wrong is the store's to tell."""
+        """Keep the record as it stands, without waiting until that is safe; the store reports what goes wrong."""
         safe = self.store.put(record, at_once=True)
         if safe is not None:
             safe.add_done_callback(_overlook)
@@ -155,7 +155,7 @@ class Tasks:
         return record
 
     def launch(self, record: TaskRecord, plan: Plan | None, origin: Ref[Any] | None, *, announces: bool = True) -> bool:
-        """Start the process that keeps it, some time. False when there is nobody to do so: then it never was."""
+        """Have the process started that keeps it, some time. False when there is no supervisor to do so: then the task never was."""
         options = Options(name=self.name(record.id), label="task")
         spec = child(TaskCollector, self._company, record, plan, origin, announces=announces).but(
             restart="temporary", options=options
@@ -182,14 +182,14 @@ class Tasks:
             self.store.remove(oldest.id)
 
     def orphan(self, owner: str) -> None:
-        """Whoever owned these is gone for good: what has ended goes as well; what runs is ended by its collector."""
+        """The owner is gone for good. Its ended tasks go as well; a running one is ended by its collector."""
         if belongs_to_session(owner) and not self.store.durable:
             for record in self.store.list(owner):
                 if record.terminal:
                     self.store.remove(record.id)
 
     def expired(self) -> Sequence[TaskRecord]:
-        """Those that need not be kept any longer."""
+        """The records that need not be kept any longer."""
         now = self.now()
         return [record for record in self.store.list() if record.expires <= now]
 
@@ -215,9 +215,9 @@ def _overlook(done: asyncio.Future[None]) -> None:
         done.exception()
 
 
-# --- Who looks after the records of tasks: opens the store, forgets what has expired, and sees to it that nothing works for ever.
+# --- The keeper of the tasks' records: it opens the store, forgets records that have expired, and sees to it that no task works for ever.
 # Collectors write; the keeper only writes what no collector can: that a task whose process is gone, in this life of the program or in an
-# earlier one, has failed. Its own death costs nothing but a moment, since nobody waits for it.
+# earlier one, has failed. Its own death costs nothing but a moment, since no process waits for it.
 
 SWEEP: Final = 60.0
 _SOON: Final = 1.0
@@ -238,7 +238,7 @@ class TaskKeeper(GenServer):
         self._timer: Timer | None = None
 
     async def init(self) -> None:
-        """Have the store ready before anybody asks, and settle what an earlier life has left."""
+        """Have the store ready before any session asks, and settle what an earlier life has left."""
         await self._tasks.store.open(self._tasks.key)
         if not self._tasks.settled:
             self._tasks.settled = True
@@ -313,7 +313,7 @@ class TaskCalls:
 
     @property
     def owner(self) -> str:
-        """Whose the tasks of this session are."""
+        """The owner of this session's tasks."""
         card = self._session.card
         return owner_of(card.peer, card.id)
 
@@ -331,7 +331,7 @@ class TaskCalls:
             return False
         owner = self.owner
         if not session.gated and belongs_to_session(owner) and session.outlet.channel is None:
-            return False  # the session is over with this answer, and nobody could ever ask for the task
+            return False  # the session is over with this answer, and no peer could ever ask for the task
         if not declared(company.settings, catalogue):
             return False
         if wish is None:
@@ -386,7 +386,7 @@ class TaskCalls:
         return encode_result(request.id, result)
 
     def _result(self, request: Request) -> bytes | None:
-        """Wait until it has ended. Whoever waited before and has gone away meanwhile waits no longer."""
+        """Wait until it has ended. An earlier call whose reader has gone away meanwhile waits no longer."""
         record = self._find(request)
         if record.terminal:
             return answer(record, request.id)
@@ -413,7 +413,7 @@ class TaskCalls:
         return self._tasks.find(request.params["taskId"], self.owner)
 
     def _wait(self, call: Call, record: TaskRecord, word: Wait | Cancel) -> None:
-        """Whoever passes it on is watched, and then whoever keeps the task: it may be about to start, or to end."""
+        """Monitor the supervisor that passes it on, and then the task's collector, which may be about to start, or to end."""
         call.task = record.id
         self._watch(self._tasks.collectors, call)
         self._tasks.tell(record.id, word)
@@ -424,7 +424,7 @@ class TaskCalls:
         self._watching[monitor(who)] = call.key
 
     def kept(self, word: Kept) -> None:
-        """Whoever keeps the task has it now."""
+        """The task's collector has it now."""
         call = self._session.calls.table.get(word.key)
         if call is not None and call.task is not None:
             self.settled(call)
@@ -439,7 +439,7 @@ class TaskCalls:
             self._answer(call, won=word.won)
 
     def gone(self, ref: Monitor) -> bool:
-        """Whether somebody is gone who was to answer for one of our calls: then it is answered now."""
+        """Whether a process is gone that was to answer for one of our calls: then it is answered now."""
         key = None if self._watching is None else self._watching.pop(ref, None)
         if key is None:
             return False
@@ -453,7 +453,7 @@ class TaskCalls:
         record = self._tasks.store.get(call.task or "")
         if record is None or not record.terminal:
             if record is not None and call.method == "tools/call" and not self._tasks.alive(record.id):
-                self._tasks.store.remove(record.id)  # nobody has heard of it
+                self._tasks.store.remove(record.id)  # no client was told of it
             calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _GONE))
         elif call.method == "tasks/result":
             calls.finish(call.key, answer(record, call.id))
@@ -466,14 +466,14 @@ class TaskCalls:
             calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _GONE))
 
     def left(self, call: Call) -> None:
-        """The peer does not wait any more: whoever was to answer need not, and a task that nobody has heard of is nobody's."""
+        """The caller stopped waiting. Withdraw its wait for a result; cancel a task whose id it was never sent."""
         if call.method == "tasks/result":
             self._tasks.tell(call.task or "", Unwait(self._session.pid, call.key))
         elif call.method == "tools/call":
             self._tasks.tell(call.task or "", Cancel("the call was cancelled"))
 
     def settled(self, call: Call) -> None:
-        """It is answered: whoever was to answer for it is not watched any more."""
+        """It is answered: stop monitoring the process that was to answer for it."""
         for ref, key in tuple((self._watching or {}).items()):
             if key == call.key:
                 assert self._watching is not None
@@ -481,7 +481,7 @@ class TaskCalls:
                 demonitor(ref, flush=True)
 
     def abandon_all(self) -> None:
-        """The session is gone, and its tasks are nobody's unless somebody else owns them."""
+        """The session is gone: its tasks are orphaned, unless they have another owner."""
         self._tasks.orphan(self.owner)
 
 

@@ -1,6 +1,6 @@
 """A supervisor that does not begin before its predecessor's children are gone: a company's own, and that of its listeners.
 
-Whoever kills it leaves children behind that end in order, which takes them a moment; until then they have the company's names, and its sockets. A
+When it is killed, it leaves children behind that end in order, which takes them a moment; until then they have the company's names, and its sockets. A
 successor that came up in between would find those taken, and its own supervisor would soon give up on it.
 """
 

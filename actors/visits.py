@@ -1,6 +1,6 @@
 """The pages that the user of one session was sent to, and is not known to have done with.
 
-Each has the session's process registered under its id, so whoever hears of the end finds the one session that has to be told, or nobody: the
+Each has the session's process registered under its id, so a process that hears of the end finds the one session that has to be told, or none: the
 names go with the process, however that ends. There are only so many of them; the oldest is forgotten first.
 """
 
@@ -45,12 +45,12 @@ class Visits:
     __slots__ = ("_open", "_session")
 
     def __init__(self, session: Session) -> None:
-        """Nobody was sent anywhere."""
+        """The user was sent to no page yet."""
         self._session = session
         self._open: dict[str, int | None] | None = None
 
     def expect(self, id: str, key: int | None) -> bool:
-        """The user is sent there, on behalf of that call. False when somebody else was, under the same id."""
+        """The user is sent there, on behalf of that call. False when another session's was, under the same id."""
         if self._open is None:
             self._open = {}
         if id not in self._open:
@@ -65,7 +65,7 @@ class Visits:
         return True
 
     def forget(self, id: str) -> bool:
-        """They did not go. Whether they were to."""
+        """The user did not go there. Returns whether they were to."""
         if self._open is None or id not in self._open:
             return False
         del self._open[id]

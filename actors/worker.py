@@ -79,7 +79,7 @@ async def work(job: Job) -> None:
     except BaseException as error:
         ctx.close()
         if process.life:
-            raise  # ended from outside: whoever did that has answered, or does not want to be
+            raise  # ended from outside: the process that did so has answered, or wants no answer
         expected = _meant(error)
         if isinstance(expected, ToolError):
             job.session.send(_told(job, expected))
@@ -92,7 +92,7 @@ async def work(job: Job) -> None:
             raise error.error from error.error.__cause__
         job.session.send(crashed(job, error))
         if isinstance(error, RequestCancelled | NoStream) and job.cancelled:
-            return  # it has noticed, as it should, or was just asking somebody
+            return  # it has noticed, as it should, or was just asking the peer
         raise
     ctx.close()
     if job.task is None:
@@ -111,11 +111,11 @@ async def _within(around: Around, job: Job, ctx: Context, answer: Own) -> dict[s
 
 
 def sent_away(job: Job, error: McpError) -> McpError:
-    """An error that sends the user to a page is for clients that can; whoever was sent is told of the end."""
+    """An error that sends the user to a page is for clients that can do so; the client is told of the end of the visit."""
     if not isinstance(error, UrlElicitationRequired):
         return error
     facts = job.facts
-    # Whoever has not introduced themselves (there is no session) has not declared anything, and may be able all the same.
+    # A client that has not introduced itself (there is no session) has not declared anything, and may be able all the same.
     able = declares(facts.client_capabilities, "elicitation.url") or not facts.client_info
     if not able or not at_least(facts.version, V2025_11_25):
         problem = (
@@ -141,7 +141,7 @@ def _told(job: Job, error: ToolError) -> Finished | Failed:
         return Failed(job.key, McpError(ErrorCode.INTERNAL_ERROR, text))
     try:
         return _finished(job, tool_result(error))
-    except Exception as broken:  # noqa: BLE001 - whatever is in it, somebody waits for an answer
+    except Exception as broken:  # noqa: BLE001 - whatever is in it, the caller waits for an answer
         return crashed(job, broken)
 
 
@@ -320,7 +320,7 @@ def unknown_resource(uri: str) -> McpError:
 
 
 async def complete(job: Job, ctx: Context) -> dict[str, Any]:
-    """The result; no suggestions where nobody makes any. Raises whatever the function raises."""
+    """The result; no suggestions where no function makes any. Raises whatever the function raises."""
     params, house = job.params, job.house
     reference, argument = params["ref"], params["argument"]
     kind, name = (
@@ -339,7 +339,7 @@ async def complete(job: Job, ctx: Context) -> dict[str, Any]:
     return completion_result(value)
 
 
-# --- Who answers which method: one table for all that is answered from the catalogue, or by user code.
+# --- The function that answers each method: one table for all that is answered from the catalogue, or by user code.
 # `("now", function)` is answered on the spot from a snapshot; `("work", function)` runs user code, and belongs in a worker. The rest
 # (`initialize`, `ping`, subscriptions, levels) is the session's own.
 
@@ -402,19 +402,19 @@ def introduce(ctx: Context, job: Job) -> None:
 class _Nobody:
     """The voice of a call that has no peer."""
 
-    def emit(self, method: str, params: Mapping[str, Any]) -> bool:  # noqa: ARG002 - nobody hears it
-        """To nobody."""
+    def emit(self, method: str, params: Mapping[str, Any]) -> bool:  # noqa: ARG002 - there is no peer
+        """Send nothing: there is no peer."""
         return False
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:  # noqa: ARG002 - same
-        """To nobody."""
+        """Send nothing: there is no peer."""
         return False
 
     def touch(self, ahead: float = 0.0) -> None:
         """A local call may be silent."""
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:  # noqa: ARG002
-        """There is nobody to ask."""
+        """Refuse: there is no peer to ask."""
         raise McpError(ErrorCode.METHOD_NOT_FOUND, f"There is no client to ask for {method}: this is a local call")
 
     def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no stream
@@ -478,7 +478,7 @@ async def _answer(house: House, entry: Any, arguments: dict[str, Any], ctx: Cont
 
 # --- Running a handler where it is to run: in the loop, in a thread, or in a thread with a loop of its own.
 # The caller is a worker, whose end is the handler's end if that is in the loop. A thread goes on, with its slot, until it returns; the
-# flag of its call tells it that nobody waits.
+# flag of its call tells it that no caller waits.
 
 
 async def call(
@@ -530,7 +530,7 @@ def run_in_own_loop(
             return runner.run(_cancellable(cancelled, function, arguments))
     except asyncio.CancelledError:
         cancelled.raise_if_set()
-        # Its own doing; raised as it is, it would look as if whoever waits for this thread had been cancelled.
+        # Its own doing; raised as it is, it would look as if the task that waits for this thread had been cancelled.
         raise RequestCancelled("by itself") from None
 
 

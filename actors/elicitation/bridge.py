@@ -1,9 +1,9 @@
 """The bridge between servers that ask and users who answer: a queue of its own, never a tool.
 
-A question waits for the first of its subscribers who answers it. Where nobody subscribes it is declined at once, and so it is when the last of
-them leaves; nobody waits for longer than the cap, and no more than so many wait at all. One server has at most half of the places that others
-have left it, so that there is always one for somebody else. It is no process: what it keeps are questions that somebody waits
-for, and each of them ends with whoever that is.
+A question waits for the first of its subscribers who answers it. Without a subscriber it is declined at once, and so it is when the last of
+them leaves; no question waits for longer than the cap, and no more than so many wait at all. One server has at most half of the places that others
+have left it, so that there is always one for another server. It is no process: each question that it keeps has a task that waits for
+it, and ends with that task.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Asked(Protocol):
 
 
 class OpenQuestion:
-    """One question, as a subscriber has it. Whoever answers first has answered; the others hear False."""
+    """One question, as a subscriber has it. The first answer counts; later ones return False."""
 
     def __init__(self, server: str, request: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Made by the bridge."""
         self.server = server
-        """Who asks. Show it: the message is the server's own, and may claim to be anybody's."""
+        """The server that asks. Show it: the message is the server's own, and may claim to come from another."""
         self.request = request
         self._answer: asyncio.Future[Any] = loop.create_future()
 
@@ -69,7 +69,7 @@ class OpenQuestion:
 
     @property
     def url(self) -> str | None:
-        """The whole address of the page to visit, to be shown as it is; it is fetched by nobody but the user. None for a form."""
+        """The whole address of the page to visit, to be shown as it is; only the user fetches it. None for a form."""
         return getattr(self.request, "url", None)
 
     @property
@@ -113,16 +113,16 @@ class OpenQuestion:
         return await asyncio.shield(self._answer)
 
     def withdraw(self) -> None:
-        """Nobody wants an answer any more."""
+        """Cancel it: an answer is not wanted any more."""
         self._answer.cancel()
 
     async def wait(self) -> None:
-        """Until it is over, for whoever shows it."""
+        """Wait until it is over, for code that shows it."""
         await asyncio.wait((self._answer,))
 
 
 class Subscription:
-    """The questions, as one who can answer gets them: ``async with bridge.subscribe() as questions: async for question in questions``."""
+    """The questions, as a subscriber that can answer gets them: ``async with bridge.subscribe() as questions: async for question in questions``."""
 
     def __init__(self, bridge: ElicitationBridge) -> None:
         """Made by `subscribe`."""
@@ -161,7 +161,7 @@ class Subscription:
         self._bell.set()
 
     def drop(self, question: OpenQuestion) -> None:
-        """That one is over, and need not be kept for a subscriber who has not come to it yet."""
+        """The question is over, and need not be kept for a subscriber that has not come to it yet."""
         if question in self._waiting:
             self._waiting.remove(question)
 
@@ -190,11 +190,11 @@ class ElicitationBridge:
 
     @property
     def waiting(self) -> Sequence[OpenQuestion]:
-        """The questions that nobody has answered yet."""
+        """The questions that have no answer yet."""
         return tuple(self._open)
 
     def subscribe(self) -> Subscription:
-        """Somebody who can answer: a terminal, a window, a program."""
+        """A subscription for a subscriber that can answer: a terminal, a window, a program."""
         return Subscription(self)
 
     async def form(self, server: str, request: Any) -> Any:
@@ -231,13 +231,13 @@ class ElicitationBridge:
                 each.drop(question)
 
     def join(self, subscription: Subscription) -> None:
-        """One more who can answer; what waits is theirs too."""
+        """Add a subscriber; it gets the questions that wait, too."""
         self._subscriptions[subscription] = None
         for question in self._open:
             subscription.put(question)
 
     def leave(self, subscription: Subscription) -> None:
-        """One less; after the last, what waits is declined."""
+        """Remove a subscriber; after the last, the questions that wait are declined."""
         self._subscriptions.pop(subscription, None)
         if not self._subscriptions:
             for question in tuple(self._open):
@@ -249,9 +249,9 @@ def _declined(server: str, request: Asked, why: str) -> Any:
     return request.decline()
 
 
-# --- A form's schema as fields to show, one after the other, and what somebody types as a value. Pure.
+# --- A form's schema as fields to show, one after the other, and what the user types as a value. Pure.
 # The schema is flat by the protocol: a text, a number, a yes or no, one of several, some of several. What is typed is held against its own field
-# here, with words for whoever typed it; the whole form is held against the schema when it is accepted.
+# here, with words for the user who typed it; the whole form is held against the schema when it is accepted.
 
 Kind: TypeAlias = Literal["text", "integer", "number", "yes or no", "one of", "some of"]
 
@@ -261,11 +261,11 @@ _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s][^@\s.]*\.[^@\s]+")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 _PLACE: Final = re.compile(r"[0-9]{1,9}")
 _LARGEST: Final = sys.float_info.max
-"""Of what is beyond, nobody can say how much it is."""
+"""The largest number that counts as finite. A larger answer is refused, a larger bound is none."""
 
 
 class NotAnAnswer(ValueError):
-    """What was typed is no value of its field; the text is for whoever typed it."""
+    """What was typed is no value of its field; the text is for the user who typed it."""
 
 
 class Choice(NamedTuple):

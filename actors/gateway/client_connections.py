@@ -1,8 +1,8 @@
 """The clients' own connections to upstreams: one for each principal, or for each client that has not said who it is.
 
-What an upstream remembers of a connection (a working directory, a login, a page that is open) is remembered of one principal, and nobody
-else comes near it. There are so many such connections and no more, and one that nothing has used for a while is closed. One principal has at most half of
-those that the others do not use, so that there is always one for another principal; whose share is full makes room by closing its own idle ones. Which clients share one also follows from what they can do, since that is what the upstream is told.
+What an upstream remembers of a connection (a working directory, a login, a page that is open) is remembered of one principal, and no other
+principal comes near it. There are so many such connections and no more, and an idle one is closed after a while. One principal has at most half of
+those that the others do not use, so that there is always one for another principal; one whose share is full makes room by closing its own idle ones. Which clients share one also follows from what they can do, since that is what the upstream is told.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NoRoom(ClientError):
 
 
 class Key(NamedTuple):
-    """Who shares a connection."""
+    """What calls must have in common to share a connection."""
 
     server: str
     turn: int
@@ -74,7 +74,7 @@ class Key(NamedTuple):
 
 
 class Lodger:
-    """A connection that belongs to somebody."""
+    """A connection that belongs to one principal, or to one session."""
 
     __slots__ = ("desk", "fetching", "generation", "home", "level", "line", "own", "owner", "since", "stale")
 
@@ -123,17 +123,17 @@ class Lodgings:
         self._departed: dict[str, int] = {}
         """The last turn of each server that was removed or replaced: no connection to it is used from then on."""
         self._owners: dict[Key, Hashable] = {}
-        """Whose share those take that are being opened."""
+        """The owner whose share each connection takes that is being opened."""
         self._levels: dict[str, str] = {}
         self._closing: set[asyncio.Future[Any]] = set()
         self.supervisor: Name | None = None
-        """Whose children they are, once there is one: what that is called."""
+        """The name of the supervisor of the connections, once there is one."""
 
     def __len__(self) -> int:
         return len(self._lodgers)
 
     async def of(self, server: str, ctx: Context) -> Lodger:
-        """The connection for whoever's call this is, ready. Raises `ClientError`, at once if the server cannot be reached now."""
+        """The connection for the client whose call this is, ready. Raises `ClientError`, at once if the server cannot be reached now."""
         # Before anything is opened or dismissed: a refused caller takes no place.
         caller = identity_of(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
         abilities = abilities_of(ctx.client_capabilities)
@@ -234,7 +234,7 @@ class Lodgings:
         if self._departed.get(key.server, 0) >= key.turn:
             _ = self._close(lodger)
             raise Unavailable(key.server)
-        # Here, and not where it is waited for: whoever that was may have gone away.
+        # Here, and not where it is waited for: the call that waited may have gone away.
         lodger.since = asyncio.get_running_loop().time()
         self._lodgers[key] = lodger
         self._owners.pop(key, None)  # in the same turn: counted in both, it would take two places of the owner's share
@@ -295,7 +295,7 @@ class Lodgings:
             self._dismiss(key)
 
     def sweep(self, now: float, lives: Callable[[str], bool]) -> None:
-        """Close what nobody has used for a while, and what belongs to sessions that have ended."""
+        """Close connections that were idle for a while, and those of sessions that have ended."""
         for session in [one for one in self._levels if not lives(one)]:
             del self._levels[session]
         for key, lodger in tuple(self._lodgers.items()):
@@ -371,10 +371,10 @@ async def _statuses(line: Line) -> AsyncGenerator[Status]:
         yield status
 
 
-# --- Whose call is it? What an upstream asks and says while it works goes to the very client that it works for, or to nobody.
+# --- The client that a call belongs to. What an upstream asks and says while it works goes to the very client that it works for, or to none.
 # An upstream's question does not say to which of our requests it belongs. So a connection to an upstream belongs to one client, or to one
-# principal with several, and is told by a desk who has calls under way on it. If that is one session, it is asked. If it may be more than one,
-# nobody is: the upstream gets an error, since to ask the wrong user is worse. A call that was given up still counts, as the upstream may still
+# principal with several, and its desk knows which sessions have calls under way on it. If that is one session, it is asked. If it may be more than one,
+# none is: the upstream gets an error, since to ask the wrong user is worse. A call that was given up still counts, as the upstream may still
 # be at it.
 
 _CARRIED: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
@@ -400,13 +400,13 @@ def abilities_of(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Desk:
-    """Who has calls under way on one connection."""
+    """The sessions that have calls under way on one connection."""
 
     def __init__(self, server: str, outside: Callable[[str], Context]) -> None:
         """`outside` makes the context of a session that has no call under way."""
         self.server = server
         self.sessions: dict[str, None] = {}
-        """Everybody who has used it."""
+        """The sessions that have used it."""
         self._outside = outside
         self._numbers = count()
         self._calls: dict[int, Context] = {}
@@ -475,7 +475,7 @@ class Desk:
         self._given_up.clear()
 
     def whose(self) -> Context | None:
-        """The one whose question it must be; None when there is nobody, or more than one."""
+        """The context of the session that a question must be for; None when there is no such session, or more than one."""
         working = {ctx.session_id for ctx in self._calls.values()} | self._given_up
         candidates = working or set(self.sessions)
         if len(candidates) != 1:
@@ -524,11 +524,11 @@ class DeskHandler(ClientHandler):
             CallEnded,
             NoStream,
             ActorError,
-        ) as error:  # the client is gone, or its call: nobody is left to be asked
+        ) as error:  # the client is gone, or its call: there is no client to ask
             raise McpError(ErrorCode.INVALID_REQUEST, f"{method}: there is nobody to ask any more", _GONE) from error
 
     def handle_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Log messages go where questions would; the end of a visit to whoever was sent there."""
+        """Log messages go where questions would; the end of a visit to the client that was sent there."""
         match method:
             case "notifications/message":
                 ctx = self._desk.whose()

@@ -89,7 +89,7 @@ class Gateway:
         most: int = MOST,
         idle: float = IDLE,
     ) -> None:
-        """`beside` is another one, of the same server. `shared` are the servers whose one connection, the host's own, serves everybody: True for all of them."""
+        """`beside` is another one, of the same server. `shared` are the servers whose one connection, the host's own, serves all clients: True for all of them."""
         self.host = host
         self.company = company
         self.addresses = Addresses(prefix)
@@ -349,7 +349,7 @@ class Gateway:
         return result
 
     def _outward(self, server: str, error: PeerError) -> McpError:
-        """The upstream's error, with the address that the client knows. No user is sent anywhere by a server that may ask nobody."""
+        """The upstream's error, with the address that the client knows. A server that may not ask users sends none to a page."""
         if error.code == ErrorCode.URL_ELICITATION_REQUIRED and not self.host.agent.may_ask_users(server):
             told = {"server": server, "reason": ConsentDenied.reason}
             return McpError(
@@ -395,7 +395,7 @@ class Gateway:
     # --- from time to time
 
     async def sweep(self, now: float) -> None:
-        """Let go of what belonged to sessions that have ended, and of connections that nobody uses; mend what has died."""
+        """Close what belonged to sessions that have ended, and idle connections; restart followers that have died."""
 
         def lives(session: str) -> bool:
             return self.company.peers.whereis(session) is not None
@@ -462,7 +462,7 @@ def sent_first(error: PeerError) -> UrlElicitationRequired | None:
         ]
         return UrlElicitationRequired(pages, error.message)
     except (LocalProtocolError, KeyError, TypeError):
-        return None  # nobody is sent to what is no page; the upstream's words are passed on as they are
+        return None  # no user is sent to what is no page; the upstream's words are passed on as they are
 
 
 def _not_signed_in(error: Exception) -> CallerNotSignedIn | None:
@@ -488,7 +488,7 @@ def away(server: str, error: ClientError | FederationError | SignInError) -> Mcp
 
 
 # --- Clients' subscriptions to resources of upstreams: for each a process, which hears of the resource on the client's own connection.
-# Who is told is the one session that subscribed, and nobody else who may have a resource of the same name. When such a process has died (with the
+# Only the session that subscribed is told, and no other that may have a resource of the same name. When such a process has died (with the
 # connection, or with its supervisor), another one takes its place, and the client is told that the resource may have changed meanwhile.
 
 _UPDATED: Final = "notifications/resources/updated"
@@ -505,7 +505,7 @@ class _Wanted:
 
     @property
     def lost(self) -> bool:
-        """Whether nobody is at it."""
+        """Whether it has no process that follows it."""
         return not self.begins and (self.pid is None or not is_alive(self.pid))
 
 
@@ -523,7 +523,7 @@ class Following:
     def __post_init__(self) -> None:
         self._wanted: dict[tuple[str, str], _Wanted] = {}
         self.supervisor: Ref[TaskSupervisor] | None = None
-        """Whose children they are, once there is one."""
+        """The supervisor of the followers, once there is one."""
 
     async def begin(self, session: str, uri: str, server: str, own: str) -> None:
         """Follow what a server calls `own` for a session that knows it as `uri`. Raises why the upstream does not take it."""
@@ -592,7 +592,7 @@ class Following:
                 if self._wanted.get(key) is wanted:
                     ready.set_exception(why)
                 else:
-                    ready.set_result(None)  # whoever asked has unsubscribed meanwhile, or is gone
+                    ready.set_result(None)  # the session has unsubscribed meanwhile, or is gone
 
 
 # --- The processes of a gateway, as a child of the company that it serves in: keeper (keeps the host open, says when lists change, and sweeps),
@@ -615,7 +615,7 @@ class Keeper(GenServer):
         self._opened = False
 
     async def init(self) -> None:
-        """Open the host, and listen. Whoever lists here wants all that there is, and to hear when it is something else."""
+        """Open the host, and listen. Clients that list here want all that there is, and to hear of changes."""
         self._gateway.host.federation.keep(*PARTS)
         await self._gateway.host.open()
         self._opened = True

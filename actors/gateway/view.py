@@ -30,7 +30,7 @@ _log: Final = logging.getLogger("greenroom.gateway")
 
 
 class Origin(NamedTuple):
-    """Whose something is, and what it is called there."""
+    """The server that has something, and what it is called there."""
 
     server: str
     name: str
@@ -193,7 +193,7 @@ class Addresses:
         return f"{self._begin}{quote(self._prefix + server, safe='')}/{uri}"
 
     def inward(self, uri: str) -> tuple[str, str] | None:
-        """Whose it is, and what it is there; None when it is not of this gateway."""
+        """The server that has it, and what it is there; None when it is not of this gateway."""
         if not uri.startswith(self._begin):
             return None
         server, slash, own = uri[len(self._begin) :].partition("/")

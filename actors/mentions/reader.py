@@ -80,7 +80,7 @@ class MentionReader:
                 return _beginning(offered, now.prefix)[:MOST]
             return await self._values(now.server, offered, now.resource, now.words, now.prefix)
         except GreenroomError:
-            return []  # whoever types is not to be bothered; whoever reads hears of it
+            return []  # the user who types is not to be bothered; reading the mention reports it
 
     async def _values(
         self, server: str, offered: Offered, resource: str, words: Sequence[str], prefix: str
@@ -176,7 +176,7 @@ def _template(offered: Offered, word: str) -> str | None:
 
 
 def _beginning(offered: Offered, prefix: str) -> list[str]:
-    """What begins so, names before URIs; whoever types a name does not care for its case."""
+    """Names and URIs that begin so, names first; the case of letters does not matter."""
     begins = prefix.strip("\"'").casefold()
     words = [
         str(each["name"]) for each in (*offered.resources, *offered.templates) if isinstance(each.get("name"), str)
@@ -218,7 +218,7 @@ class Mention(NamedTuple):
 
 
 class Typing(NamedTuple):
-    """What somebody is in the middle of: the server, or None while that is being typed; what stands there so far, and the words before it."""
+    """A mention that the user is in the middle of: the server, or None while that is being typed; what stands there so far, and the words before it."""
 
     server: str | None
     resource: str | None
@@ -259,7 +259,7 @@ def words_behind(text: str, start: int, most: int, *, sentence: bool = False) ->
 def as_typed(word: str) -> str | None:
     """How a resource, or a word behind it, is typed so that it is read as what it is; None for what cannot be: it has both kinds of quotes, or is no line."""
     if not word.isprintable():
-        return None  # somebody else's server wrote it, and somebody's terminal is to show it
+        return None  # a foreign server wrote it, and the user's terminal is to show it
     if _BARE.fullmatch(word) and word[-1] not in _TRAILING:
         return word
     mark = next((mark for mark in "\"'" if word and mark not in word), None)
@@ -361,7 +361,7 @@ def _variables(written: str) -> list[tuple[str, bool]]:
     return [(match[1], many) for match, many in found if match is not None]
 
 
-# --- What resources servers have, asked for when somebody first wants to know, and kept until the server says that it is different.
+# --- What resources servers have, asked for when a caller first wants to know, and kept until the server says that it is different.
 # One list of a server is fetched once, however many wait for it. It is void when that server says `list_changed`, connects anew, or said itself for how
 # long it holds (`ttlMs`); another server's is none of its business. What is fetched while it becomes void is fetched again.
 
@@ -411,7 +411,7 @@ class ResourceShelf:
         self._entries.pop(server, None)
 
     def known(self, server: str) -> Offered | None:
-        """What is there at once, without asking anybody."""
+        """What is there at once, without asking the server."""
         entry = self._entries.get(server)
         if entry is None or not self._holds(server, entry) or not entry.fetching.done() or entry.fetching.cancelled():
             return None
@@ -435,7 +435,7 @@ class ResourceShelf:
                 if entry.fetching.done() and self._entries.get(server) is entry:
                     del self._entries[server]
                 if entry.fetching.cancelled() and not _cancelling():
-                    continue  # whoever began it was ended, and took it along
+                    continue  # the task that began it was ended, and took it along
                 raise
             if seconds is not None and entry.until is None:
                 entry.until = asyncio.get_running_loop().time() + seconds

@@ -227,8 +227,8 @@ def _told(limit: OutputLimit) -> str:
     return " and ".join(part for part in parts if part)
 
 
-# --- Who sees to it that kept answers go with their host, also when that is somebody's child: nobody then leaves a block of its.
-# The first of two children, so it ends when all those are gone whose answers are kept. Nobody sends it messages; when it dies nothing is lost.
+# --- Deletes kept answers when their host stops, also when it is a supervisor's child: then no `async with` block of it is left.
+# The first of two children, so it ends after the host whose answers are kept. It gets no messages; when it dies nothing is lost.
 
 _INTENSITY, _PERIOD = 5, 10.0
 
@@ -248,7 +248,7 @@ class Keeper(GenServer):
 
 
 def kept(spill: Spill, host: ChildSpec[Any]) -> ChildSpec[Any]:
-    """A host's child, and whoever clears away what was kept of its answers."""
+    """A host's child, and the process that clears away what was kept of its answers."""
     both = child(Tree, [child(Keeper, spill).but(id="keeper"), host], intensity=_INTENSITY, period=_PERIOD)
     return both.but(id=host.id)
 
@@ -305,7 +305,7 @@ class Spill:
         file = f"{_NAME.sub('_', name)[:80]}-{self._count}{suffix}"
         try:
             path = self._write(file, data)
-        except FileNotFoundError:  # somebody has cleared away what is temporary
+        except FileNotFoundError:  # the folder was deleted, as temporary ones may be
             self._forget()
             path = self._write(file, data)
         self._kept.setdefault(owner, OrderedDict())[path] = len(data)
