@@ -54,7 +54,7 @@ def parsed(address: str) -> str | tuple[str, int]:
 
 
 async def dial(loop: asyncio.AbstractEventLoop, make: Callable[[], Link], address: str) -> Link:
-    """Connect to an address. Raises `LinkRefused` when it is none, and `OSError` when nobody is there."""
+    """Connect to an address. Raises `LinkRefused` when it is none, and `OSError` when nothing listens there."""
     where = parsed(address)
     if isinstance(where, str):
         return (await loop.create_unix_connection(make, where))[1]
@@ -74,7 +74,7 @@ class Listening:
         self._paths: list[str] = []
 
     async def open(self, make: Callable[[], Link], tcp: str | None) -> None:
-        """Listen. From here on somebody may come."""
+        """Listen. From here on other nodes may connect."""
         path = _socket_path()
         try:
             self._acceptors.append(serve(make, [unix_socket(path)], log))
@@ -93,7 +93,7 @@ class Listening:
         self.addresses = tuple(found)
 
     def close(self) -> None:
-        """Nobody comes any more."""
+        """Stop listening."""
         for acceptor in self._acceptors:
             acceptor.close()
         for path in self._paths:
@@ -110,7 +110,7 @@ def _socket_path() -> str:
     return os.path.join(tempfile.gettempdir(), name)  # noqa: PTH118 - as above
 
 
-# --- What goes to another node by its name: functions and classes, which both ends have in the same module, and nobody sends as code.
+# --- What goes to another node by its name: functions and classes. Both ends have them in the same module; their code is not sent.
 
 _names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _found: dict[str, Any] = {}
@@ -146,7 +146,7 @@ def name_of(thing: Any) -> str:
 
 
 def shown(value: object) -> str:
-    """For whoever reads what is wrong with it."""
+    """The value as an error message shows it: its `repr`, cut after 200 characters."""
     try:
         text = repr(value)
     except BaseException:  # noqa: BLE001 - whatever a user's __repr__ does

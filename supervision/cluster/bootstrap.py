@@ -38,7 +38,7 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     home: list[str]
     """Addresses of the application's node."""
     engine: tuple[str, int, int]
-    """The pid of whoever is told that it is ready."""
+    """The pid of the engine, which is told that it is ready."""
     heartbeat: float
     misses: int
     tcp: str | None
@@ -156,8 +156,8 @@ class Said:
 
 
 # --- What every process below a warden has from it, since each is a fork of a fork of it: the key of the nodes, and two sockets.
-# One socket is the keeper's, for its orders. The other takes notes from anybody: a line for the application's log, which is dropped when
-# there is no room for it, so that nobody ever waits for a reader.
+# One socket is the keeper's, for its orders. The other takes notes from any process: a line for the application's log, which is dropped when
+# there is no room for it, so that no process ever waits for its reader.
 
 NOTE_BYTES: Final = 2_000
 NODE_VARIABLE: Final = "GREENROOM_NODE"
@@ -206,7 +206,7 @@ def pack_note(level: int, text: str) -> bytes:
 
 
 def read_note(data: bytes) -> tuple[int, str, str]:
-    """What somebody has noted. Raises `ValueError`."""
+    """The level, the text and the node of a note. Raises `ValueError`."""
     try:
         note = _note_decoder.decode(data)
     except msgspec.MsgspecError as error:
@@ -274,26 +274,26 @@ def _listening() -> Iterator[int]:
 _SETSIG: Final[int | None] = getattr(fcntl, "F_SETSIG", None)  # Linux alone can say which signal it shall be
 
 _held: Final[set[Lifeline]] = set()
-"""Those that are not cut: a fork must know of them, also when nobody else does any more."""
+"""The lifelines that are not cut: a fork must know of them, also when nothing else refers to them."""
 
 
 class Lifeline:
     """The application's end."""
 
     def __init__(self) -> None:
-        """`reading` is for whoever lives below; close it here once they have it."""
+        """`reading` is for the processes below; close it here once they have it."""
         self.reading, self._writing = os.pipe()
         self._pid = os.getpid()
         _held.add(self)
 
     def handed_over(self) -> None:
-        """Those below hold their end."""
+        """The processes below hold their end."""
         if self.reading >= 0:
             os.close(self.reading)
             self.reading = -1
 
     def cut(self) -> None:
-        """Everybody below ends, now. Again is nothing."""
+        """End every process below, now. Again is nothing."""
         _held.discard(self)
         self.handed_over()
         if self._writing >= 0:
@@ -311,17 +311,17 @@ class _Armed:
 
 
 class Cut(BaseException):
-    """The application is gone. Not an error, and nobody's on the way to handle."""
+    """The application is gone. Not an error, and no handler on the way may catch it."""
 
 
 def arm_forks(reading: int) -> None:
-    """Below, in whoever forks the others: tie what it forks to the lifeline, and what those fork, each by itself."""
+    """Below, in the process that forks the others: tie what it forks to the lifeline, and what those fork, each by itself."""
     _Armed.reading = reading
     os.register_at_fork(after_in_child=_tie)
 
 
 def holds(descriptor: int) -> bool:
-    """Whether that descriptor is the lifeline's: whoever closes all others lets it be."""
+    """Whether that descriptor is the lifeline's: code that closes all others leaves it open."""
     return descriptor >= 0 and descriptor in (_Armed.reading, _Armed.own)
 
 
@@ -366,7 +366,7 @@ def _give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - ho
 
 
 def _armed(reading: int, number: int) -> int | None:
-    """A description of the pipe that is this process's own, and has it sent that signal. None where nobody can be asked for it."""
+    """A description of the pipe that is this process's own, and has it sent that signal. None where the kernel cannot be asked for it."""
     if _SETSIG is None:
         return None
     # To whom a signal goes is a property of the description, which a fork shares.
@@ -411,7 +411,7 @@ def watch_in_thread() -> None:
 
 
 def _forked() -> None:
-    """In a child of the application's, which must not keep those alive whom the application has left behind."""
+    """In a child of the application's, which must not keep alive the processes that the application has left behind."""
     for lifeline in list(_held):
         with contextlib.suppress(OSError):
             lifeline.cut()

@@ -8,8 +8,8 @@
         host = await cluster.start_node(NodeSpec())
         counter = await start_on(await host.call(Host.node_name), Counter, 2)
 
-The subtree has the node's links and the engine, which fall together, since nobody can be reached without links; and the nodes that were
-started here. Those end one by one when the engine does, whoever supervises them, and say why. Nothing but the links is opened before the
+The subtree has the node's links and the engine, which fall together, since no node can be reached without links; and the nodes that were
+started here. Those end one by one when the engine does, whatever supervises them, and say why. Nothing but the links is opened before the
 first node is asked for.
 """
 
@@ -104,7 +104,7 @@ def node_child(cluster: Cluster, spec: NodeSpec) -> ChildSpec[Ref[Host]]:
 class Host(GenServer):
     """What stands in the application's tree for a node in a process of its own. It lives as long as that process does.
 
-    It starts when the node is ready, and ends with `Crash(NodeLost)` when the process has ended, so whoever supervises it decides whether
+    It starts when the node is ready, and ends with `Crash(NodeLost)` when the process has ended, so its supervisor decides whether
     there is to be another. Stopping it stops the node in order; killing it kills the process.
     """
 
@@ -130,7 +130,7 @@ class Host(GenServer):
         self.os_pid = started.os_pid
 
     async def _await_engine(self) -> None:
-        """When the engine has died, so have all nodes, and who starts those anew may be faster than who starts the engine anew."""
+        """When the engine has died, so have all nodes, and their supervisors may be faster than the engine's."""
         for _ in range(_LOOKS):
             try:
                 _ = self._engine.pid
@@ -152,7 +152,7 @@ class Host(GenServer):
     # --- its end
 
     def handle_info(self, message: Any) -> Stop | None:
-        """The process has ended, or whoever could tell."""
+        """The process has ended, or the engine, which would have told of it."""
         match message:
             case Ended():
                 self.ending = message.ending

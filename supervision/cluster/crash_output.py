@@ -1,7 +1,8 @@
 """What a process says when a fatal signal ends it: where each of its threads was, kept where it can be read when the process is gone.
 
-Python writes that by itself (`faulthandler`) into memory that the warden holds as well; nobody can be made to wait by it, and it is of one size. What is
-read of it is about the code that ran there, and not about Thespian, the loop and us, who stand below all of that: a log would be full of them.
+Python writes that by itself (`faulthandler`) into memory that the warden holds as well; no process can be made to wait by it, and it is of one size. What
+is read of it is about the code that ran there, and not about Thespian, the loop and this package, which stand below all of that: a log would be
+full of them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MARK: Final = -1
 _THREAD: Final = re.compile(r"(?:Current t|T)hread 0x")
 _FRAME: Final = "  File "
 _LONGEST: Final = 512
-"""Of a line that is looked at closely: paths are cut there, and whoever has the memory may write what they like."""
+"""Of a line that is looked at closely: paths are cut there, and a process that has the memory may write what it likes."""
 _MACHINERY: Final = re.compile(
     r'  File "(?:<string>|.*/(?:thespian|multiprocessing|asyncio|uvloop|greenroom/supervision)/[^"]*|.*/threading\.py)", '
 )
@@ -49,11 +50,11 @@ def arrange() -> None:
     with contextlib.suppress(OSError):
         socket.send_fds(Inherited.notes, [pack_note(MARK, "")], [memory])
         faulthandler.enable(memory)
-        faulthandler.register(signal.SIGTERM, memory, chain=True)  # whoever is told to end was at something
+        faulthandler.register(signal.SIGTERM, memory, chain=True)  # shows what a process that is told to end was doing
 
 
 def read(memory: int) -> str:
-    """What was written, as far as somebody wants to read it."""
+    """What was written, as far as it is of use to a reader."""
     try:
         return brief(os.pread(memory, ROOM, 0).rstrip(b"\0").decode(errors="replace").strip())
     except OSError:
@@ -84,7 +85,7 @@ def close(memories: Iterable[int]) -> None:
             os.close(memory)
 
 
-# --- What code in a node prints and logs: it goes home as lines for the log, so many at a time, and never makes anybody wait.
+# --- What code in a node prints and logs: it goes home as lines for the log, so many at a time, and never makes its writer wait.
 # `sys.stdout` and `sys.stderr` are replaced; the descriptors below them lead nowhere. There is room for so many lines; of those that find
 # none, the number is told.
 
@@ -123,7 +124,7 @@ class Utterances:
         root.setLevel(self._level)
 
     def begin(self, engine: Ref[Any], loop: asyncio.AbstractEventLoop) -> None:
-        """There is somebody to send it to."""
+        """There is an engine to send it to."""
         self._engine = engine
         self._loop = loop
         self._wake()
@@ -198,7 +199,7 @@ class _Lines(io.TextIOBase):
         return False
 
     def fileno(self) -> int:
-        """Where nothing is read: for those who hand it to a program."""
+        """A descriptor that leads nowhere: for code that hands it to a program."""
         return 1 if self._level == logging.INFO else 2
 
 

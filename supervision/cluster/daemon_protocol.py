@@ -30,7 +30,7 @@ LARGEST: Final = 16 * 1024 * 1024
 
 
 class Order(msgspec.Struct, frozen=True, tag=True):
-    """What somebody is told."""
+    """A message between the application, the warden and the keeper."""
 
 
 # --- to the warden
@@ -135,7 +135,7 @@ class Absent(Order, frozen=True):
 
 
 class Gone(Order, frozen=True):
-    """A node's process has ended; None: so that nobody could tell how. `words` are its last."""
+    """A node's process has ended; `status` is None when that is not known. `words` are its last."""
 
     name: str
     pid: int
@@ -225,7 +225,7 @@ class Orders:
         return self.sock.fileno()
 
     def send(self, order: Order) -> None:
-        """All of it, also when that means to wait; to nobody when the other end is gone."""
+        """Send all of it, also when that means to wait; nothing when the other end is gone."""
         data = memoryview(pack(order))
         while data and not self.over:
             try:
@@ -323,7 +323,7 @@ class Lodged(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Landlord to engine: it has ended; None when nobody could tell how."""
+    """Landlord to engine: it has ended; `status` is None when that is not known."""
 
     name: str
     status: int | None

@@ -1,7 +1,7 @@
 """The engine: the process of the application's node that owns the warden, and knows every node that was started through it.
 
-Hosts ask it for processes, and are told how those end; it is told by the warden, by the links, and by the nodes themselves. The first who
-asks has the warden started. When the warden ends, the engine does: whoever waits hears why, the kernel ends everything that is left below, and
+Hosts ask it for processes, and are told how those end; it is told by the warden, by the links, and by the nodes themselves. The first
+request has the warden started. When the warden ends, the engine does: waiting callers hear why, the kernel ends everything that is left below, and
 the engine's supervisor starts another. A process whose host has gone is ended by it, and one that has fallen silent.
 """
 
@@ -128,7 +128,7 @@ class Placing(GenServer):
         """Be in the convention: who we are, and who else is. `membership` is told of the others, and asked where nodes go."""
         self._membership = membership
         for charge in self._charges.values():
-            if charge.placing:  # whoever was asked for it before is gone
+            if charge.placing:  # the membership that was asked for it before is gone
                 self._send_out(charge)
         result: tuple[Machine, list[Joined]] = self._when_ready(lambda: (self._here(), list(self._joined.values())))
         return result
@@ -136,7 +136,7 @@ class Placing(GenServer):
     def take_guests(self, landlord: Ref[Any]) -> tuple[Machine, str]:
         """Be in the convention, for others, with what Thespian system: `landlord` is told of their nodes."""
         self._landlord = landlord
-        for name in self._guests:  # a former landlord's, who can tell nobody of them any more
+        for name in self._guests:  # a former landlord's, which can tell no application of them any more
             self.end_guest(name, signal.SIGKILL)
         result: tuple[Machine, str] = self._when_ready(lambda: (self._here(), self._system))
         return result
@@ -259,7 +259,7 @@ class Placing(GenServer):
             self._membership.send(Departed(name))
 
     def _landlord_lost(self, down: Down) -> bool:
-        """Whether this was one; whoever was on its machine is lost, and nobody can tell how."""
+        """Whether this was one; the nodes on its machine are lost, and how they ended is not known."""
         lost = [charge for charge in self._charges.values() if charge.watch_elsewhere is down.ref]
         for charge in lost:
             charge.why = f"its machine was lost: {down.reason}"
@@ -304,7 +304,7 @@ class Placing(GenServer):
         return True
 
     def _replaced(self) -> None:
-        """Of those that another machine was asked for and that are not there yet nobody knows what became: another place is looked for."""
+        """Look for another place for the nodes that another machine was asked for and that are not there yet: what became of them is not known."""
         for charge in tuple(self._charges.values()):
             if charge.landlord is not None and not charge.pid:
                 self._place_again(charge)

@@ -1,12 +1,12 @@
-"""Asking an actor of somebody else's Thespian system, from a thread of ours.
+"""Asking an actor of a foreign Thespian system, from a thread of ours.
 
 Thespian's `ask` takes whatever message comes next for an answer, a late one to an earlier question among them. So each question here has an
-endpoint of its own, which nobody has written to before and nobody reads afterwards. Whatever happens there is one outcome: the reply, or one
+endpoint of its own, to which nothing was sent before and which is not read afterwards. Whatever happens there is one outcome: the reply, or one
 of the errors below.
 
-An actor that is given as a class is made when it is first asked, under an `Attendant`: whoever waits for it hears at once when it has ended, and
-the next question has another one made. Of one that is given by its address Thespian tells nobody but its parent: whoever asks it then
-hears at once, and whoever waits just then hears nothing until the time is over.
+An actor that is given as a class is made when it is first asked, under an `Attendant`: a caller that waits for it hears at once when it has ended,
+and the next question has another one made. The end of an actor that is given by its address Thespian tells only to its parent: a caller that asks
+later hears at once, and one that waits at that moment hears nothing until its time is over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = 30.0
 _LOOK: Final = 0.5
-"""How often whoever waits looks whether the answer is still wanted, in seconds."""
+"""How often a waiting caller looks whether the answer is still wanted, in seconds."""
 _EARLY: Final = 0.9
 """Thespian says nothing when a message could not be delivered, but it says so before the time is over."""
 _one_at_a_time: Final = threading.RLock()
@@ -109,7 +109,7 @@ class ForeignActor:
         if self._address is None and not isinstance(actor, type | str):
             raise TypeError(f"an actor is its address, its class, or 'module.Class', not {actor!r}")
         self._spelled = "" if self._kind is None else _spelled(self._kind)
-        self._name = self._spelled.rpartition(".")[2] or "the actor"  # where it lives is nobody's business
+        self._name = self._spelled.rpartition(".")[2] or "the actor"  # its address stays out of messages
         self._simple = is_simple(system)
         self._attendant: Address | None = None
         self._lock = threading.Lock()
@@ -120,7 +120,7 @@ class ForeignActor:
     def ask(self, message: Any, timeout: float = TIMEOUT, *, unwanted: Callable[[], object] = bool) -> Any:
         """Send it a message and wait for its reply. Raises a `ForeignActorError`.
 
-        `unwanted` is looked at now and then: once it is true, nobody wants the reply any more, and the waiting is over.
+        `unwanted` is looked at now and then: once it is true, the reply is not wanted any more, and the waiting is over.
         """
         until = time.monotonic() + timeout
         if self._simple:
@@ -259,7 +259,7 @@ def _spelled(kind: type | str) -> str:
     return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
 
 
-# --- What of ours runs in somebody else's Thespian system so that an actor of theirs can be asked: who watches it, and who asks for us.
+# --- What of ours runs in a foreign Thespian system so that an actor of it can be asked: the attendant watches it, and the asker asks for us.
 # Both are small and plain. Nothing here may raise: Thespian would run the handler once more.
 
 _tickets: Final = count(1)
@@ -314,10 +314,10 @@ class Come:
 
 
 class Attendant(Actor):
-    """Keeps one actor of a class: makes it when it is asked for, and tells whoever waits for it when it has ended."""
+    """Keeps one actor of a class: makes it when it is asked for, and tells the senders that wait for it when it has ended."""
 
     def __init__(self) -> None:
-        """Nobody is employed yet."""
+        """No actor is employed yet."""
         super().__init__()
         self._kind: Any = None
         self._child: Address | None = None
@@ -344,7 +344,7 @@ class Attendant(Actor):
         if self._child is None:
             try:
                 self._child = self.createActor(self._kind)
-            except Exception as error:  # noqa: BLE001 - whatever its module raises when it is imported; whoever asks is told
+            except Exception as error:  # noqa: BLE001 - whatever its module raises when it is imported; the sender is told
                 self.send(sender, Here(None, f"{type(error).__name__}: {error}"))
                 return
         self._waiting.append(sender)
@@ -352,7 +352,7 @@ class Attendant(Actor):
 
 
 class Asker(Actor):
-    """Asks one question, for a program that has no endpoint of its own: in the simple system. What else comes later is nobody's."""
+    """Asks one question, for a program that has no endpoint of its own: in the simple system. Later messages are dropped."""
 
     def __init__(self) -> None:
         """Nothing was asked."""

@@ -1,7 +1,7 @@
 """Frames: how items become the bytes of a link and come back. Pure, and the same for a loop's link and for a guest's plain socket.
 
 A frame is its payload's length, its kind, its MAC and the payload. Items that were sent in one turn of the loop share a frame; a frame that
-would be longer than `PIECE` is sent in pieces, so that whoever reads it can do something else in between.
+would be longer than `PIECE` is sent in pieces, so that its reader can do something else in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from greenroom.supervision.kernel.errors import ActorError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# --- Who is at the other end, and that nobody else speaks: the keyed handshake of a link, and the seal on each of its frames.
+# --- Proof of who is at the other end, and that each frame is from there: the keyed handshake of a link, and the seal on each of its frames.
 # Pure: bytes in, bytes out. Both ends prove that they hold the key by an HMAC over both greetings, each with a fresh nonce; from those come a
 # key for each direction, and each frame carries a MAC over its place in the sequence and its content, so that none can be forged, repeated,
 # left out or sent back. It gives authenticity and not secrecy: between machines, run it inside WireGuard or the like.
@@ -59,7 +59,7 @@ def greeting(name: str, incarnation: int, *, kind: str = "node", addresses: tupl
 
 
 def check_key(key: bytes) -> bytes:
-    """Refuse a key that anybody could guess. Raises `ConfigError`."""
+    """Refuse a key that is short enough to be guessed. Raises `ConfigError`."""
     if len(key) < _KEY_BYTES:
         raise ConfigError(
             f"a cluster's key must have at least {_KEY_BYTES} bytes, not {len(key)}: use secrets.token_bytes(32)"

@@ -1,4 +1,4 @@
-"""The links of the application's node, for whoever in it has a cluster: one table, open as long as one of them is there."""
+"""The links of the application's node, shared by the clusters in it: one table, open as long as one of them is there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HomeLinks(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, settings: ClusterSettings) -> None:
-        """They are those of whoever is first."""
+        """The `settings` of the cluster that is first count."""
         self._settings = settings
 
     async def init(self) -> None:
@@ -61,7 +61,7 @@ class HomeLinks(GenServer):
         self._me: Ref[HomeLinks] = Ref(self_pid())
         users = _users.get(self._peers)
         if users is None:
-            return  # somebody else's, who closes them as well
+            return  # they were opened by other code, which closes them as well
         users.append(self._me)
         self._otp_process.await_death(self)
         await self._have_usher()
@@ -96,4 +96,4 @@ def links_of_home() -> Peers:
 
 def key_of_home() -> bytes:
     """What admits to them: the processes of the cluster inherit it."""
-    return links_of_home()._key  # noqa: SLF001 - it is shown to nobody else
+    return links_of_home()._key  # noqa: SLF001 - this is its only reader outside of the table

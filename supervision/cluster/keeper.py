@@ -97,7 +97,7 @@ class Keeper(Actor):
         restore_logging()
         pids.take_name("gr-keeper")
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)  # it ends with the warden, which nobody else decides upon
+            signal.signal(number, signal.SIG_IGN)  # only the warden decides when it ends
         Log.exited = self._exited
         self._orders = Orders(Inherited.keeper)
         os.register_at_fork(after_in_child=_forget)
@@ -130,7 +130,7 @@ class Keeper(Actor):
             case StartHost():
                 try:
                     pid = self._make(order)
-                except Exception as error:  # noqa: BLE001 - whoever asked for it is told
+                except Exception as error:  # noqa: BLE001 - the warden, which asked for it, is told
                     self._orders.send(NotStarted(order.name, f"{type(error).__name__}: {error}"))
                 else:
                     self._orders.send(Sent(order.name) if pid is None else Born(order.name, pid))
@@ -190,7 +190,7 @@ class NodeHost(Actor):
         return all(capabilities.get(name) == wanted for name, wanted in requires.items())
 
     def __init__(self) -> None:
-        """It waits for what to boot: if the one who wanted it can send nothing any more, not for ever."""
+        """It waits for what to boot, but not for ever: its requester may not be able to send that any more."""
         super().__init__()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_PATIENCE)
@@ -263,12 +263,12 @@ class System:
 
     @property
     def door(self) -> socket.socket:
-        """Where Thespian would listen for what is sent to this process: nobody has anything to say there."""
+        """Where Thespian would listen for what is sent to this process: no message for it is expected there."""
         door: socket.socket = self._inside.socket
         return door
 
     def turn_away(self) -> None:
-        """Somebody is at that door."""
+        """A connection has come to that door: close it."""
         with contextlib.suppress(OSError):
             self.door.accept()[0].close()
 
@@ -295,7 +295,7 @@ def _start(begin: Begin, id: str) -> tuple[ActorSystem, int]:
             capabilities["Convention Address.IPv4"] = begin.convention
         try:
             return ActorSystem(BASE, capabilities, _QUIET, transientUnique=True), port
-        except Exception as error:  # noqa: BLE001 - somebody was faster at that port
+        except Exception as error:  # noqa: BLE001 - another process was faster at that port
             failure = error
     raise EngineFailed(f"Thespian did not start at {begin.bind}: {type(failure).__name__}: {failure}") from failure
 

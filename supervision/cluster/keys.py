@@ -18,7 +18,7 @@ _HOW: Final = "make one with: python -m greenroom.supervision.cluster.member --n
 
 
 def read_key(path: str | os.PathLike[str]) -> bytes:
-    """The key in that file, without white space around it. Raises `ConfigError` for one that somebody else could read or guess."""
+    """The key in that file, without white space around it. Raises `ConfigError` for one that another user could read or guess."""
     where = Path(path)
     try:
         descriptor = os.open(where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -50,7 +50,7 @@ def _check(where: Path, seen: os.stat_result) -> None:
 
 
 def write_key(path: str | os.PathLike[str]) -> None:
-    """Make a key, in a file that nobody else can read. Raises `ConfigError` when there is one already."""
+    """Make a key, in a file that only its owner can read. Raises `ConfigError` when there is one already."""
     try:
         write_private(Path(path), secrets.token_hex(_BYTES).encode() + b"\n", replace=False)
     except OSError as error:

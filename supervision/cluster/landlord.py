@@ -1,8 +1,8 @@
-"""The landlord of a machine that takes nodes of others: who has a place there, and what becomes of whom.
+"""The landlord of a machine that takes nodes of others: which nodes have a place there, and what becomes of them.
 
-Applications ask it for a place before they have Thespian put a process there, and are told when there is one, and how it ended. What came
-without a place is ended, and what belongs to an application that is gone or cannot be reached any more. When it dies, the machine's engine
-is told to begin anew by their supervisor, and nobody is left.
+Applications ask it for a place before they have Thespian put a process there, and are told when there is one, and how it ended. A node that
+came without a place is ended, and so is one whose application is gone or cannot be reached any more. When it dies, their supervisor has the
+machine's engine begin anew, and no node is left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("greenroom.machine")
 _PATIENCE: Final = 60.0
 """How long a place is kept for a process that does not come."""
 _AGAIN: Final = 5.0
-"""Who was to register anew and is to again within so many seconds has a new Thespian system made."""
+"""A machine that is to register anew twice within so many seconds has a new Thespian system made."""
 
 
 class _Lodger:
@@ -59,7 +59,7 @@ class Landlord(GenServer):
         self._nudged = -_AGAIN
 
     async def init(self) -> None:
-        """Have the machine join, and hear of whom nobody here has started."""
+        """Have the machine join, and hear of the nodes that were not started here."""
         self._me: Ref[Landlord] = Ref(self_pid())
         self._machine, self._system = await self._engine.within(None).call(Engine.take_guests, self._me)
         log.info("machine %s takes nodes", self._machine)
@@ -67,7 +67,7 @@ class Landlord(GenServer):
     # --- for applications
 
     def enlist(self, other: Machine, membership: Pid) -> tuple[Pid, Machine, str]:
-        """Somebody wants to place nodes here: who we are, and our Thespian system. Raises `WrongVersion`."""
+        """An application wants to place nodes here: who we are, and our Thespian system. Raises `WrongVersion`."""
         wrong = mismatch(other, self._machine)
         if wrong is not None:
             log.error("%s", wrong)

@@ -1,7 +1,7 @@
 """A link: one socket between two nodes, from the handshake to the last frame.
 
 What is posted in one turn of the loop goes out together, but for the first, which goes at once, as does what answers something that has just
-come. More than the socket takes is kept here and written piece by piece: a large value keeps neither the loop nor anybody's heartbeat waiting.
+come. More than the socket takes is kept here and written piece by piece: a large value keeps neither the loop nor any heartbeat waiting.
 It knows of bytes and frames; what they mean is its `Party`'s.
 """
 
@@ -70,7 +70,7 @@ class Link(asyncio.Protocol):
         self._welcomed = not dialling
         self.arrived: asyncio.Future[str] | None = None
         self.greeted: Callable[[Link, Greeting], str | None] | None = None
-        """Asked by whoever dials once it knows who is there, and before it has proved itself: why not to go on, or None."""
+        """Asked by the dialling end once it knows its peer, and before it has proved itself: why not to go on, or None."""
         self.offence: str | None = None
         """What came that no node which holds the key would send."""
         self.up = False
@@ -90,12 +90,12 @@ class Link(asyncio.Protocol):
         return self._handshake.peer
 
     def arrive(self, name: str) -> None:
-        """Whoever dialled goes on."""
+        """Have the dialler go on."""
         if self.arrived is not None and not self.arrived.done():
             self.arrived.set_result(name)
 
     def fail(self, why: str) -> None:
-        """Whoever dialled hears why not."""
+        """Tell the dialler why not."""
         if self.arrived is not None and not self.arrived.done():
             self.arrived.set_exception(LinkRefused(why))
             self.arrived.exception()

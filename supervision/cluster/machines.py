@@ -1,6 +1,6 @@
 """Machines of a cluster, as values: what one announces when it joins, what nodes may require of it, and the events of its coming and going.
 
-Pure. An announcement travels as capabilities of the machine's Thespian system: Thespian passes them on to whoever leads the convention,
+Pure. An announcement travels as capabilities of the machine's Thespian system: Thespian passes them on to the leader of the convention,
 and places actors by them.
 """
 

@@ -159,7 +159,7 @@ def _prepare(told: Boot) -> str | None:
             importlib.import_module(name)
         if told.main_module is not None or told.main_path is not None:
             load(told.main_module, None if told.main_path is None else os.fsdecode(told.main_path))
-    except BaseException as error:  # noqa: BLE001 - it is told to whoever has started the node
+    except BaseException as error:  # noqa: BLE001 - it is told to the node's starter
         return "".join(traceback.format_exception(error))
     return None
 

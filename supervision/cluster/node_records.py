@@ -31,7 +31,7 @@ class Ended(NamedTuple):
 
 
 class Charge:
-    """A node's process, from the moment when somebody wants it until it has ended."""
+    """A node's process, from the moment when a host asks for it until it has ended."""
 
     def __init__(self, name: str, spec: NodeSpec, host: Pid, caller: Caller[Any], watch: Monitor) -> None:
         """`host` is told of its end, `caller` waits for it to be ready."""
@@ -56,7 +56,7 @@ class Charge:
         self.timers: list[Any] = []
 
     def ended(self, status: int | None, words: str) -> Ending:
-        """How, when that is its exit status, or None since nobody could tell, and those were its last words."""
+        """How it ended, by its exit status, which is None when that is not known, and its last words."""
         how = Ending(lost=True) if status is None else Ending.of_status(status)
         return Ending(
             signal=how.signal,
@@ -82,7 +82,7 @@ class Again(NamedTuple):
 
 
 class Silent(NamedTuple):
-    """Its link is gone, and nobody has told of its end."""
+    """Its link is gone, and its end was not reported."""
 
     charge: Charge
 
@@ -113,10 +113,10 @@ _CODES: Final = {
 class Ending:
     """How a process ended.
 
-    `signal` or `code` is what the system tells; neither is known of a process that is `lost`: nobody could tell any more. `hung`:
-    it did not answer, and was ended for that. `asked`: it was ended because somebody here wanted it to. `memory` is its limit,
-    when it had one. `words` are the last that it said of itself: where it was when a fatal signal came, for instance. They are for whoever
-    looks after it, and not for its callers: `str` leaves them out.
+    `signal` or `code` is what the system tells; a process that is `lost` has neither: its status could not be had. `hung`:
+    it did not answer, and was ended for that. `asked`: it was ended on request of this side. `memory` is its limit,
+    when it had one. `words` are the last that it said of itself: where it was when a fatal signal came, for instance. They are for the
+    operator, and not for its callers: `str` leaves them out.
     """
 
     signal: int | None = None
@@ -134,7 +134,7 @@ class Ending:
 
     @property
     def orderly(self) -> bool:
-        """Whether it ended as it should: with exit code 0, and nobody had to end it."""
+        """Whether it ended as it should: with exit code 0, and not for being hung."""
         return self.code == 0 and not self.hung
 
     def __str__(self) -> str:

@@ -1,11 +1,11 @@
-"""The other nodes, as this one knows them: who is connected, who can be dialled, who has fallen silent.
+"""The other nodes, as this one knows them: which are connected, which can be dialled, which have fallen silent.
 
-Every node listens; two nodes that talk have one link, whoever began it. A node is lost when its link ends or nothing is heard of it for
-`heartbeat * misses` seconds; who wants to know gets `NodeUp` and `NodeDown`. This is a table and no process: `peering` has the one that owns it.
+Every node listens; two nodes that talk have one link, whichever began it. A node is lost when its link ends or nothing is heard of it for
+`heartbeat * misses` seconds; watchers get `NodeUp` and `NodeDown`. This is a table and no process: a `Peering` owns it.
 
-When two dial each other at once, one link has to go, and both ends have to choose the same. Who dials knows whom before it proves itself, and
-makes a note of it; who listens has the last word, and finds that note: the link that the node with the lesser name has dialled stays. No
-link that is up ends of this, and who is turned away for it waits, and dials again if the other does not come.
+When two dial each other at once, one link has to go, and both ends have to choose the same. The dialler knows its peer before it proves itself,
+and makes a note of it; the listener has the last word, and finds that note: the link that the node with the lesser name has dialled stays. No
+link that is up ends of this. A dialler that is turned away for it waits, and dials again if the other link does not come.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Peers(Party):
     def __init__(
         self, node: Node, key: bytes, *, heartbeat: float = HEARTBEAT, misses: int = MISSES, kind: str = "node"
     ) -> None:
-        """Nothing is open yet, and nobody is dialled."""
+        """Nothing is open yet, and no node is dialled."""
         self.node = node
         self.silence = Silence(self, heartbeat, misses)
         self._key = check_key(key)
@@ -272,7 +272,7 @@ class Peers(Party):
         if not addresses:
             return None
         switch = self._switches[name] = Switch(self.node, name)
-        # A task of the node and of no process: whoever has said something first does not own the link.
+        # A task of the node and of no process: the process that has said something first does not own the link.
         task = self.node.loop.create_task(self._dial_for(switch, tuple(addresses)), context=self.node.context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -316,7 +316,7 @@ class Peers(Party):
         return None if switch is None else switch.named(name)
 
     def absence(self, node: str) -> ExitReason:
-        """Why there is nobody: a node that is connected has begun a new life, or it is not connected."""
+        """Why no process is there: a node that is connected has begun a new life, or it is not connected."""
         return NO_PROCESS if node in self._switches else NO_CONNECTION
 
     # --- for links
@@ -327,7 +327,7 @@ class Peers(Party):
         return self._key, mine
 
     def met(self, link: Link, peer: Greeting) -> str | None:
-        """Somebody holds the key; why they are not wanted, or None."""
+        """The peer holds the key; why it is not wanted, or None."""
         name, life = peer.name, peer.incarnation
         if not self._open:
             return f"{self.node.name} is closing"
@@ -381,7 +381,7 @@ class Peers(Party):
         peer = link.peer
         if peer is not None and self._dialled.get(peer.name) is link:
             del self._dialled[peer.name]
-        if link.offence is not None and not (link.dialling and switch is None):  # else whoever dialled hears of it
+        if link.offence is not None and not (link.dialling and switch is None):  # else the dialler hears of it
             self._offences.note(self.node.root_pid(), link.offence)
         link.fail(why)
         if switch is not None and switch.link is link:
@@ -456,9 +456,9 @@ class Peers(Party):
                     link.heard = self.node.loop.time()
 
 
-# --- Heartbeats: each end of a link says something now and then, and who says nothing for too long is lost.
+# --- Heartbeats: each end of a link says something now and then, and an end that says nothing for too long is lost.
 # Looked at four times a heartbeat, so that a node which has fallen silent is given up within `heartbeat * misses` seconds of its last word and
-# not later. Whoever was held up themselves has not listened either, and judges nobody in that turn.
+# not later. A node that was held up itself has not listened either, and judges no other in that turn.
 
 _LOOKS: Final = 4
 _BEAT: Final = encode([items.BEAT], "")
@@ -538,11 +538,11 @@ class Peering(GenServer):
         self.peers.end()
 
     def handle_info(self, message: object) -> Stop | None:
-        """Without its usher it is of little use: whoever started it starts both anew."""
+        """Without its usher it is of little use: its supervisor starts both anew."""
         return Stop(message.reason) if isinstance(message, Exit) else None
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """Let go of everybody; whoever comes next finds the usher's name free."""
+        """Stop the usher and close all links; a successor finds the usher's name free."""
         if is_alive(self._usher):
             await stop(self._usher)
         await self.peers.close()

@@ -31,7 +31,7 @@ class Seen(NamedTuple):
 
 
 def everybody() -> dict[int, Seen]:
-    """Who there is."""
+    """All processes of the machine, by their pids."""
     found: dict[int, Seen] = {}
     proc = Path("/proc")
     if (proc / "self" / "stat").exists():
@@ -58,7 +58,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def descendants(of: int, but: frozenset[int] = frozenset(), named: str = "") -> list[int]:
-    """The living below that process, without those in `but` and who is below them; only those whose name begins so."""
+    """The living descendants of that process, without those in `but` and their descendants; only those whose name begins so."""
     seen = everybody()
     children: dict[int, list[int]] = {}
     for each in seen.values():
@@ -75,7 +75,7 @@ def descendants(of: int, but: frozenset[int] = frozenset(), named: str = "") -> 
 
 
 def children() -> list[int]:
-    """Our own, of which nobody else is the parent: those that we have started, and those that were adopted."""
+    """Our own children: those that we have started, and those that were adopted."""
     me = os.getpid()
     try:
         return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
@@ -101,12 +101,12 @@ def was_started_with(pid: int, variable: str, value: str) -> bool:
 
 
 def started_with(variable: str, value: str) -> list[int]:
-    """Everybody who was, where the system tells; forks of such a program included."""
+    """All processes that were, where the system tells; forks of such a program included."""
     return [pid for pid in everybody() if was_started_with(pid, variable, value)]
 
 
 def began(pid: int) -> int:
-    """When it did, in ticks since the machine's start, where that is told; who is gone was first."""
+    """When it did, in ticks since the machine's start, where that is told; a process that is gone was first."""
     fields = _stat(pid)
     return int(fields[_BEGAN]) if fields else 0
 
@@ -124,7 +124,7 @@ def is_alive(pid: int) -> bool:
 
 
 def descriptor(pid: int) -> int | None:
-    """A descriptor that can be read when that process has ended; None where there are none, or nobody has that pid."""
+    """A descriptor that can be read when that process has ended; None where there are none, or no process has that pid."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -132,7 +132,7 @@ def descriptor(pid: int) -> int | None:
 
 
 def send_signal(number: int, pid: int, pidfd: int | None = None) -> bool:
-    """Send it; whether somebody was there. By its descriptor if there is one: its pid may be somebody else's by now."""
+    """Send it; whether the process was there. By its descriptor if there is one: its pid may be another process's by now."""
     try:
         if pidfd is not None:
             signal.pidfd_send_signal(pidfd, number)

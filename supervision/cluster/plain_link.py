@@ -1,4 +1,4 @@
-"""A link's other end without an event loop: for a guest, who lives in a process of somebody else's and may block there for nothing.
+"""A link's other end without an event loop: for a guest, which lives in a process of a foreign system and may block there for nothing.
 
 The handshake and the frames are those of every link. Nothing here waits: `pump` does what can be done just now, reading and writing, and is
 called when the descriptor is ready, or from time to time. Whatever goes wrong ends the link, and stands in `over`.
@@ -106,7 +106,7 @@ class PlainLink:
                 self.close()
 
     def wait(self, seconds: float) -> None:
-        """Block until there is something to do, or the time is over: for a guest who has nobody to wait for it."""
+        """Block until there is something to do, or the time is over: for a guest of the simple system, which has no wakeups."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN | (select.POLLOUT if self.waiting else 0))
         poll.poll(max(0.0, seconds) * 1000)

@@ -1,7 +1,7 @@
 """A process of another node, as this one holds it: its words are items on the link that leads there.
 
-One for each pid that somebody here holds, by a link, a monitor, a call under way or a variable; it is forgotten when nobody does. A name on
-another node is nobody in particular: each use of it is one of its own, and is looked up there.
+One for each pid that is held here, by a link, a monitor, a call under way or a variable; it is forgotten when it is not held any more. A name on
+another node is no process in particular: each use of it is one of its own, and is looked up there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FarProcess(Away):
     __slots__ = ("_switch", "_watch", "named", "to")
 
     def __init__(self, node: Node, switch: Switch, pid: Pid, name: On | None = None) -> None:
-        """`name` when it is addressed by that, and may be anybody, or nobody."""
+        """`name` when it is addressed by that, and may be any process, or none."""
         super().__init__(node, pid, None, "process")
         self.behaviour = TOMBSTONE
         self.named = name is not None
@@ -92,13 +92,13 @@ class FarProcess(Away):
         return self.deliver(entry)
 
     def deliver_signal(self, message: Down | Exit) -> None:
-        """Never: who watches from there is told by an item of its own."""
+        """Never: a watcher there is told by an item of its own."""
         raise CannotTravel(f"{message!r} is for {self}, which is on another node")
 
     # --- links and monitors: none of these may raise, since deaths pass through them
 
     def check_link(self) -> None:
-        """Refuse a link to a name: it would be to whoever has that name when the wish arrives there."""
+        """Refuse a link to a name: it would be to the process that has that name when the wish arrives there."""
         if self.named:
             raise ActorError(
                 f"cannot link to {self}: a link is to a process and not to a name, so ask whose it is: await whereis_on(…)"
@@ -115,7 +115,7 @@ class FarProcess(Away):
             self._switch.post_to(self, items.UNLINK, other.pid.serial, self.to)
 
     def cut(self, other: Process, reason: ExitReason) -> None:
-        """Tell it how the one that it was linked to has ended."""
+        """Tell it how the process that it was linked to has ended."""
         if not self.life:
             self._switch.post_reason_to(self, items.CUT, other.pid.serial, self.to, reason)
 
@@ -130,17 +130,17 @@ class FarProcess(Away):
             self._switch.post_to(self, items.KILL, self.to)
 
     def watched(self) -> None:
-        """Ask to be told of its end, once for all who want to know."""
+        """Ask to be told of its end, once for all watchers here."""
         if not self._watch and not self.life:
             self._watch = self._switch.arm(self)
 
     def unwatched(self) -> None:
-        """Nobody may want to know any more."""
+        """Take that request back once nothing here watches it any more."""
         if self._watch and not self.life and self.monitors is None and not self._awaited():
             number, self._watch = self._watch, 0
             self._switch.disarm(self, number)
 
-    # --- who waits
+    # --- waiters
 
     def await_death(self, waiter: Waiter) -> None:
         """Tell `waiter` when it is gone; a caller's answer says so by itself."""
@@ -172,7 +172,7 @@ class Held(Away):
     __slots__ = ("target",)
 
     def __init__(self, node: Node, pid: Pid, target: Pid | On) -> None:
-        """`target` is who is meant; it is looked up when the node's thread comes to it."""
+        """`target` is the process that is meant; it is looked up when the node's thread comes to it."""
         super().__init__(node, pid, None, "process")
         self.behaviour = TOMBSTONE
         self.target = target
@@ -216,7 +216,7 @@ class Held(Away):
         self.node.check_thread(f"monitor {self.target}")
 
 
-# --- Those on the other node who wait for something here: for the answer to a call, or for an end.
+# --- Processes of the other node that wait for something here: for the answer to a call, or for an end.
 
 _get_ident = threading.get_ident
 
@@ -251,7 +251,7 @@ class FarCaller(Caller[Any]):
             self._switch.post_reason(items.EXITED, self._number, reason)
 
     def drop(self) -> None:
-        """Nobody waits for it any more."""
+        """The caller does not wait for it any more."""
         super()._settle(None, exited(NO_CONNECTION, self._callee))
 
     def _settle(self, value: Any, error: BaseException | None) -> bool:
@@ -272,7 +272,7 @@ class FarCaller(Caller[Any]):
 
 
 class FarWatch:
-    """Somebody on the other node wants to know of an end here."""
+    """A watch of the other node on a process here."""
 
     __slots__ = ("_number", "_switch", "process")
 
@@ -288,7 +288,7 @@ class FarWatch:
         self._switch.post_reason(items.GONE, self._number, reason)
 
     def drop(self) -> None:
-        """Nobody wants to know any more."""
+        """The other node does not want to know any more."""
         self.process.forget(self)
 
 
@@ -327,7 +327,7 @@ def _one_by_one(switch: Switch, payload: bytes) -> Iterator[list[Any]]:
 
 
 def _unreadable(switch: Switch, raw: bytes, error: Exception) -> list[Any] | None:
-    """What is made of an item whose content cannot be: whoever waits hears of it, and an end stays an end."""
+    """What is made of an item whose content cannot be made here: the waiting caller or watcher hears of it, and an end stays an end."""
     wrong = CannotTravel(
         f"what {switch.name} sent cannot be made on {switch.node.name}: {type(error).__name__}: {error}"
     )
@@ -338,7 +338,7 @@ def _unreadable(switch: Switch, raw: bytes, error: Exception) -> list[Any] | Non
         if kind in (items.CALL, items.ASK):
             switch.post(items.FAIL, decode(parts[1]), wrong)
         elif kind == items.WATCH:
-            switch.post(items.GONE, decode(parts[1]), NO_PROCESS)  # a name that cannot be made here is nobody's
+            switch.post(items.GONE, decode(parts[1]), NO_PROCESS)  # a name that cannot be made here is no process's
         elif kind in (items.REPLY, items.FAIL):
             return [items.FAIL, decode(parts[1]), wrong]
         elif kind in (items.GONE, items.CUT, items.EXIT, items.EXITED, items.STOP):
@@ -492,7 +492,7 @@ def _kill(switch: Switch, to: Any) -> None:
 
 
 def _beat(switch: Switch) -> None:
-    """Somebody is there: the link has taken note of when."""
+    """The other node is there: the link has taken note of when."""
 
 
 _HANDLERS: Final[dict[int, Callable[..., None]]] = {

@@ -28,7 +28,7 @@ class Limits:
     """What a process may use; None is no limit.
 
     `memory` is in bytes, of all that it allocates: Python raises `MemoryError` at the limit, C code gets no memory. `cpu` is in
-    seconds that a call may compute (whoever runs calls there sets it anew for each); `open_files` counts descriptors.
+    seconds that a call may compute (the code that runs calls there sets it anew for each); `open_files` counts descriptors.
     """
 
     memory: int | None = None

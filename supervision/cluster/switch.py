@@ -1,7 +1,7 @@
 """Everything between this node and one other: the processes of it that are held here, the calls under way, and what waits to be said.
 
 While the other is being dialled, what is said to it waits; when it is lost, everything that is held of it dies with `NoConnection`, and
-whoever called, linked or watched hears of that as of any death. What comes from there is dealt with in `incoming`.
+callers, links and monitors hear of that as of any death. What comes from there is dealt with in `incoming`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Switch:
     """This node's half of what two nodes know of each other, from dialling to the loss."""
 
     def __init__(self, node: Node, name: str) -> None:
-        """Not connected yet, and nobody knows in which life that node is."""
+        """Not connected yet: in which life that node is, is not known."""
         self.node = node
         self.name = name
         self.life: int | None = None
@@ -47,7 +47,7 @@ class Switch:
         self.callers: dict[int, FarCaller] = {}  # theirs, of processes here
         self.calls: dict[int, Caller[Any]] = {}  # ours
         self._numbers: dict[Caller[Any], int] = {}
-        self._armed: dict[int, FarProcess] = {}  # our watches: whoever is watched is held by that
+        self._armed: dict[int, FarProcess] = {}  # our watches: a process that is watched is held by that
         self._far: WeakValueDictionary[Pid, FarProcess] = WeakValueDictionary()
         self._number = 0
         self._backlog: list[tuple[int | None, bytes]] = []
@@ -59,7 +59,7 @@ class Switch:
     # --- the link
 
     def connect(self, link: Link, life: int) -> None:
-        """It is there. What was meant for another life of that node finds nobody."""
+        """It is there. Items that were meant for another life of that node are dropped."""
         self.life, self.link = life, link
         backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
         for meant, item in backlog:
@@ -80,13 +80,13 @@ class Switch:
         self.watches.clear()
         self.callers.clear()
         self._bury_all(NO_CONNECTION)
-        for ours in tuple(self.calls.values()):  # those to a name, of whom nobody knew who it was
+        for ours in tuple(self.calls.values()):  # those to a name, of which the process was not known
             ours.exited(NO_CONNECTION)
         self.calls.clear()
         self._numbers.clear()
 
     def _bury_all(self, reason: ExitReason, but: int | None = None) -> None:
-        """All that are held, `but` not those of that life of the other node, nor whoever has a name there."""
+        """All that are held, `but` not those of that life of the other node, nor those held by a name."""
         for far in dict.fromkeys((*self._armed.values(), *self._far.values())):
             if but is None or not (far.named or far.pid.incarnation == but):
                 self.bury(far, reason)
@@ -110,7 +110,7 @@ class Switch:
         return far
 
     def named(self, name: On) -> FarProcess:
-        """Whoever has that name there, if anybody has. Raises `CannotTravel`."""
+        """The process that has that name there, if any has. Raises `CannotTravel`."""
         encode(name.name, self.node.name)
         return FarProcess(self.node, self, make_pid(self.name, self.life or 0, 0), name)
 
@@ -119,7 +119,7 @@ class Switch:
         return None if self.life is None else self.process(make_pid(self.name, self.life, serial))
 
     def known(self, serial: int) -> FarProcess | None:
-        """The same, if anybody here holds it."""
+        """The same, if it is held here."""
         return None if self.life is None else self._far.get(make_pid(self.name, self.life, serial))
 
     # --- out
@@ -134,7 +134,7 @@ class Switch:
         self._post(None, item)
 
     def post_to(self, far: FarProcess, *item: Any) -> None:
-        """Say something to one process, and to nobody else who may have its number in another life. Raises `CannotTravel`."""
+        """Say something to one process, and to no other that may have its number in another life. Raises `CannotTravel`."""
         self._post(None if far.named else far.pid.incarnation, item)
 
     def post_reason(self, *item: Any) -> None:
@@ -177,14 +177,14 @@ class Switch:
             self._numbers[caller] = number
 
     def answered(self, number: int) -> Caller[Any] | None:
-        """The answer to a call has come: whose it is, if anybody still waits."""
+        """The answer to a call has come: the caller, if it still waits."""
         caller = self.calls.pop(number, None)
         if caller is not None:
             del self._numbers[caller]
         return caller
 
     def forget(self, far: FarProcess, caller: Caller[Any]) -> None:
-        """Nobody waits for that answer any more, unless it was just that which came."""
+        """The caller does not wait for that answer any more: say so, unless it has just come."""
         number = self._numbers.pop(caller, None)
         if number is not None:
             del self.calls[number]
@@ -203,7 +203,7 @@ class Switch:
             self.post_to(far, items.UNWATCH, number)
 
     def gone(self, number: int) -> FarProcess | None:
-        """The end of somebody who was watched has come."""
+        """The end of a process that was watched has come."""
         return self._armed.pop(number, None)
 
     # --- in

@@ -201,7 +201,7 @@ __all__ = [
 
 
 # --- What has to be different in Thespian before it may run: where it listens, whom it believes, how much it takes, and what it tells.
-# As it comes it listens on all addresses and unpickles what anybody sends there. Here a frame is unpickled only when it carries the MAC
+# As it comes it listens on all addresses and unpickles whatever is sent there. Here a frame is unpickled only when it carries the MAC
 # of this system's own key, every socket is bound to the chosen address, and a frame has a largest size. It also learns to tell how a child has
 # ended, which it knows and keeps to itself. All of that is done to the module's insides, once, in the warden, before anything is
 # forked: `versions` makes sure that the insides are the ones that this was written for.
@@ -218,7 +218,7 @@ _NEWCOMERS: Final = 64
 
 
 class Forged(ValueError):
-    """A frame that nobody of this system has made."""
+    """A frame that was not made by this system."""
 
 
 class Sealed:
@@ -254,7 +254,7 @@ class Log:
 
 
 def note(level: int, text: str) -> None:
-    """Tell it, if there is somebody to tell."""
+    """Tell it, if there is a receiver for it."""
     if Log.note is not None:
         Log.note(level, text)
 
@@ -322,7 +322,7 @@ def _limit_newcomers() -> None:
 
 
 def _survive_lost_machines() -> None:
-    """When a machine is lost that was asked for an actor, and no other would do, an admin says so to whoever wants it, and does not die of it."""
+    """When a machine is lost that was asked for an actor, and no other would do, an admin says so to the actor's requester, and does not die of it."""
     admin = convention.ConventioneerAdmin
 
     def look_elsewhere(self: Any, _result: object, intent: Any) -> None:
@@ -350,7 +350,7 @@ def _tell_of_exits() -> None:
 
 
 # --- Which Thespian this is written for: the release, and the very text of what `hardening` replaces in it.
-# A Thespian whose insides are others would run, and listen on all addresses and unpickle what anybody sends. So nothing is started then.
+# A Thespian whose insides are others would run, and listen on all addresses and unpickle whatever is sent there. So nothing is started then.
 
 THESPIAN: Final = "4.0.1"
 REPLACED: Final = {
@@ -388,8 +388,8 @@ def check(folder: Path | None = None, version: str | None = None) -> None:
             )
 
 
-# --- Who holds the port that is wanted: processes of a former system whose warden is gone are ended, and anybody else is named.
-# The lifeline leaves nobody behind. But code in a node can close it, and where the system cannot kill by it a warden that was killed could not
+# --- Holders of the port that is wanted: processes of a former system whose warden is gone are ended, and any other is named.
+# The lifeline leaves no process behind. But code in a node can close it, and where the system cannot kill by it a warden that was killed could not
 # either; and Thespian's own processes go on without each other for ever.
 
 PROGRAM: Final = b"greenroom.supervision.cluster.warden_program"
@@ -400,7 +400,7 @@ _LOOK: Final = 0.01
 
 
 def clear(bind: str, port: int) -> None:
-    """Make sure that somebody can listen there. Raises `EngineFailed`, which says who does."""
+    """Make sure that the port is free to listen there. Raises `EngineFailed`, which says what process has it."""
     until = time.monotonic() + _SECONDS
     while (wrong := _taken(bind, port)) is not None:
         found = holders(port)

@@ -1,7 +1,7 @@
-"""Starting processes on other nodes: the usher, whom each node has, and the words for asking one.
+"""Starting processes on other nodes: the usher, which each node has, and the words for asking one.
 
 A start over a link is a start: it comes back when `init` is done, or says why not. A process whose starter has gone meanwhile, or whose
-node was lost, is ended there, since nobody knows of it.
+starter's node was lost, is ended there, since no process knows of it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Usher(GenServer):
     """Starts what other nodes ask for; each start is a process of its own, so that a slow one holds up no other."""
 
     traps_exit: ClassVar[bool] = True
-    """So that it ends with whoever has started it, however orderly that ended."""
+    """So that it ends with its starter, however orderly that ended."""
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
         """Start something, or look up a name."""
@@ -73,7 +73,7 @@ async def _start(request: Launch, caller: Caller[Any]) -> None:
     parent = None if request.parent is None else node.process(request.parent)
     if request.parent is not None and parent is None:
         return  # its node was lost meanwhile
-    # A start that nobody waits for any more is taken back, however long its `init` would take.
+    # A start whose caller does not wait any more is taken back, however long its `init` would take.
     caller.when_over(lambda: exits.kill(me))
     try:
         ref = await launch(request.options, request.server, request.args, request.kwargs, parent=parent)

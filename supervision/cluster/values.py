@@ -1,7 +1,7 @@
 """What may travel from node to node, as bytes: plain data keeps its types, and processes, reasons, errors and records go by what they are.
 
-Nothing is pickled. A function, a class, an enum or a record is named by its module and qualified name and looked up there: whoever holds
-the key of a cluster may start any code in it anyway, and nobody else gets as far as this. What cannot travel is refused here, where it is
+Nothing is pickled. A function, a class, an enum or a record is named by its module and qualified name and looked up there: a peer that
+holds the key of a cluster may start any code in it anyway, and no other gets as far as this. What cannot travel is refused here, where it is
 sent, and not where it would arrive.
 """
 

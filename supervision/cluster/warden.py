@@ -1,8 +1,8 @@
-"""The warden: the process below the application that starts the Thespian system, replaces it, and sees to it that nobody is left.
+"""The warden: the process below the application that starts the Thespian system, replaces it, and sees to it that no process is left.
 
 A program of its own, executed anew with null standard streams: nothing of the application is inherited but a socket and the lifeline. It
 has one thread, so it may fork; everything below is a fork of it, so what it has imported need not be imported again. It is the subreaper
-of all below: whoever loses its parent there becomes its child.
+of all below: a process that loses its parent there becomes its child.
 
 It is told what to do on the socket. When that or the lifeline ends, everything below is killed, and then it ends. When Thespian's admin,
 its logger or the keeper ends, it replaces all three; the nodes' processes are not touched, since nothing that they do needs those. When
@@ -63,7 +63,7 @@ _SWEEP: Final = 10.0
 _POLITE: Final = 0.5
 _LOOK: Final = 0.005
 _STRAYS: Final = 5.0
-"""For so long after a node's process has ended, whoever it has started may still turn up: a fork takes its name when it first runs."""
+"""For so long after a node's process has ended, a process that it has started may still turn up: a fork takes its name when it first runs."""
 _STRAY_TICK: Final = 0.1
 _NOTES: Final = 100
 """How many it reads at a time."""
@@ -120,9 +120,9 @@ class Warden:
     # --- the system
 
     def start(self) -> None:
-        """Start a system. Raises `EngineFailed`, and `Cut` when there is nobody any more for whom."""
+        """Start a system. Raises `EngineFailed`, and `Cut` when the application is gone."""
         began = time.monotonic()
-        with lifeline.waiting(self._line):  # that may wait for seconds for those who have ended with the application
+        with lifeline.waiting(self._line):  # that may wait seconds for processes that ended with the application
             system = self._system = self._engine(self._begin)
         self._listen(system.door.fileno(), system.orders.fileno(), *(part.pidfd for part in system.parts))
         parts = {part.name: part.pid for part in system.parts}
@@ -162,7 +162,7 @@ class Warden:
     # --- the loop
 
     def run(self) -> None:
-        """Until it is told to finish, or nobody is there any more who could tell."""
+        """Until it is told to finish, or the application is gone."""
         self._obey(self._home.left())
         while not self._finished:
             ready = {key.fd for key, _ in self._selector.select(_STRAY_TICK if self._departed else TICK)}
@@ -266,7 +266,7 @@ class Warden:
         if host is not None:
             pids.send_signal(order.signal, host.pid, host.pidfd)
             if order.signal != signal.SIGKILL:
-                pids.send_signal(signal.SIGCONT, host.pid, host.pidfd)  # whoever is stopped cannot hear the other
+                pids.send_signal(signal.SIGCONT, host.pid, host.pidfd)  # a stopped process cannot hear the other
         elif order.name in self._pending:
             self._doomed[order.name] = order.signal
 
@@ -286,7 +286,7 @@ class Warden:
         self._departed.append((time.monotonic() + _STRAYS, host))
 
     def _end_orphans(self, *hosts: _Host) -> None:
-        """What code in a node has started ends with the node: whoever stays behind of it is our child by now."""
+        """What code in a node has started ends with the node: a process that stays behind of it is our child by now."""
         parts = self._system.parts if self._system is not None else ()
         known = {each.pid for each in (*self._hosts.values(), *parts, *hosts)}
         nodes = [host.name for host in hosts if host.name not in self._hosts]  # its successor's are not meant
@@ -299,7 +299,7 @@ class Warden:
                     pids.send_signal(signal.SIGKILL, each)
 
     def _end_strays(self, now: float) -> None:
-        """Of those who have ended a while ago."""
+        """Those of nodes that have ended a while ago."""
         departed = self._departed
         if departed:
             self._end_orphans(*(host for _, host in departed))
@@ -307,7 +307,7 @@ class Warden:
             departed.popleft()
 
     def _look_around(self) -> None:
-        """See who has ended of whom nobody else tells: the children of a former keeper, and orphans; and whether the keeper is stuck."""
+        """See which processes have ended without a report: the children of a former keeper, and orphans; and whether the keeper is stuck."""
         self._reap()
         now = time.monotonic()
         self._end_strays(now)
@@ -339,7 +339,7 @@ class Warden:
     # --- the end
 
     def finish(self) -> None:
-        """In order, if that was asked for: the nodes first, then Thespian; and then whoever is left."""
+        """In order, if that was asked for: the nodes first, then Thespian; and then every process that is left."""
         if self._finished:
             for host in self._hosts.values():
                 pids.send_signal(signal.SIGTERM, host.pid, host.pidfd)

@@ -64,7 +64,7 @@ class WardenProcess:
                 self._sock, theirs = socket.socketpair()
                 undone.callback(self._sock.close)
                 with theirs:
-                    # What it says before there is anybody to say it to; nobody ever waits for who reads this.
+                    # What it says before it can use its socket. A file: its writer never waits for a reader.
                     self._errors = undone.enter_context(nameless_file())
                     self._process = subprocess.Popen(  # noqa: S603 - our own words
                         [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(self.lifeline.reading)],
@@ -80,7 +80,7 @@ class WardenProcess:
             undone.pop_all()  # all of it lives as long as the process
         self.lifeline.handed_over()
         self.pid = self._process.pid
-        self._process.returncode = 0  # waited for here, and by nobody else
+        self._process.returncode = 0  # waited for here, and nowhere else
         self._pidfd = pids.descriptor(self.pid)
         self._sock.setblocking(False)  # noqa: FBT003 - socket's own word
         self._loop.add_reader(self._sock.fileno(), self._readable)
@@ -148,7 +148,7 @@ class WardenProcess:
     # --- the end
 
     def kill(self) -> None:
-        """At once, and everybody below."""
+        """Kill it at once, and every process below."""
         self.lifeline.cut()
         if self.ended.is_set():
             return
@@ -177,7 +177,7 @@ class WardenProcess:
     def _reap(self) -> bool:
         try:
             found, status = os.waitpid(self.pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has waited for it
+        except ChildProcessError:  # other code has waited for it
             found, status = self.pid, 0
         if not found:
             return False

@@ -44,7 +44,7 @@ def main(control: socket.socket, line: int) -> None:
     except EngineFailed as error:
         home.send(Failed(str(error)))
         os._exit(1)
-    except BaseException:  # noqa: BLE001 - the application is told, and nobody else could be
+    except BaseException:  # noqa: BLE001 - the application is told, and nothing else could be
         home.send(Failed(traceback.format_exc()))
         os._exit(1)
     os._exit(0)
@@ -92,7 +92,7 @@ def _set_up(home: Orders, line: int) -> Warden:
 
 
 def _harden(begin: Begin) -> None:
-    """Import Thespian, and make it what may run. It need not ask anybody what this machine is called: it is told an address."""
+    """Import Thespian, and make it what may run. It need not look up what this machine is called: it is told an address."""
     if begin.convention:
         change_environment("CONVENTION_REREGISTRATION_PERIOD", _PERIOD)
         change_environment("CONVENTION_RESTART_PERIOD", _PERIOD)

@@ -28,7 +28,7 @@ _get_ident = threading.get_ident
 
 
 def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
-    """Process, pid and name of whatever a user calls a process; the process is None when nobody is there."""
+    """Process, pid and name of whatever a user calls a process; the process is None when there is none."""
     if isinstance(who, Pid):
         return node.process(who), who, None
     process: Process | None = getattr(who, "_process", None)  # a handle, an inbox or a server knows it
@@ -48,7 +48,7 @@ def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
 
 
 def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnection:
-    """Why `resolve` found nobody: there is nobody, or it is on a node that cannot be reached."""
+    """Why `resolve` found no process: there is none, or it is on a node that cannot be reached."""
     elsewhere = name.node if isinstance(name, On) else node.name if pid is None else pid.node
     if elsewhere == node.name:
         return NO_PROCESS
@@ -67,7 +67,7 @@ def voided() -> bool:
 def send(who: object, message: object) -> bool:
     """Put a message into a mailbox: `handle_info`, or `receive`, gets it.
 
-    False when nobody is there or a bounded mailbox is full. Safe from any thread that runs in a process's context
+    False when there is no such process or its bounded mailbox is full. Safe from any thread that runs in a process's context
     (`asyncio.to_thread` in a handler); elsewhere use a `Ref`, which knows its node.
     """
     node = current_node()
@@ -108,7 +108,7 @@ def exit(who: object, reason: object) -> None:
 
 
 def kill(who: object) -> None:
-    """End a process whatever it does. Whoever is linked to it or monitors it sees `Killed`."""
+    """End a process whatever it does. The processes that are linked to it or monitor it see `Killed`."""
     node = current_node()
     if threading.get_ident() != node.thread:
         node.from_thread(kill, who)
@@ -121,7 +121,7 @@ def kill(who: object) -> None:
 def link(who: object) -> None:
     """Tie the calling process to another: the end of one is an exit signal to the other.
 
-    Linking to nobody is an exit signal with `NoProcess`, as if it had died just now.
+    Linking to a process that is not there is an exit signal with `NoProcess`, as if it had died just now.
     """
     me = current_process("link")
     me.node.check_thread("link")
@@ -149,7 +149,7 @@ def unlink(who: object) -> None:
 
 
 def monitor(who: object) -> Monitor:
-    """Be told of a process's end: one `Down`, at once if nobody is there."""
+    """Be told of a process's end: one `Down`, at once if there is no such process."""
     me = current_process("monitor")
     me.node.check_thread("monitor")
     process, pid, name = resolve(me.node, who)
@@ -192,7 +192,7 @@ def send_after(seconds: float, who: object, message: object) -> Timer:
     life = node.incarnation
 
     def fire() -> None:
-        # The name may be somebody else's by now, but not in another life of the node.
+        # The name may be another process's by now, but not in another life of the node.
         process = resolve(node, who)[0] if node.incarnation == life else None
         if process is not None:
             process.deliver((INFO, message))
@@ -204,7 +204,7 @@ def send_after(seconds: float, who: object, message: object) -> Timer:
 
 
 async def wait_down(who: object, timeout: float | None = 5.0) -> ExitReason:
-    """Wait until a process is gone, and return why; `NoProcess` when nobody is there. Works outside processes too."""
+    """Wait until a process is gone, and return why; `NoProcess` when there is none. Works outside processes too."""
     node = current_node()
     process, pid, name = resolve(node, who)
     if process is None:

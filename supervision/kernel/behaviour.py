@@ -33,7 +33,7 @@ class Behaviour:
 
     @property
     def inner(self) -> Behaviour:
-        """The behaviour itself: this one, unless somebody looks on through another that stands before it."""
+        """The behaviour itself: this one, unless it is an observer that stands before another."""
         return self
 
     def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

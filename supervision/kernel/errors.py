@@ -6,7 +6,7 @@
     ├─ InternalError                a promise of ours is broken: please report it
     └─ ActorError                 something about processes
        ├─ ProcessExited           the callee died before it answered (has `reason`)
-       │  └─ NotRegistered        nobody has that name, or ever had
+       │  └─ NotRegistered        no process has that name, or ever had
        ├─ CallTimeout             the deadline passed first; the callee may still be at it
        ├─ CallCycle               the call would wait for itself
        ├─ MailboxFull             the callee's bounded mailbox said no
@@ -58,7 +58,7 @@ class ProcessExited(ActorError):
 
 
 class NotRegistered(ProcessExited):
-    """Nobody is registered under that name."""
+    """No process is registered under that name."""
 
     def __str__(self) -> str:
         return f"nobody is registered as {self.who!r}"
@@ -79,10 +79,10 @@ class CallTimeout(ActorError):
 
 
 class CallCycle(ActorError):
-    """The call can never be answered: somebody on its path waits for the caller."""
+    """The call can never be answered: a process on its path waits for the caller."""
 
     def __init__(self, path: Sequence[object]) -> None:
-        """`path` runs from the caller over everybody who waits, back to the caller."""
+        """`path` runs from the caller over all processes that wait, back to the caller."""
         super().__init__(tuple(path))
         self.path = tuple(path)
 

@@ -2,7 +2,7 @@
 
 Two steps. `condemn`: from now on nothing is delivered and nothing new begins; code that is still running is
 cancelled and gets the node's kill grace to unwind. `bury`: the code is done (or was abandoned), so names are free,
-callers are answered, links and monitors fire. Nobody hears of a death before the unwinding is over, so a successor
+callers are answered, links and monitors fire. No process hears of a death before the unwinding is over, so a successor
 never meets its predecessor's lock or socket.
 
 Burying one process can condemn the next, down a chain of any length: the graves are a queue, not a recursion.
@@ -34,13 +34,13 @@ def condemn(process: Process, reason: ExitReason) -> None:
     process.quick = None
     process.reason = reason
     if process.mailbox:
-        process.mailbox.clear()  # nothing new begins; whoever waits for an answer is told at the burial
+        process.mailbox.clear()  # nothing new begins; waiting callers are told at the burial
     activity = process.activity
     if activity < cell.RUNNING:
         unwound(process)
     elif activity == cell.WORKING:
         worker = process.worker
-        if worker is not None:  # else it has just ended, or not begun: whoever holds it finds the process dying
+        if worker is not None:  # else it has just ended, or not begun: its worker finds the process dying
             worker.cancel()
             _arm_grace(process)
     # Else its code is below us on the stack; `settle` finds it dying.
@@ -76,7 +76,7 @@ def abandon(process: Process) -> None:
 
 
 def bury(process: Process) -> None:
-    """Tell everybody. Iterative: whoever dies of it is queued behind."""
+    """Tell callers, links and monitors. Iterative: a process that dies of it is queued behind."""
     node = process.node
     process.life = cell.GONE
     process.activity = cell.DEAD
@@ -127,7 +127,7 @@ def _bury(process: Process) -> None:
         for monitor in monitors:
             monitor.target = None
             links.forget_monitor(monitor)
-            whose = monitor.pid if process.away else pid  # a name on another node may have been anybody's
+            whose = monitor.pid if process.away else pid  # a name on another node may have been any process's
             monitor.watcher.deliver_signal(make_down(monitor, whose, reason, monitor.name))
     process.behaviour._otp_exiting(reason)
     # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.

@@ -62,7 +62,7 @@ def _forked() -> None:
     if not node.running or threading.get_ident() != node.thread:
         return  # code in a thread ends with its job there
     node.forked = True
-    # A child that waits, or whose code was a task, comes to the loop first. It must not take the turn of anybody there.
+    # A child that waits, or whose code was a task, comes to the loop first. It must not take the turn of another callback there.
     with contextlib.suppress(RuntimeError):
         node.loop.call_soon(strayed)
         ready = getattr(node.loop, "_ready", None)  # there is no public word for "before all others"

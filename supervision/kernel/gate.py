@@ -1,7 +1,7 @@
 """Where tasks wait until something else wakes them: `Wakeup` in the loop's next turn, `Gate` at once.
 
 A future makes its task go on in the next turn of the loop, which is another round of the loop's books and another look at all
-descriptors. Whoever is called by the loop itself, and not inside of any task (the node's pump, a descriptor that can be read), may have
+descriptors. Code that the loop itself calls, and not inside of any task (the node's pump, a descriptor that can be read), may have
 a task go on here and now. What asyncio asks of things that a task may wait for is all that this uses: `_asyncio_future_blocking`,
 `get_loop`, `add_done_callback`, `cancel`, `result`.
 """
@@ -22,7 +22,7 @@ class Gate:
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_loop", "_resume")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nobody waits."""
+        """No task waits."""
         self._asyncio_future_blocking = False
         self._loop = loop
         self._resume: Callable[[Gate], object] | None = None
@@ -50,7 +50,7 @@ class Gate:
         return getattr(self._resume, "__self__", None)
 
     def open(self) -> bool:
-        """Have the task go on until it waits again, or ends; only from outside of any task. False when nobody waits."""
+        """Have the task go on until it waits again, or ends; only from outside of any task. False when no task waits."""
         resume, context = self._resume, self._context
         if resume is None or context is None:
             return False
@@ -61,7 +61,7 @@ class Gate:
     # --- for the task
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of whoever waits."""
+        """The loop of the task that waits."""
         return self._loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context) -> None:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 _FOR_THE_LOOP: Final = "_shutdown_process_pool_on_exit"
-"""What anyio starts when its first worker process is asked for (`anyio.to_process`), and the whole loop's: with whoever asked first, the
-processes of all others would end."""
+"""What anyio starts when its first worker process is asked for (`anyio.to_process`). It is the whole loop's:
+if it ended with the process that asked first, the worker processes of all others would end."""
 
 
 class TaskCrashed(ActorError):
@@ -96,7 +96,7 @@ class _Guarded(Coroutine[Any, Any, Any]):
 
 
 def _seen(task: asyncio.Task[Any]) -> None:
-    # The crash was reported; that nobody awaits the task is not worth a second line in the log.
+    # The crash was reported; that the task is not awaited is not worth a second line in the log.
     if not task.cancelled():
         task.exception()
 
@@ -152,7 +152,7 @@ class Interrupts:
         self._owed = False
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take SIGINT over, unless this is not the main thread or somebody ignores SIGINT or wants it as a signal."""
+        """Take SIGINT over, unless this is not the main thread or SIGINT is ignored or wanted as a signal."""
         self._count = 0
         self._stopping = self._heard = self._owed = False
         if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Links and monitors: who hears of whose end.
+"""Links and monitors: which process hears of the end of which.
 
 A link is mutual and passes exit signals both ways; a monitor is one-way and delivers exactly one `Down`. Most
 processes have one link, to their supervisor, so one link is stored bare and only the second makes a dict (a dict and
@@ -41,7 +41,7 @@ class Monitor:
 
 
 def linked(process: Process) -> Iterable[Process]:
-    """Everybody linked to this process, in the order the links were made."""
+    """All processes linked to this one, in the order the links were made."""
     links = process.links
     if links is None:
         return ()
@@ -80,7 +80,7 @@ def join(one: Process, other: Process) -> None:
 
 
 def tie(one: Process, other: Process) -> None:
-    """As `join`, when whoever is elsewhere knows of it already."""
+    """As `join`, when the process elsewhere knows of it already."""
     _add(one, other)
     _add(other, one)
 
@@ -95,7 +95,7 @@ def part(one: Process, other: Process) -> None:
 
 
 def untie(one: Process, other: Process) -> None:
-    """As `part`, when whoever is elsewhere knows of it already."""
+    """As `part`, when the process elsewhere knows of it already."""
     forget_link(one, other)
     forget_link(other, one)
 
@@ -107,7 +107,7 @@ def watch(
     name: Hashable | None = None,
     absence: ExitReason = NO_PROCESS,
 ) -> Monitor:
-    """Monitor `target`; when there is nobody, the `Down` comes at once, and `absence` is its reason."""
+    """Monitor `target`; when there is none, the `Down` comes at once, and `absence` is its reason."""
     monitor = Monitor(watcher, target, pid, name)
     if target is None:
         watcher.deliver_signal(Down(monitor, pid, absence, name))
@@ -118,7 +118,7 @@ def watch(
         watcher.deliver_signal(Down(monitor, pid, target.reason or absence, name))
         return monitor
     if watcher.pid.serial not in watcher.node.processes:
-        monitor.target = None  # nobody will ever hear of it: code that was abandoned
+        monitor.target = None  # it will never fire: the watcher is abandoned code
         return monitor
     if target.monitors is None:
         target.monitors = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Entry: TypeAlias = tuple[Any, ...]
 
-# The kinds. A call carries its Call last; a cast has nobody waiting; a signal is exempt from bounds.
+# The kinds. A call carries its Call last; a cast has no waiting caller; a signal is exempt from bounds.
 CAST = 0  # (CAST, method, args, kwargs)
 CALL = 1  # (CALL, method, args, kwargs, call)
 INFO = 2  # (INFO, message)
@@ -45,7 +45,7 @@ class Down(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """A linked process ended, or somebody called `exit`; only a process that traps exits gets this message."""
+    """A linked process ended, or `exit` was called for this one; only a process that traps exits gets this message."""
 
     pid: Pid
     reason: ExitReason
@@ -117,7 +117,7 @@ class Normal:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Somebody asked for an orderly end, or the process chose one; `detail` says which."""
+    """An orderly end was asked for, or the process chose one; `detail` says which."""
 
     detail: object = None
 
@@ -135,7 +135,7 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class NoProcess:
-    """There was nobody at that address when the monitor, the link or the call was made."""
+    """There was no process at that address when the monitor, the link or the call was made."""
 
     def __str__(self) -> str:
         return "no such process"
@@ -151,7 +151,7 @@ class NoConnection:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Code of the process raised `error` and nobody caught it. Any `BaseException` counts."""
+    """Code of the process raised `error` and did not catch it. Any `BaseException` counts."""
 
     error: BaseException
 
@@ -177,7 +177,7 @@ _ORDERLY = (Normal, Shutdown)  # a union would be made anew by each call
 
 
 def is_orderly(reason: ExitReason) -> bool:
-    """Whether this end is nobody's fault: `Normal` or `Shutdown`, the two that a transient child may die of."""
+    """Whether this end is no failure: `Normal` or `Shutdown`, the two that a transient child may die of."""
     return isinstance(reason, _ORDERLY)
 
 

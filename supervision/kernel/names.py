@@ -110,7 +110,7 @@ def register(name: Hashable | Via, pid: Pid | None = None) -> None:
 
 
 def unregister(name: Hashable | Via) -> None:
-    """Free the name; its process lives on. Raises `NotRegistered` when nobody has it."""
+    """Free the name; its process lives on. Raises `NotRegistered` when no process has it."""
     node = current_node()
     if is_via(name):
         pid = name.whereis()

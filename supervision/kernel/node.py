@@ -188,7 +188,7 @@ class Node:
     async def close(self) -> None:
         """End every process, in reverse order of start and each as its kind wants, then let go of the loop.
 
-        Cancelling this ends the patience, not the stop: whoever is left is killed; cancelled again, abandoned.
+        Cancelling this ends the patience, not the stop: processes that are left are killed; cancelled again, abandoned.
         """
         await self._close()
         if self._interrupts is not None:
@@ -230,7 +230,7 @@ class Node:
                 exits.kill(process)
 
     async def _kill_processes(self) -> None:
-        # Whoever is left was started by somebody who is gone, and is linked to nobody; or there is no patience left.
+        # A process that is left was started by one that is gone, and is linked to none; or there is no patience left.
         self.ending = True
         try:
             while self.processes:
@@ -281,7 +281,7 @@ class Node:
         return find(self, name)
 
     def root_pid(self) -> Pid:
-        """The address of nobody in particular on this node: serial 0."""
+        """The address of no process in particular on this node: serial 0."""
         return make_pid(self.name, self.incarnation, 0)
 
     def now(self) -> float:
@@ -322,7 +322,7 @@ class Node:
             self.loop.call_soon(self._pump, context=self.context)
 
     def open_soon(self, gate: Gate) -> None:
-        """Let whoever waits there go on when the processes that have something to do are through."""
+        """Let the task that waits there go on when the processes that have something to do are through."""
         self._gates.append(gate)
         self.wake()
 
@@ -362,7 +362,7 @@ class Node:
                     break
                 for _ in range(
                     len(gates)
-                ):  # also when the budget is used up: a process that is never done keeps nobody waiting
+                ):  # also when the budget is used up: a process that is never done keeps no other task waiting
                     budget -= 1
                     gates.popleft().open()
         finally:
@@ -394,7 +394,7 @@ def run(main: Callable[[], Awaitable[T]], **options: Any) -> T:
     """Run an async function inside a node of its own, as `asyncio.run` would run it; the options are `Node`'s."""
     given: object = main
     if isinstance(given, Coroutine):
-        given.close()  # nobody will await it
+        given.close()  # it will not be awaited
         raise TypeError("run() takes the function and not what it returns: write run(main), not run(main())")
 
     async def inside() -> T:

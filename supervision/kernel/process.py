@@ -31,7 +31,7 @@ COROUTINE: type = CoroutineType  # typed so that checkers do not narrow to a cor
 # What a process is doing, in one number, so that the fast path of a call tests one slot. The order matters:
 # below QUEUED a message has to wake the process, above RUNNING an invocation is under way.
 IDLE = 0  # nothing to do; a call may run its handler on the spot
-DOZING = 1  # idle, but each message has to pass the mailbox: a timer is armed, or somebody looks on
+DOZING = 1  # idle, but each message has to pass the mailbox: a timer is armed, or an observer looks on
 QUEUED = 2  # in the run queue
 HELD = 3  # suspended from outside: messages collect
 RUNNING = 4  # a handler is on the stack, under the pump
@@ -51,7 +51,7 @@ def _unknown(_method: object) -> None:
 
 
 class Waiter(Protocol):
-    """Somebody who wants to know at once when a process dies: a call in flight, a start, a join."""
+    """An object that is told at once when a process dies: a call in flight, a start, a join."""
 
     def exited(self, reason: ExitReason) -> None:
         """The process is gone, for this reason."""
@@ -247,7 +247,7 @@ class Process:
                     self.hand_over(value, entry)
                     return
                 if self.life:
-                    break  # it ended itself: what it returned is nobody's any more
+                    break  # it ended itself: what it returned is dropped
                 done(entry, value)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
                 self.failed(entry, error)

@@ -97,7 +97,7 @@ class Reports:
         return unsubscribe
 
     def emit(self, report: Report) -> None:
-        """Tell all subscribers. One that raises is reported to `logging` and hurts nobody else."""
+        """Tell all subscribers. One that raises is reported to `logging` and hurts no other."""
         for subscriber in tuple(self._subscribers):
             try:
                 subscriber(report)

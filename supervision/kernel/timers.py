@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from .node import Node
 
 _SWEEP_FROM = 256  # a lane shorter than this is not worth sweeping
-_LANES_KEPT = 64  # with more lanes than this, those that nobody waits in are dropped
+_LANES_KEPT = 64  # with more lanes than this, those that no call waits in are dropped
 
 
 class Expiring(Protocol):
     """Something that can come too late."""
 
     _future: asyncio.Future[Any]
-    """Done when it was answered, or nobody waits any more."""
+    """Done when it was answered, or its caller waits no more."""
 
     def expire(self, seconds: float) -> None:
         """The deadline has passed."""

@@ -2,7 +2,7 @@
 
 A thread asks the loop for a sign of life at intervals. If none comes it reads the stack of the loop's thread, finds
 the frame of the engine that runs a process, and reports that process with the stack below it. That costs the hot path
-nothing: nobody writes down who is running.
+nothing: it does not write down which process is running.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .node import Node
     from .process import Process
 
-LAGS_KEPT = 120  # the newest measurements, for whoever looks
+LAGS_KEPT = 120  # how many of the newest measurements are kept
 
 # Code of the engine that calls handlers, and how to find the process among the local variables of its frames.
 _engine: dict[CodeType, Callable[[Mapping[str, Any]], Process | None]] = {}
@@ -59,7 +59,7 @@ class Lag(NamedTuple):
 class Lags:
     """The newest of them, as numbers in one place.
 
-    An object for each, made now and then among everybody else's, would keep a megabyte that those have long given back.
+    An object for each, made now and then among the objects of others, would keep a megabyte that those have long given back.
     """
 
     __slots__ = ("_count", "_guilty", "_kept", "_numbers")
@@ -145,7 +145,7 @@ class Watchdog:
         node.reports.emit(report)
 
 
-# --- Where code stands: the lines of a task that waits, or of whoever called what runs now. For reports.
+# --- Where code stands: the lines of a task that waits, or of the caller of what runs now. For reports.
 # `Task.get_stack` ends at the first coroutine of a suspended task, which for a worker is the engine's own; so the
 # coroutines are followed here from one to what it awaits.
 

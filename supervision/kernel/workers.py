@@ -6,7 +6,7 @@ and, when a hundred thousand actors are told something at once, a hundred thousa
 after job and suspends only when a handler really waits; then the pump has another go on, at once and not in the loop's next turn. So
 there are as many workers as there are suspended handlers, plus one.
 
-A worker that was cancelled is not used again: nobody can tell what else still holds on to that task.
+A worker that was cancelled is not used again: other code may still hold on to that task.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Workers:
 
     def _grow(self) -> None:
         loop = self._node.loop
-        # Not by the loop's own factory: an eager one would run the handler here and now, inside of whoever is running.
+        # Not by the loop's own factory: an eager one would run the handler here and now, inside of the code that is running.
         context = self._node.context.copy()
         task = asyncio.Task(self._work(), loop=loop, name="greenroom-worker", context=context)
         self._tasks[task] = None
