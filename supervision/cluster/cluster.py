@@ -9,7 +9,7 @@
         counter = await start_on(await host.call(Host.node_name), Counter, 2)
 
 The subtree has the node's links and the engine, which fall together, since no node can be reached without links; and the nodes that were
-started here. Those end one by one when the engine does, whatever supervises them, and say why. Nothing but the links is opened before the
+started here. Those end one by one when the engine does, whichever supervisor they have, and say why. Nothing but the links is opened before the
 first node is asked for.
 """
 
@@ -51,7 +51,7 @@ _LOOKS: Final = 100
 
 
 class Cluster:
-    """One application's processes and machines: a child for its tree, and who is asked for nodes."""
+    """One application's processes and machines: a child for its tree, and the object to ask for nodes."""
 
     def __init__(self, settings: ClusterSettings | None = None) -> None:
         """Nothing runs before its child spec is started."""
@@ -81,7 +81,7 @@ class Cluster:
 
     @property
     def machines(self) -> Ref[Membership]:
-        """Who knows the other machines, when there is a convention: ``call(Membership.machines)``, ``call(Membership.watch, ref)``."""
+        """The process that knows the other machines, when there is a convention: ``call(Membership.machines)``, ``call(Membership.watch, ref)``."""
         return Ref(self._name_of_machines)
 
     @property

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from .peers import Peers
     from .specs import ClusterSettings, NodeSpec
 
-# --- The engine's dealings with other machines: where a node goes that requires something, and who comes here from elsewhere.
-# A node on another machine is a charge of the engine as any other. What is done to its process is done by that machine's landlord, who also
+# --- The engine's dealings with other machines: where a node goes that requires something, and which nodes come here from elsewhere.
+# A node on another machine is a charge of the engine as any other. What is done to its process is done by that machine's landlord, which also
 # tells how it ended; when that machine cannot be reached any more, its nodes are lost.
 
 _AGAIN: Final = 0.3
@@ -125,7 +125,7 @@ class Placing(GenServer):
     # --- for the membership, and for the landlord of a machine
 
     def join(self, membership: Ref[Any]) -> tuple[Machine, list[Joined]]:
-        """Be in the convention: who we are, and who else is. `membership` is told of the others, and asked where nodes go."""
+        """Be in the convention: this machine, and the others in it. `membership` is told of the others, and asked where nodes go."""
         self._membership = membership
         for charge in self._charges.values():
             if charge.placing:  # the membership that was asked for it before is gone
@@ -134,7 +134,7 @@ class Placing(GenServer):
         return result
 
     def take_guests(self, landlord: Ref[Any]) -> tuple[Machine, str]:
-        """Be in the convention, for others, with what Thespian system: `landlord` is told of their nodes."""
+        """Be in the convention, for others: this machine, and its Thespian system. `landlord` is told of their nodes."""
         self._landlord = landlord
         for name in self._guests:  # a former landlord's, which can tell no application of them any more
             self.end_guest(name, signal.SIGKILL)
@@ -363,7 +363,7 @@ class Engine(Placing):
     # --- for hosts
 
     def start_host(self, host: Pid, name: str, spec: NodeSpec) -> Started:
-        """A process for that node, for whom it is; answered when it is ready. Raises `NodeFailed`, `EngineFailed`."""
+        """Start a process for that node of `host`; answered when it is ready. Raises `NodeFailed`, `EngineFailed`."""
         if name in self._charges:
             raise Reject(NodeFailed(name, "there is a node of that name already"))
         self._check_place(spec)
@@ -500,7 +500,7 @@ class Engine(Placing):
                 log.error("the warden said what it should not: %r", order)
 
     def _born(self, order: Born) -> None:
-        charge = self._charges[order.name]  # what is not there is of others, who were told of it
+        charge = self._charges[order.name]  # any other is a guest, of which the landlord was told
         charge.pid = order.pid
         charge.pidfd = pids.descriptor(order.pid)
         if charge.asked:

@@ -64,7 +64,7 @@ class ActorGone(ForeignActorError):
     """It is not there, or has ended before it answered."""
 
     def __init__(self, who: str) -> None:
-        """Who was asked."""
+        """`who` is the actor that was asked."""
         super().__init__(who)
         self.who = who
 
@@ -267,7 +267,7 @@ _tickets: Final = count(1)
 
 @dataclass
 class Employ:
-    """To an attendant: whom to keep. A class, or the name of one."""
+    """To an attendant: the actor to keep, by its class or the name of that."""
 
     kind: Any
 
@@ -297,7 +297,7 @@ class Gone:
 
 @dataclass
 class Question:
-    """To an asker: who is asked (by an address, or who knows it), and what."""
+    """To an asker: the actor to ask (its address, or the attendant that knows it), and the message."""
 
     address: Address | None
     attendant: Address | None

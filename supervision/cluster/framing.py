@@ -39,7 +39,7 @@ _KEY_BYTES: Final = 16
 
 
 class LinkRefused(ActorError):
-    """The other end is not who it should be, or does not want us: what was wrong."""
+    """The other end is not the one that it should be, or refuses us: what was wrong."""
 
 
 class Greeting(msgspec.Struct, array_like=True, frozen=True):

@@ -105,7 +105,7 @@ class Keeper(Actor):
         self.notifyOnSystemRegistrationChanges(True)  # noqa: FBT003 - Thespian's word
 
     def _hear(self, message: object) -> None:
-        """Of other machines: who is in the convention, and that there is no such machine any more."""
+        """Of other machines: which are in the convention, and that there is no such machine any more."""
         assert self._orders is not None
         if isinstance(message, ActorSystemConventionUpdate):
             capabilities = message.remoteCapabilities

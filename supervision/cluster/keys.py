@@ -1,4 +1,4 @@
-"""The file that holds a cluster's key: who may read it is looked at before it is believed."""
+"""The file that holds a cluster's key: its permissions are looked at before it is believed."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Landlord(GenServer):
     # --- for applications
 
     def enlist(self, other: Machine, membership: Pid) -> tuple[Pid, Machine, str]:
-        """An application wants to place nodes here: who we are, and our Thespian system. Raises `WrongVersion`."""
+        """An application wants to place nodes here: this landlord, its machine, and that machine's Thespian system. Raises `WrongVersion`."""
         wrong = mismatch(other, self._machine)
         if wrong is not None:
             log.error("%s", wrong)

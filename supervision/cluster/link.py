@@ -28,7 +28,7 @@ _HIGH_WATER: Final = 512 * 1024
 
 
 class Party(Protocol):
-    """Whose link it is."""
+    """The owner of a link."""
 
     def greet(self) -> tuple[bytes, Greeting]:
         """The key, and what to say of oneself."""
@@ -49,7 +49,7 @@ class Link(asyncio.Protocol):
     """One end."""
 
     def __init__(self, party: Party, *, dialling: bool, largest: int = LARGEST) -> None:
-        """Made for a connection; who listens waits for the other to begin. `largest` is how much one payload of theirs may be."""
+        """Made for a connection; the listener waits for the dialler to begin. `largest` is how much one payload of the other end may be."""
         self._largest = largest
         self._party = party
         self.dialling = dialling
@@ -86,7 +86,7 @@ class Link(asyncio.Protocol):
 
     @property
     def peer(self) -> Greeting | None:
-        """Who is at the other end, by their own account; proved once the link is up."""
+        """The other end, by its own account; proved once the link is up."""
         return self._handshake.peer
 
     def arrive(self, name: str) -> None:
@@ -194,7 +194,7 @@ class Link(asyncio.Protocol):
         return bytes(handshake.rest)
 
     def _decide(self) -> None:
-        """Who listens has the last word: the first frame is empty, or says why not."""
+        """The listener has the last word: its first frame is empty, or says why not."""
         assert self._handshake.peer is not None
         refusal = self._party.met(self, self._handshake.peer)
         self._write(next(frames(b"" if refusal is None else refusal.encode()[:GREETING_LIMIT], self._seal)))
@@ -329,7 +329,7 @@ class Link(asyncio.Protocol):
 
 
 def _stranger(transport: asyncio.Transport) -> str | None:
-    """Whose process is at the other end of a unix socket, unless it is our own user's, or root's."""
+    """The user and the process at the other end of a unix socket, unless that is our own user, or root."""
     sock: Any = transport.get_extra_info("socket")
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return None

@@ -1,6 +1,6 @@
-"""The machines of a cluster, as an application sees them: who has joined, who can be reached, and who of them takes the next node.
+"""The machines of a cluster, as an application sees them: which have joined, which can be reached, and which takes the next node.
 
-Thespian's convention says who has joined. Each of those is dialled, and the link to its landlord says that it lives: when that is
+Thespian's convention says which have joined. Each of those is dialled, and the link to its landlord says that it lives: when that is
 lost the machine is, and it is dialled again each second. A machine takes nodes when both hold; one that can be reached and is not in the
 convention any more, as after a link was cut, is told to register anew.
 """
@@ -70,7 +70,7 @@ class Membership(GenServer):
         self._watchers: dict[Ref[Any], None] = {}
 
     async def init(self) -> None:
-        """Have the engine join, and hear who has."""
+        """Have the engine join, and hear which machines have."""
         self._me: Ref[Membership] = Ref(self_pid())
         self._peers: Peers = links_of_home()
         self._peers.watch(self._me)
@@ -302,7 +302,7 @@ class Membership(GenServer):
 
 
 class _Wanted:
-    """A node that is being placed: who does not take it, and why."""
+    """A node that is being placed: which machines do not take it, and why."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Started(NamedTuple):
-    """What a host learns of its process when the node is ready: its pid, and who ends the node."""
+    """What a host learns of its process when the node is ready: its pid, and the process that ends the node."""
 
     os_pid: int
     steward: Pid
@@ -48,7 +48,7 @@ class Charge:
         """Whether it is not known yet on which machine it is to be."""
         self.watch_elsewhere: Monitor | None = None
         self.landlord: Ref[Any] | None = None
-        """Who sees to it when it is on another machine."""
+        """The landlord that sees to it when it is on another machine."""
         self.why = ""
         self.words = ""
         self.hung = False
@@ -134,7 +134,7 @@ class Ending:
 
     @property
     def orderly(self) -> bool:
-        """Whether it ended as it should: with exit code 0, and not for being hung."""
+        """Whether it ended as it should: with exit code 0, and it was not hung."""
         return self.code == 0 and not self.hung
 
     def __str__(self) -> str:

@@ -125,7 +125,7 @@ class Peers(Party):
         self._listening = Listening()
         self._switches: dict[str, Switch] = {}
         self._links: dict[Link, Switch | None] = {}
-        self._dialled: dict[str, Link] = {}  # handshakes of our own, once it is known with whom
+        self._dialled: dict[str, Link] = {}  # handshakes of our own, once the peer is known
         self._introduced: dict[str, tuple[str, ...]] = {}
         self._learned: dict[str, tuple[str, ...]] = {}  # what nodes that were connected said of themselves
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -148,7 +148,7 @@ class Peers(Party):
         return tuple(name for name, switch in self._switches.items() if switch.link is not None)
 
     def links(self) -> list[tuple[str, Link]]:
-        """The links that are up, and to whom."""
+        """The links that are up, each with its peer's name."""
         return [(name, switch.link) for name, switch in self._switches.items() if switch.link is not None]
 
     # --- open and close
@@ -290,7 +290,7 @@ class Peers(Party):
                 self._lose(switch, why)
 
     def _greeted(self, link: Link, peer: Greeting) -> str | None:
-        """We dial, and know whom: is a link wanted?"""
+        """We dial, and know the peer: is a link wanted?"""
         if peer.name == self.node.name:
             return f"it is called {peer.name}, too: give each node a name of its own"
         switch = self._switches.get(peer.name)
@@ -322,7 +322,7 @@ class Peers(Party):
     # --- for links
 
     def greet(self) -> tuple[bytes, Greeting]:
-        """Who we are."""
+        """The key, and the greeting of this node."""
         mine = greeting(self.node.name, self.node.incarnation, kind=self._kind, addresses=self.addresses)
         return self._key, mine
 
@@ -398,7 +398,7 @@ class Peers(Party):
         if was_up:
             self._tell(NodeDown(switch.name, why))
 
-    # --- who is there
+    # --- which nodes are there
 
     async def wait_for(self, name: str, timeout: float | None = 5.0) -> None:
         """Until that node is connected. Raises `CallTimeout`."""

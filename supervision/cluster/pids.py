@@ -1,4 +1,4 @@
-"""Other processes, by their pids: who descends from whom, how one ended, and a way to end one that cannot hit its successor."""
+"""Other processes, by their pids: which descends from which, how one ended, and a way to end one that cannot hit its successor."""
 
 from __future__ import annotations
 

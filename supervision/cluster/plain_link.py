@@ -1,4 +1,4 @@
-"""A link's other end without an event loop: for a guest, which lives in a process of a foreign system and may block there for nothing.
+"""A link's other end without an event loop: for a guest, which lives in a process of a foreign system and must never block there.
 
 The handshake and the frames are those of every link. Nothing here waits: `pump` does what can be done just now, reading and writing, and is
 called when the descriptor is ready, or from time to time. Whatever goes wrong ends the link, and stands in `over`.
@@ -164,7 +164,7 @@ class PlainLink:
         for payload in self._unframer.feed(data):
             if self.up:
                 found.append(payload)
-            elif payload:  # who listens has the last word of the handshake
+            elif payload:  # the listener has the last word of the handshake
                 raise LinkRefused(f"refused by the other end: {payload.decode(errors='replace')}")
             else:
                 self.up = True

@@ -235,7 +235,7 @@ class FarCaller(Caller[Any]):
 
     @property
     def process(self) -> Process | None:
-        """Who calls, as this node sees it."""
+        """The calling process, as this node sees it."""
         return None if self._source is None else self._switch.there(self._source)
 
     @property
@@ -299,7 +299,7 @@ def take(switch: Switch, payload: bytes) -> None:
     """A batch of items. Raises `LinkRefused` when it is none."""
     try:
         batch: list[list[Any]] = decode(payload)
-    except Exception:  # noqa: BLE001 - something in it cannot be made here: find out what, and for whom
+    except Exception:  # noqa: BLE001 - something in it cannot be made here: find out what, and for which waiter
         batch = list(_one_by_one(switch, payload))
     if type(batch) is not list:
         raise LinkRefused("a message that no node of this version sends")
@@ -320,7 +320,7 @@ def _one_by_one(switch: Switch, payload: bytes) -> Iterator[list[Any]]:
     for raw in parts:
         try:
             yield decode(raw)
-        except Exception as error:  # noqa: BLE001 - told to whom it concerns
+        except Exception as error:  # noqa: BLE001 - told to the process that it concerns
             refused = _unreadable(switch, raw, error)
             if refused is not None:
                 yield refused
@@ -338,7 +338,7 @@ def _unreadable(switch: Switch, raw: bytes, error: Exception) -> list[Any] | Non
         if kind in (items.CALL, items.ASK):
             switch.post(items.FAIL, decode(parts[1]), wrong)
         elif kind == items.WATCH:
-            switch.post(items.GONE, decode(parts[1]), NO_PROCESS)  # a name that cannot be made here is no process's
+            switch.post(items.GONE, decode(parts[1]), NO_PROCESS)  # no process here has a name that cannot be made here
         elif kind in (items.REPLY, items.FAIL):
             return [items.FAIL, decode(parts[1]), wrong]
         elif kind in (items.GONE, items.CUT, items.EXIT, items.EXITED, items.STOP):

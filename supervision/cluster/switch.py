@@ -1,7 +1,7 @@
 """Everything between this node and one other: the processes of it that are held here, the calls under way, and what waits to be said.
 
 While the other is being dialled, what is said to it waits; when it is lost, everything that is held of it dies with `NoConnection`, and
-callers, links and monitors hear of that as of any death. What comes from there is dealt with in `incoming`.
+callers, links and monitors hear of that as of any death. What comes from there is dealt with in `remote_process`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Switch:
     """This node's half of what two nodes know of each other, from dialling to the loss."""
 
     def __init__(self, node: Node, name: str) -> None:
-        """Not connected yet: in which life that node is, is not known."""
+        """Not connected yet; the life of that node is not known."""
         self.node = node
         self.name = name
         self.life: int | None = None
@@ -80,7 +80,7 @@ class Switch:
         self.watches.clear()
         self.callers.clear()
         self._bury_all(NO_CONNECTION)
-        for ours in tuple(self.calls.values()):  # those to a name, of which the process was not known
+        for ours in tuple(self.calls.values()):  # those to a name, whose process was not known
             ours.exited(NO_CONNECTION)
         self.calls.clear()
         self._numbers.clear()
@@ -98,7 +98,7 @@ class Switch:
             far.reason = reason
             exits.bury(far)
 
-    # --- who is there
+    # --- the processes of the other node
 
     def process(self, pid: Pid) -> FarProcess | None:
         """The process with that pid; None in another life of its node."""

@@ -4,7 +4,7 @@ The keeper imports this file, which is the engine of processes that a warden has
 a guest actor, or what asks an actor of theirs. A house test names them. Importing it changes nothing in Thespian.
 
 What is taken from it is of two kinds: its public words (an actor, the messages that it gets, the system), and the internals that
-`hardening` replaces. `versions` refuses any Thespian but the one that both were read in.
+`install` replaces. `check` refuses any Thespian but the one that both were read in.
 """
 
 from __future__ import annotations
@@ -204,9 +204,9 @@ __all__ = [
 # As it comes it listens on all addresses and unpickles whatever is sent there. Here a frame is unpickled only when it carries the MAC
 # of this system's own key, every socket is bound to the chosen address, and a frame has a largest size. It also learns to tell how a child has
 # ended, which it knows and keeps to itself. All of that is done to the module's insides, once, in the warden, before anything is
-# forked: `versions` makes sure that the insides are the ones that this was written for.
+# forked: `check` makes sure that the insides are the ones that this was written for.
 
-# ruff: noqa: SLF001 - what is replaced is private, which is why `versions` looks at its very text
+# ruff: noqa: SLF001 - what is replaced is private, which is why `check` looks at its very text
 
 
 MAC_BYTES: Final = 32
@@ -275,7 +275,7 @@ def install(key: bytes, bind: str) -> None:
     _limit_newcomers()
     _tell_of_exits()
     _survive_lost_machines()
-    system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=1)  # who has not ended by then is ended by pid
+    system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=1)  # a process that has not ended by then is ended by pid
     system_logs.thesplog_control(logging.CRITICAL, False, 0)  # noqa: FBT003 - it would write a file into the temporary folder
 
 
@@ -349,7 +349,7 @@ def _tell_of_exits() -> None:
     processes.MultiProcReplicator._checkChildLiveness = staticmethod(look_and_tell)
 
 
-# --- Which Thespian this is written for: the release, and the very text of what `hardening` replaces in it.
+# --- Which Thespian this is written for: the release, and the very text of what `install` replaces in it.
 # A Thespian whose insides are others would run, and listen on all addresses and unpickle whatever is sent there. So nothing is started then.
 
 THESPIAN: Final = "4.0.1"
@@ -400,7 +400,7 @@ _LOOK: Final = 0.01
 
 
 def clear(bind: str, port: int) -> None:
-    """Make sure that the port is free to listen there. Raises `EngineFailed`, which says what process has it."""
+    """Make sure that the port is free: stale processes of ours that have it are ended. Raises `EngineFailed`, which names others."""
     until = time.monotonic() + _SECONDS
     while (wrong := _taken(bind, port)) is not None:
         found = holders(port)

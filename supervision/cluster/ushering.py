@@ -35,7 +35,7 @@ USHER: Final = "greenroom.usher"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start, and whom to link it to."""
+    """What to start, and the process to link it to."""
 
     server: Any
     args: tuple[Any, ...]
@@ -46,7 +46,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class WhereIs:
-    """Who has a name."""
+    """Asks which process has a name."""
 
     name: Any
 
@@ -149,6 +149,6 @@ def child_on(node: str, server: Callable[P, S], /, *args: P.args, **kwargs: P.kw
 
 
 async def whereis_on(node: str, name: Hashable, timeout: float | None = 5.0) -> Pid | None:
-    """Who has this name on another node, or None."""
+    """The process that has this name on another node, or None."""
     pid: Pid | None = await Ref[Any](On(USHER, node), timeout).ask(WhereIs(name))
     return pid

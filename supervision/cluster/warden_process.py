@@ -35,7 +35,7 @@ _SAID: Final = 4_000
 _MARK: Final = "GREENROOM_WARDEN"
 """In the environment of all that is below a warden, and of what code there executes: whose it is."""
 _ONCE_MORE: Final = (0.1, 1.0)
-"""Who is found by that after an end that was none in order is ended, and looked for again so much later: it may have forked just then."""
+"""Processes that are found by that after a disorderly end are ended, and looked for again so many seconds later: one may have forked just then."""
 _UNREAPED: Final = 1.0
 """How long it may take to end, once it has closed the socket."""
 
@@ -187,7 +187,7 @@ class WardenProcess:
                 self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
-        if self.status != 0:  # it has not looked after those that code below it has started
+        if self.status != 0:  # it has not ended the processes that code below it has started
             self._end_all()
             if not self._loop.is_closed():
                 for seconds in _ONCE_MORE:

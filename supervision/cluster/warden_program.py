@@ -25,7 +25,7 @@ from .node_records import EngineFailed
 from .warden import Warden
 
 _PERIOD: Final = "0:01"
-"""Minutes and seconds: how often machines register with the convention. By default who is gone is noticed after 22 minutes."""
+"""Minutes and seconds: how often machines register with the convention. By default a machine that is gone is noticed after 22 minutes."""
 _MISSES: Final = "3"
 
 

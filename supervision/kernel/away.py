@@ -1,4 +1,4 @@
-"""A process of another node, as this one sees it: what the kernel asks of the object that carries its words there.
+"""A process of another node, as this one sees it: what the kernel asks of the object that carries messages there.
 
 It is a `Process` in whatever holds processes (a link, a monitor, a handle), with a wire where its mailbox would be. It stands in no table of
 this node, and is buried like any other when it dies or its node is lost: links, monitors and callers hear of it by the same code.

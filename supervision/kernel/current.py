@@ -1,4 +1,4 @@
-"""Who is running: the process whose code this is, and the node of this event loop.
+"""What is running: the process whose code this is, and the node of this event loop.
 
 The process is found through a context variable that is set once, in the context that the process owns for life;
 tasks that its handlers start copy that context, and so belong to it too.

@@ -111,7 +111,7 @@ class AlreadyRegistered(ActorError):
     """The name is taken by `pid`."""
 
     def __init__(self, name: object, pid: Pid) -> None:
-        """Whose it is tells whom to use instead."""
+        """`pid` has the name, and may be the one to use instead."""
         super().__init__(name, pid)
         self.name = name
         self.pid = pid

@@ -1,4 +1,4 @@
-"""How a process dies, and who hears of it.
+"""How a process dies, and how other processes hear of it.
 
 Two steps. `condemn`: from now on nothing is delivered and nothing new begins; code that is still running is
 cancelled and gets the node's kill grace to unwind. `bury`: the code is done (or was abandoned), so names are free,

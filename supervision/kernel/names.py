@@ -25,7 +25,7 @@ class Via(Protocol):
     def __hash__(self) -> int: ...
 
     def whereis(self) -> Pid | None:
-        """Who has this name now."""
+        """The pid that has this name now, or None."""
 
     def register(self, pid: Pid) -> None:
         """Enter `pid` under this name; raises `AlreadyRegistered`."""
@@ -125,7 +125,7 @@ def unregister(name: Hashable | Via) -> None:
 
 
 def whereis(name: Hashable | Via) -> Pid | None:
-    """Who has this name now, or None. A name on another node has to be asked for there."""
+    """The pid that has this name now, or None. A name on another node has to be asked for there."""
     process = find(current_node(), name)
     if process is not None and process.away and isinstance(name, On):
         raise ActorError(f"who is {name.name!r} on {name.node!r} is known there: send to it by name, or ask that node")

@@ -341,7 +341,7 @@ class Node:
             self._pump()
 
     def _pump(self) -> None:
-        """Run processes, and what they leave to workers, and who is woken by those, until all is done or it is the loop's turn."""
+        """Run processes, and what they leave to workers, and the tasks that those wake, until all is done or it is the loop's turn."""
         queue, workers, gates = self.run_queue, self.workers, self._gates
         workers.left = JOBS_PER_TURN
         budget = PUMP_BUDGET

@@ -339,7 +339,7 @@ class Process:
             self.behaviour._otp_report(error)
             exits.condemn(self, Crash(error))
 
-    # --- who waits
+    # --- waiters
 
     def await_death(self, waiter: Waiter) -> None:
         """Tell `waiter` when this process is gone."""

@@ -34,7 +34,7 @@ class Report:
 class CrashReport(Report):
     """Code of a process raised, or asked to stop with a reason that is not orderly.
 
-    `client` is who made the call that it died of, or asked for the task, and `client_stack` where that client waits, as
+    `client` is the caller in the call that it died of, or the one that asked for the task, and `client_stack` where that client waits, as
     far as can be known.
     """
 
@@ -72,7 +72,7 @@ class Unexpected(Report):
 
 
 DEFAULT_SUBSCRIBERS: list[Callable[[Report], object]] = []
-"""Who hears the reports of every node that is not told otherwise: `logging`, whose door is above this floor."""
+"""The subscribers of every node that is not told otherwise: `logging`, whose subscriber is above this package."""
 
 
 @dataclass(slots=True)

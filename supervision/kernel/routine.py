@@ -83,7 +83,7 @@ class Routine(Behaviour):
         )
 
     def _otp_client(self) -> str | None:
-        """Who wanted this to be done, where that is known."""
+        """The client that wanted this to be done, where that is known."""
         return None
 
 

@@ -73,7 +73,7 @@ class Deadlines:
 
     def _open(self, seconds: float) -> _Lane:
         if len(self._lanes) >= self._sweep_at:
-            # Who hands on what is left of a deadline has a lane for each call: a sweep has to be paid for by many.
+            # Code that hands on what is left of a deadline has a lane for each call: a sweep has to be paid for by many.
             for key, lane in tuple(self._lanes.items()):
                 if all(item._future.done() for _, item in lane.queue):
                     if lane.handle is not None:

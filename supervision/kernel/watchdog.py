@@ -49,7 +49,7 @@ def whose(frame: FrameType | None) -> tuple[Process | None, list[FrameType]]:
 
 
 class Lag(NamedTuple):
-    """How long the loop took to answer, once: asked at `at` on the real clock, and who kept it, if that was looked up."""
+    """How long the loop took to answer, once: asked at `at` on the real clock, and the process that kept it, if that was looked up."""
 
     at: float
     seconds: float

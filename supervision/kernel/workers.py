@@ -96,7 +96,7 @@ class Workers:
         """The invocations that have not begun."""
         self._parked: list[Gate] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._fresh: asyncio.Task[None] | None = None  # who was made, and has not begun yet
+        self._fresh: asyncio.Task[None] | None = None  # the one that was made, and has not begun yet
         self.left = JOBS_PER_TURN
         """How many more may begin in this turn of the loop; the pump begins each turn with all of them."""
 
