@@ -1,6 +1,6 @@
 """What a benchmark is: a named function that marks what of it is to be measured, and what its cost is held against.
 
-Nothing is measured here but the clocks read; who runs what how often is `measure`'s business.
+Nothing is measured here but the clocks read; `measure` says which benchmark runs how often.
 """
 
 from __future__ import annotations

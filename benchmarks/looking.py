@@ -36,7 +36,7 @@ async def nobody_looks(run: Run) -> None:
 
 @benchmark("somebody else is watched", count=120_000, unit="x", target=1.02, repeats=3)
 async def somebody_else(run: Run) -> None:
-    """Calls of a server while another one is watched, against calls while nobody is, in turns."""
+    """Calls of a server while another one is watched, against calls while none is, in turns."""
     async with Node():
         plain, other = await start(Counter), await start(Counter)
         turns = run.count // (2 * ROUNDS)

@@ -20,7 +20,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 112, 44, 44
 COLUMNS = 2
 LINE = 13  # the height of a label
 
-# Told apart also by those who see no red from green; and each line has its name at its end.
+# Told apart also by readers who see no red from green; and each line has its name at its end.
 COLOURS = ("#0b5fa5", "#c2410c", "#15803d", "#7e22ce")
 INK, FAINT, PAPER = "#1f2328", "#d8dee4", "#ffffff"
 

@@ -1,4 +1,4 @@
-"""What contests of several rounds have in common: how thorough they are, who stood, and how a value of all rounds is told."""
+"""What contests of several rounds have in common: how thorough they are, what takes part, and how a value of all rounds is told."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Program:
-    """Somebody who takes part, and how it is started."""
+    """A contestant, and how it is started."""
 
     name: str
     command: tuple[str, ...]
@@ -44,5 +44,5 @@ def span(values: Sequence[float]) -> str:
 
 
 def left_out(missing: Mapping[str, str]) -> list[str]:
-    """A line for each who could not take part."""
+    """A line for each contestant that could not take part."""
     return [f"{name}: left out, {why}" for name, why in missing.items()]

@@ -42,7 +42,7 @@ class Witness(GenServer):
     """Monitors others, and writes down when it hears of their end."""
 
     def __init__(self) -> None:
-        """Nobody has died yet."""
+        """No process has died yet."""
         self.heard: list[float] = []
 
     def watch(self, pid: Pid) -> None:

@@ -1,4 +1,4 @@
-"""Three servers, two of them in a process beside the program: it is killed in the middle of their calls, and nobody else notices.
+"""Three servers, two of them in a process beside the program: it is killed in the middle of their calls, and the third notices nothing.
 
 Run it: `python examples/annex.py`. It prints
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 
 from greenroom.supervision import Continue, GenServer, Reject, send_after, start
-from greenroom.supervision.testing import run  # the clock jumps: nobody wants to wait for an example
+from greenroom.supervision.testing import run  # the clock jumps: an example should not keep its reader waiting
 
 
 class AwayError(Exception):
@@ -48,7 +48,7 @@ class Rows(GenServer):
         self.pause = 0.5
 
     def init(self) -> Continue:
-        """Whoever starts us does not wait for the other side."""
+        """The caller that starts us does not wait for the other side."""
         return Continue("connect")
 
     async def handle_continue(self, token: object) -> None:

@@ -41,7 +41,7 @@ async def main() -> None:
             await client.call("fall_over")
         except RequestLost as error:
             print("lost:", getattr(error.cause, "reason", error.cause))
-        print(await client.call("echo", text="hello again"))  # by a new one, which nobody had to ask for
+        print(await client.call("echo", text="hello again"))  # by a new process, which the client started unasked
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ async def told(host: Host, name: str, number: int) -> str:
 
 
 def shape(branch: Branch) -> tuple[str, Any]:
-    """Who stands under whom, whichever process it is by now; who only does a piece of work is left out."""
+    """Which child stands under which, whichever process it is by now; a process that only does a piece of work is left out."""
     return branch.label, sorted(shape(each) for each in branch.children if each.id is not None)
 
 

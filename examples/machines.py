@@ -60,13 +60,13 @@ wiki = Server("wiki")
 
 @wiki.tool
 async def ask() -> str:
-    """What everybody wants to know."""
+    """Give the answer, at once."""
     return "forty-two"
 
 
 @wiki.tool
 async def ponder(ctx: Context) -> None:
-    """What nobody will."""
+    """Never give an answer."""
     await ctx.progress(0)
     await asyncio.Event().wait()
 
@@ -75,7 +75,7 @@ async def ponder(ctx: Context) -> None:
 
 
 class Machine:
-    """The program that somebody would start there, or rather have started by the system."""
+    """The program that an operator would start there, or rather have started by the system."""
 
     def __init__(self, name: str, convention: str, key: Path) -> None:
         """It runs from now on."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 
 from greenroom.supervision import Done, Exited, stream
-from greenroom.supervision.testing import run  # the clock jumps: nobody wants to wait for an example
+from greenroom.supervision.testing import run  # the clock jumps: an example should not keep its reader waiting
 
 
 async def fetch(number: int) -> str:

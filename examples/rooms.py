@@ -1,4 +1,4 @@
-"""Rooms that are opened when somebody comes in, each its own process: a crash in one is no matter for the others.
+"""Rooms that are opened when a visitor comes in, each its own process: a crash in one is no matter for the others.
 
 Run it: `python examples/rooms.py`. It prints
 
@@ -62,7 +62,7 @@ async def enter(name: str) -> Ref[Room]:
     found = room(name)
     if whereis(via(Ref("registry"), name)) is None:
         spec = child(Room, name).but(restart="temporary", options=Options(name=found.target, label=name))
-        with suppress(AlreadyRegistered):  # then somebody else was faster
+        with suppress(AlreadyRegistered):  # then another caller was faster
             await start_child("rooms", spec)
     return found
 
@@ -72,7 +72,7 @@ async def main() -> None:
     await start(
         Supervisor,
         [child(Registry).but(name="registry"), child(DynamicSupervisor).but(name="rooms")],
-        strategy="rest_for_one",  # without the registry, nobody finds the rooms: they go with it
+        strategy="rest_for_one",  # without the registry, no caller finds the rooms: they go with it
     )
     for name, who, text in (
         ("blue", "guest", "hello"),

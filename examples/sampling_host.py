@@ -1,4 +1,4 @@
-"""A host with a model and a user: a server asks both, and a slow answer delays nobody.
+"""A host with a model and a user: a server asks both, and a slow answer delays no other request.
 
 Run it: `python examples/sampling_host.py`. It prints
 

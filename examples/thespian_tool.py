@@ -65,7 +65,7 @@ class Converter(Actor):  # type: ignore[misc]
 
 
 class Hermit(Actor):  # type: ignore[misc]
-    """Answers nobody."""
+    """Never answers."""
 
     def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: D102, N802
         pass

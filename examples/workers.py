@@ -48,7 +48,7 @@ async def watch(url: str, program: int) -> None:
         print("two sessions on two processes, and a third process that looks after them")
         try:
             await one.call("leave")
-        except GreenroomError:  # what it was at may have been done, so nobody does it again
+        except GreenroomError:  # its call may have been done, so it is not done again
             print("one has taken its process down, and was told so")
         assert await answer(other) == second
         print("the other has noticed nothing")

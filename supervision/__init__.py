@@ -1,4 +1,4 @@
-"""Who runs, who watches, who restarts: OTP's processes, behaviours and supervisors, in one event loop.
+"""OTP's processes, behaviours and supervisors, in one event loop.
 
 Nothing in here knows of MCP. Everything public of the room is exported here; the tools for tests are in
 `greenroom.supervision.testing`.

@@ -110,14 +110,14 @@ class BackgroundNode:
             raise ActorError("this node is not open: use it inside its `with` block")
         if self._home != os.getpid():
             raise ActorError(_FORKED)
-        if sys.is_finalizing():  # what the collector closes at the very end: nobody would ever answer it
+        if sys.is_finalizing():  # for what the collector closes at the very end: its loop answers no more
             raise ActorError(_TOO_LATE)
         if threading.current_thread() is self._thread:
             raise ActorError("code that runs in the node must await; run() is for other threads")
         context = contextvars.copy_context()
         asker = current.get()
         if asker is not None and asker.node is not self.node:
-            # A thread that a handler of another node started: in here that process is nobody.
+            # A thread that a handler of another node started: this node does not know that process.
             context.run(current.set, None)
         loop, coroutine = self._ready.result(), function(*args, **kwargs)
         try:

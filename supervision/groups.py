@@ -1,11 +1,11 @@
-"""Process groups: who belongs together, who is told together, and who wants to hear of it.
+"""Process groups: members, messages to all of them, and monitors that hear of each join and leave.
 
 OTP's `pg`: a process may join a group more than once and is then in it as often; it leaves all groups when it dies.
 Joining and leaving go through the process that owns the groups; reading goes straight to its tables, and never returns
 a process that is dead or dying. The groups are gone when their owner dies; members that care link to it.
 
-Members may be on other nodes, and leave when their node is lost. Whoever is on another node than the owner joins and leaves by the same
-words, and reads by asking: `await groups.call(Groups.members, "room")`, where `groups` is `Ref(On("groups", "home"))` or the like.
+Members may be on other nodes, and leave when their node is lost. A process on another node than the owner joins and leaves by the same
+functions, and reads by asking: `await groups.call(Groups.members, "room")`, where `groups` is `Ref(On("groups", "home"))` or the like.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Groups(GenServer):
     """``groups = await start(Groups)``, or ``child(Groups)`` under a supervisor."""
 
     def __init__(self) -> None:
-        """No groups, no members, nobody who wants to hear."""
+        """No groups, no members, no monitors of groups."""
         self._members: dict[Hashable, list[Pid]] = {}
         self._joined: dict[Pid, Counter[Hashable]] = {}
         self._down: dict[Pid, Monitor] = {}
@@ -73,11 +73,11 @@ class Groups(GenServer):
         self._announce("joined", group, tuple(pids))
 
     def members(self, group: Hashable) -> list[Pid]:
-        """Who is in the group: `members` for those who have to ask, since they are on another node."""
+        """The members of the group: `members` for callers that have to ask, since they are on another node."""
         return self._living(group)
 
     def which(self) -> list[Hashable]:
-        """All groups that have a living member, for those who have to ask."""
+        """All groups that have a living member, for callers that have to ask."""
         return [group for group in self._members if self._living(group)]
 
     def broadcast(self, group: Hashable, message: object) -> int:
@@ -91,7 +91,7 @@ class Groups(GenServer):
         return len(left)
 
     def monitor(self, group: Hashable, pid: Pid) -> tuple[int, Any]:
-        """Tell `pid` of every change of this group, or with `EVERYTHING` of all; who is in now is the answer."""
+        """Tell `pid` of every change of this group, or with `EVERYTHING` of all; the answer is the members now."""
         if not api.is_alive(pid):
             raise Reject(ActorError(f"{pid} is not alive on this node"))
         self._last_ref += 1
@@ -174,7 +174,7 @@ def _server(groups: Ref[Groups]) -> Groups:
 
 
 def members(groups: Ref[Groups], group: Hashable) -> list[Pid]:
-    """Who is in the group, in the order they joined, as often as they joined. Reads; sends nothing."""
+    """The members of the group, in the order they joined, as often as they joined. Reads; sends nothing."""
     return _server(groups).members(group)
 
 

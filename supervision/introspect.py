@@ -96,7 +96,7 @@ async def resume(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
 
 
 async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Status:
-    """Who the server is, and whether it keeps up."""
+    """What the server is, and whether it keeps up."""
 
     def look(server: Server) -> Status:
         process = server._otp_process
@@ -162,7 +162,7 @@ def _set_fields(server: Server, before: Mapping[str, Any], after: Mapping[str, A
 
 
 # --- The whole system at one moment, as data: what a live view shows, and what a bug report should hold.
-# Taken at once and without asking anybody, so it works while a server hangs; nothing in it refers to the living.
+# Taken at once and without asking any process, so it works while a server hangs; nothing in it refers to live objects.
 
 ACTIVITIES: Final = {
     IDLE: "idle",
@@ -274,8 +274,8 @@ def _weight(mailbox: Any) -> int:
 
 
 # --- Watching servers at work: traces to a subscriber, and statistics. OTP's `sys:trace` and `sys:statistics`.
-# Whoever is watched gets an observer put before its behaviour, which passes everything on and takes notes. A server that
-# nobody watches has no such thing, so looking on costs nobody else anything; a watched one handles every call through its
+# A watched server gets an observer put before its behaviour, which passes everything on and takes notes. A server that
+# is not watched has no observer, so watching costs the others nothing; a watched one handles every call through its
 # mailbox, one message at a time.
 
 # ruff: noqa: SLF001 - an observer stands where the engine expects a behaviour
@@ -437,9 +437,7 @@ class _Observer(Behaviour):
                 self._state = state
                 self.watch._note("state", state)
         process = self.watch._process
-        process.resting = max(
-            process.resting, DOZING
-        )  # the behaviour let go of it, and does not know that somebody looks on
+        process.resting = max(process.resting, DOZING)  # the behaviour let go of it, and does not know of the observer
 
 
 def _state_of(behaviour: Behaviour) -> str:

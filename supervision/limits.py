@@ -1,7 +1,7 @@
-"""How many at a time, and how many a second: a semaphore and a rate limiter that watch over those they let in.
+"""How many at a time, and how many a second: a semaphore and a rate limiter, both processes.
 
-Both are processes, so whoever holds a permit is monitored: it comes back when its holder dies, however that dies.
-Both bound who may wait, and tell the one too many at once.
+Each holder of a permit is monitored: the permit comes back when its holder dies, however that dies. Both bound how
+many callers may wait, and tell the one too many at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Semaphore(GenServer):
     """
 
     def __init__(self, permits: int, queue: int | None = None) -> None:
-        """A `queue` of None lets everybody wait."""
+        """A `queue` of None lets every caller wait."""
         if permits < 1:
             raise ValueError(f"permits must be at least 1, not {permits!r}")
         if queue is not None and queue < 0:
@@ -107,7 +107,7 @@ class Semaphore(GenServer):
         return True
 
     def held(self) -> dict[Pid, int]:
-        """Who holds how many."""
+        """The holders, and how many permits each has."""
         return {pid: len(holder.tickets) for pid, holder in self._holders.items()}
 
     def handle_info(self, message: Any) -> None:
@@ -130,7 +130,7 @@ class Semaphore(GenServer):
         self.free += permits
         while self.free and self._waiting:
             pid, caller, ticket = self._waiting.popleft()
-            # Whoever gave up waiting, or died, is over: a permit must not go where nobody takes it.
+            # A caller that gave up waiting, or died, is over: a permit must not go where it is not taken.
             if not _gave_up((pid, caller, ticket)) and caller.reply(None):
                 self.free -= 1
                 self._hold(pid, ticket)
@@ -256,7 +256,7 @@ _ROUNDING = 1e-9  # a sum of many small waits is short of the whole by this at t
 
 
 def _full(queue: int | None, waiting: int) -> int:
-    """From how many entries on to look for those who gave up: they hold no place, and must not pile up behind one who waits."""
+    """From how many entries on to look for callers that gave up: they hold no place, and must not pile up behind one that waits."""
     sweep_at = max(_SWEEP_FROM, 2 * waiting)
     return sweep_at if queue is None else min(queue, sweep_at)
 

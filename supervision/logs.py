@@ -38,7 +38,7 @@ def attach(node: Node) -> Callable[[], None]:
 
 
 def write(report: Report) -> None:
-    """Log one report, if anybody wants to hear of it."""
+    """Log one report, if its level is enabled."""
     if isinstance(report, reports.Progress) and not log.isEnabledFor(_progress_level(report)):
         return  # by far the most frequent, and hardly ever wanted
     level, text, error = tell(report)
@@ -81,7 +81,7 @@ def tell(report: Report) -> _Told:
         case reports.ReachedMaxRestartIntensity():
             text = f"gives up on {report.child}: more than {report.intensity} restarts within {report.period:g} s"
             return logging.ERROR, _about(report, text), None
-        case _:  # somebody else's: in its own words, if it has some
+        case _:  # a report defined elsewhere: in its own words, if it has some
             said = report if type(report).__str__ is not object.__str__ else plain(report)
             return report.level, f"{who}: {said}", None
 
@@ -99,7 +99,7 @@ def _crash(report: kernel.CrashReport, who: str) -> str:
 
 
 def _line(text: str) -> str:
-    """What somebody's exception says, as part of one line: the traceback has all of it."""
+    """What an exception says, as part of one line: the traceback has all of it."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 

@@ -1,12 +1,12 @@
 """Registry: names beyond the node's own table, with unique or duplicate keys, and values beside them.
 
-One process owns the entries and hears of each owner's death. Whoever registers does so through that process; reading
+One process owns the entries and hears of each owner's death. Registering goes through that process; reading
 goes straight to its tables, which is safe because everything of a node runs in one thread, and an entry of a process
 that is dead or dying is never returned, whether its end was heard of or not. When the registry itself dies its entries
 are gone with it, and its supervisor starts it empty: owners that care register in their own `init`, and link to it.
 
-Owners may be on other nodes, and lose their entries when their node is lost. Whoever is on another node than the registry registers and locks
-by the same words, and reads by asking: `await registry.call(Registry.lookup, key)`, where `registry` is `Ref(On("rooms", "home"))` or the
+Owners may be on other nodes, and lose their entries when their node is lost. A process on another node than the registry registers and locks
+by the same functions, and reads by asking: `await registry.call(Registry.lookup, key)`, where `registry` is `Ref(On("rooms", "home"))` or the
 like. Names by `via` are for the registry's own node.
 """
 
@@ -70,14 +70,14 @@ class Registry(GenServer):
     """``registry = await start(Registry)``, or ``child(Registry, "duplicate")`` under a supervisor.
 
     ``Options(name=via(registry, "room-7")).start(Room)`` gives a process a name in it, and ``Ref(via(registry, key))``
-    calls whoever has it now.
+    calls the process that has it now.
     """
 
     def __init__(self, keys: Keys = "unique", listeners: Iterable[Any] = ()) -> None:
         """`unique`: one process a key. `duplicate`: any number, in the order they registered.
 
-        `listeners` are names, pids or `Ref`s of those who get a `Registered` or an `Unregistered` for every change. A
-        name that nobody has at that moment is passed over.
+        `listeners` are names, pids or `Ref`s of processes that get a `Registered` or an `Unregistered` for every
+        change. A name that no process has at that moment is passed over.
         """
         if keys not in ("unique", "duplicate"):
             raise ValueError(f"keys must be 'unique' or 'duplicate', not {keys!r}")
@@ -106,12 +106,12 @@ class Registry(GenServer):
         self._otp_tell(Registered(self.pid, key, pid, value))
 
     def lookup(self, key: Hashable) -> list[tuple[Pid, Any]]:
-        """Who is registered under `key`, with the values: `lookup` for those who have to ask, since they are on another node."""
+        """The processes under `key`, with the values: `lookup` for callers that have to ask, since they are on another node."""
         _check(key)
         return [(entry.pid, entry.value) for entry in self._living(key)]
 
     def dispatch(self, key: Hashable, message: object) -> int:
-        """Send `message` to everybody under `key`, once for each entry; how many mailboxes took it."""
+        """Send `message` to every process under `key`, once for each entry; how many mailboxes took it."""
         _check(key)
         return sum(api.send(entry.pid, message) for entry in self._living(key))
 
@@ -123,7 +123,7 @@ class Registry(GenServer):
         try:
             leaving = [number for number in mine if where is None or where(held[number].value)]
         except Exception as error:
-            raise Reject(error) from error  # the mistake of whoever asks must not end the registry
+            raise Reject(error) from error  # the caller's mistake must not end the registry
         for number in leaving:
             self._remove(number, key, pid)
         self._unwatch(pid)
@@ -227,7 +227,7 @@ def _server(registry: Ref[Registry]) -> Registry:
 
 
 def lookup(registry: Ref[Registry], key: Hashable, where: Callable[[Any], bool] | None = None) -> list[tuple[Pid, Any]]:
-    """Who is registered under `key`, with the values, in the order they registered; only values `where` that holds."""
+    """The processes under `key`, with the values, in the order they registered; only values `where` that holds."""
     entries = _server(registry)._living(key)  # noqa: SLF001 - reading is this module's half of the registry
     return [(entry.pid, entry.value) for entry in entries if where is None or where(entry.value)]
 
@@ -255,7 +255,7 @@ def count(registry: Ref[Registry], where: Callable[[Entry], bool] | None = None)
 
 
 def dispatch(registry: Ref[Registry], key: Hashable, message: object) -> int:
-    """Send `message` to everybody under `key`, once for each entry; how many mailboxes took it."""
+    """Send `message` to every process under `key`, once for each entry; how many mailboxes took it."""
     return _server(registry).dispatch(key, message)
 
 
@@ -300,13 +300,13 @@ class RegistryVia(Via):
     __slots__ = ("key", "registry", "value")
 
     def __init__(self, registry: Ref[Registry], key: Hashable, value: Any = None) -> None:
-        """`value` goes beside the entry of whoever takes this name."""
+        """`value` goes beside the entry of the process that takes this name."""
         self.registry = registry
         self.key = key
         self.value = value
 
     def whereis(self) -> Pid | None:
-        """Who has the key; with duplicate keys there is no single answer, and that is an error."""
+        """The process that has the key; with duplicate keys there is no single answer, and that is an error."""
         server = _server(self.registry)
         if server.keys != "unique":
             raise ActorError(f"{self.key!r} may have many owners in a registry of duplicate keys: use lookup()")
@@ -348,9 +348,9 @@ def via(registry: Ref[Registry], key: Hashable, value: Any = None) -> RegistryVi
     return RegistryVia(registry, key, value)
 
 
-# --- Locks by key: who holds which, and who waits for it, in order. The book-keeping of a `Registry`, which owns one.
-# Nothing here watches anybody: the owner says when a holder is gone, which is after its code has unwound, so that two
-# never hold a key at once. Whoever waits and gives up, or dies, is passed over.
+# --- Locks by key: the holder of each, and its queue, in order. The book-keeping of a `Registry`, which owns one.
+# Nothing here monitors a process: the owner says when a holder is gone, which is after its code has unwound, so that two
+# never hold a key at once. A caller that gives up waiting, or dies, is passed over.
 
 
 @dataclass(slots=True)
@@ -365,12 +365,12 @@ class _Lock:
 
 
 class KeyLocks:
-    """All locks of one registry. A key that nobody holds takes no room."""
+    """All locks of one registry. A key without a holder takes no room."""
 
     __slots__ = ("_held", "_locks")
 
     def __init__(self) -> None:
-        """Nobody holds anything."""
+        """No key is held."""
         self._locks: dict[Hashable, _Lock] = {}
         self._held: dict[Pid, dict[object, Hashable]] = {}
 
@@ -392,7 +392,7 @@ class KeyLocks:
         return False
 
     def release(self, key: Hashable, pid: Pid, ticket: object) -> Pid | None:
-        """Give a key back, or leave its queue. Returns who holds the key from now on, if that is somebody else."""
+        """Give a key back, or leave its queue. Returns the key's new holder, if it has one."""
         lock = self._locks.get(key)
         if lock is None:
             return None

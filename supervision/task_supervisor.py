@@ -1,7 +1,7 @@
-"""Tasks under a supervisor: nothing that runs in the background runs without somebody who knows of it.
+"""Tasks under a supervisor: each task in the background has a supervisor that knows of it.
 
 A supervised task is a child like any other. It is told to shut down when its supervisor stops, it is in the tree, and it
-can be counted and bounded. Whoever starts it awaits it as any task, linked to it or not.
+can be counted and bounded. Its starter awaits it as any task, linked to it or not.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class TaskSupervisor(DynamicSupervisor):
         callers: tuple[Pid, ...],
         linked: Process | None,
     ) -> Task[Any]:
-        """Start a task for somebody, linked to that process too from the first moment."""
+        """Start a task for a caller, linked to the process `linked` too from the first moment."""
         asker = self.caller
         if asker.over:
             raise Reject(ActorError("nobody waits for this task any more"))
@@ -222,7 +222,7 @@ async def supervise_task_alone(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Task[R]:
-    """Run an async function as a task under a supervisor: its crash is an outcome, and nobody else's end."""
+    """Run an async function as a task under a supervisor: its crash is an outcome, and ends no other process."""
     return await _supervised(supervisor, function, args, kwargs, None)
 
 
@@ -264,5 +264,5 @@ async def supervise_job(
     *args: Any,
     restart: Restart = TEMPORARY,
 ) -> Pid:
-    """Run an async function under a supervisor for its effect; nobody waits for it. It may be restarted as any child."""
+    """Run an async function under a supervisor for its effect; no caller waits for it. It may be restarted as any child."""
     return await supervisor.within(None).call(TaskSupervisor.begin_job, function, args, asking(), restart)

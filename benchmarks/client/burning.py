@@ -1,4 +1,4 @@
-"""What every client under fire goes through: three servers, of which one is shot in the middle of calls. Knows nobody's library, and imports nothing.
+"""What every client under fire goes through: three servers, of which one is shot in the middle of calls. Knows no client library, and imports none.
 
 A driver says how a client of its library is opened, how it calls and how it lists; what happens to the server, and what is looked at, is here.
 """
@@ -27,7 +27,7 @@ PATIENCE = 10.0
 SHORT = 60
 """Characters of an error's message that go into a table."""
 DEADLINE = 2.0
-"""Of the calls to whoever does not die but does not answer either."""
+"""Of the calls to a server that does not die but does not answer either."""
 
 
 class Client:

@@ -1,4 +1,4 @@
-"""What every driver of a client does: so many callers, each one call after another, for so long. Knows nobody's library, and imports nothing."""
+"""What every driver of a client does: so many callers, each one call after another, for so long. Knows no client library, and imports none."""
 
 from __future__ import annotations
 

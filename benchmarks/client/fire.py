@@ -89,7 +89,7 @@ def restarted(found: dict[str, Any]) -> str:
 
 
 def stopped(found: dict[str, Any]) -> str:
-    """Whoever is there and does not move."""
+    """A server that is there and does not move."""
     back = "replaced by a new one" if found["back"] else "never works again"
     return f"caller: {_end(found)} after {_seconds(found['took'])}; {back}"
 

@@ -9,7 +9,7 @@ from greenroom import Client, ClientSettings
 
 
 class Ours(burning.Client):
-    """As it ships, but that it asks now and then whether anybody is there: that is how one that was stopped is found out."""
+    """As it ships, but that it asks now and then whether the server is there: that is how one that was stopped is found out."""
 
     async def open(self, target: str | list[str]) -> None:
         """Connect."""

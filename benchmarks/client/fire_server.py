@@ -13,7 +13,7 @@ server = Server("target", version="1")
 
 @server.tool
 async def where() -> str:
-    """Who serves."""
+    """The process that serves."""
     return str(os.getpid())
 
 

@@ -30,7 +30,7 @@ class Fixed(asyncio.Protocol):
         self._kept = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody has connected."""
+        """A client has connected."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -82,7 +82,7 @@ def framed(body: bytes, more: bytes = b"") -> bytes:
 
 
 async def serve(port: int) -> None:
-    """Until somebody ends it."""
+    """Serve until the process is ended."""
     server = await asyncio.get_running_loop().create_server(Fixed, "127.0.0.1", port)
     await server.serve_forever()
 

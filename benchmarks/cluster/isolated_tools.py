@@ -1,4 +1,4 @@
-"""What is called in the contest of isolation, by everybody: plain functions at the top of a module, which any process can import."""
+"""The tools that every contestant calls in the contest of isolation: plain functions at the top of a module, which any process can import."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Tools are called through a `Client` in the same program, so a call has all that a call has: validation, a worker that is watched, an answer in the
 protocol's words. The bare pools hand a function and its arguments to a process, and no more: when that dies, `concurrent.futures` gives up the
-whole pool. They are measured by themselves, and as what somebody would write who has them instead: a tool that hands its work to one. In each round
-everybody is started anew, in turn, with two processes where there are any.
+whole pool. They are measured by themselves, and as a user would write who has them instead: a tool that hands its work to one. In each round
+every contestant is started anew, in turn, with two processes where there are any.
 """
 
 from __future__ import annotations

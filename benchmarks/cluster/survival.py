@@ -1,4 +1,4 @@
-"""`python -m benchmarks.cluster.survival`: what tools can do to the process they run in, what their callers hear, and what it is to everybody else.
+"""`python -m benchmarks.cluster.survival`: what tools can do to the process they run in, what their callers hear, and what it is to all other calls.
 
 Each fault has a server of its own with tools in the loop, in threads and in two pools: one whose processes are lost, and one beside it. A hundred
 calls of the others are made at once, again and again: first while nothing is wrong, then while the fault happens. `--write` puts this table, and that
@@ -160,7 +160,7 @@ async def _timed(client: Client, tool: str, arguments: dict[str, Any]) -> tuple[
 
 
 async def _crowd(client: Client, found: Outcome, took: list[float]) -> None:
-    """A hundred calls at once of those who have nothing to do with it."""
+    """A hundred calls at once of tools that have nothing to do with the fault."""
 
     async def one(number: int) -> None:
         began = time.perf_counter()
@@ -176,7 +176,7 @@ async def _crowd(client: Client, found: Outcome, took: list[float]) -> None:
 
 
 def _held() -> set[str]:
-    """All that could be left behind: processes, descriptors, files for everybody."""
+    """All that could be left behind: processes, descriptors, files in shared folders."""
     processes = {f"process {pid}" for pid in pids.descendants(os.getpid())}
     descriptors = {f"descriptor {each.name}" for each in Path("/proc/self/fd").iterdir()}
     places = (Path(tempfile.gettempdir()), Path("/dev/shm"))  # noqa: S108 - where things are left behind

@@ -1,4 +1,4 @@
-"""Who takes part: ours, the floors, and the peers as they ship and in their fastest mode."""
+"""The servers that take part: ours, the floors, and the peers as they ship and in their fastest mode."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def hold(
             up[contender.name] = served
             contest.entries += [Entry(contender, tool) for tool in contender.tools]
         stack.enter_context(on_core(our_core))
-        for entry in contest.entries:  # what a first time costs is nobody's speed
+        for entry in contest.entries:  # the cost of a first time is no contestant's speed
             _load(up[entry.contender.name], entry, CROWD, effort.seconds / 3)
         for number in range(effort.rounds):
             told(f"round {number + 1} of {effort.rounds}")

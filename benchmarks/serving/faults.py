@@ -1,4 +1,4 @@
-"""A hundred clients in flight, and one whose tool goes wrong: who is lost, what the guilty one hears, and whether it goes on."""
+"""A hundred clients in flight, and one whose tool goes wrong: which calls are lost, what the guilty one hears, and whether the server goes on."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ BLOCKED = 5.0
 FLOOD = 200 * 1024 * 1024
 STREAMS = 1_000
 ENOUGH = 30.0
-"""Who has not stopped by then does not stop."""
+"""A server that has not stopped by then does not stop."""
 
 
 def quick_amid_slow(served: Served) -> str:
@@ -46,7 +46,7 @@ def quick_amid_slow(served: Served) -> str:
 
 
 def while_blocked(served: Served, tool: str) -> str:
-    """One call sleeps in `time.sleep`; how long somebody new takes to connect, shake hands, and be answered."""
+    """One call sleeps in `time.sleep`; how long a new client takes to connect, shake hands, and be answered."""
     guilty = Caller(served.port)
     guilty.prepare(tool, {"seconds": BLOCKED})
     guilty.begin()

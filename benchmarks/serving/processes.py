@@ -39,7 +39,7 @@ class Served:
         return self.process.pid
 
     def wait_until_it_listens(self, seconds: float = 30.0) -> None:
-        """Return when somebody accepts on the port."""
+        """Return when the server accepts on the port."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:
             try:
@@ -89,7 +89,7 @@ def serving(command: Sequence[str], log: Path, *, core: int | None = None) -> Ge
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """A port that no process listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

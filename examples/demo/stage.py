@@ -29,14 +29,14 @@ async def add(a: int, b: int) -> int:
 
 @server.tool
 async def wait(seconds: float = 1.0) -> str:
-    """Waits, and lets everybody else go on. Cancel it, if you like."""
+    """Waits, and lets all other calls go on. Cancel it, if you like."""
     await asyncio.sleep(min(seconds, 60.0))
     return f"waited for {seconds:g} seconds"
 
 
 @server.tool
 def grind(seconds: float = 1.0) -> str:
-    """Works for a while in a thread: a plain function may block, and nobody else waits."""
+    """Works for a while in a thread: a plain function may block, and no other call waits."""
     time.sleep(min(seconds, 60.0))
     return f"ground for {seconds:g} seconds"
 
@@ -49,32 +49,32 @@ async def fail() -> str:
 
 @server.tool
 async def crash() -> str:
-    """Raises what nobody expected: the caller is told in general words, and the log has the traceback."""
+    """Raises an unexpected error: the caller is told in general words, and the log has the traceback."""
     return f"one divided by zero is {1 / 0}"
 
 
 @server.tool
 def leave() -> str:
-    """Calls sys.exit(): elsewhere this ends the whole server, and everybody's calls with it."""
+    """Calls sys.exit(): elsewhere this ends the whole server, and all calls with it."""
     sys.exit(0)
 
 
 @server.tool
 async def raise_interrupt() -> str:
-    """Raises KeyboardInterrupt, as if somebody had pressed Ctrl-C."""
+    """Raises KeyboardInterrupt, as if a user had pressed Ctrl-C."""
     raise KeyboardInterrupt
 
 
 @server.tool
 async def block(seconds: float = 1.5) -> str:
-    """Blocks the event loop, as an `async def` that never awaits does: everybody waits, and the watchdog names it."""
+    """Blocks the event loop, as an `async def` that never awaits does: all calls wait, and the watchdog names it."""
     time.sleep(min(seconds, 10.0))  # noqa: ASYNC251 - the mistake that is shown here
     return f"blocked everybody for {seconds:g} seconds"
 
 
 @server.tool(isolation="thread")
 async def block_alone(seconds: float = 1.5) -> str:
-    """The same mistake in a thread with a loop of its own: nobody waits."""
+    """The same mistake in a thread with a loop of its own: no other call waits."""
     time.sleep(min(seconds, 10.0))  # noqa: ASYNC251 - as above
     return f"blocked nobody for {seconds:g} seconds"
 

@@ -63,7 +63,7 @@ class Teller(GenServer):
         )
 
     def show_tree(self) -> None:
-        """Draw everybody who is alive."""
+        """Draw all processes that are alive."""
         self.say(draw(tree()))
 
     async def handle_info(self, message: Any) -> None:

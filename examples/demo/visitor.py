@@ -1,6 +1,6 @@
 """A peer that walks once through everything the demonstration has, tells what it got, and leaves.
 
-So there is something to see before anybody has connected: each call, its answer, and that the tree is the same before and after.
+So there is something to see before another client has connected: each call, its answer, and that the tree is the same before and after.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _get_ident = threading.get_ident
 
 
 class Caller(Generic[R]):
-    """Whoever waits for an answer. A handler keeps it to answer later, from any process, task or thread."""
+    """The waiting side of a call. A handler keeps it to answer later, from any process, task or thread."""
 
     __slots__ = ("_callee", "_future", "_gate", "_node", "_process", "request")
 
@@ -58,7 +58,7 @@ class Caller(Generic[R]):
 
     @property
     def process(self) -> Process | None:
-        """Who calls, on this node; None when the call comes from outside any process."""
+        """The calling process, on this node; None when the call comes from outside any process."""
         return self._process
 
     @property
@@ -68,7 +68,7 @@ class Caller(Generic[R]):
 
     @property
     def over(self) -> bool:
-        """Whether nobody waits any more: it was answered, timed out, or its caller is gone."""
+        """Whether the call is over: it was answered, timed out, or its caller is gone."""
         return self._future.done() or (self._gate is not None and self._gate.cancelled)
 
     @property
@@ -77,7 +77,7 @@ class Caller(Generic[R]):
         return self._future if self._gate is None else self._gate
 
     def when_over(self, act: Callable[[], object]) -> None:
-        """Have `act` called when nobody waits any more, in the loop's next turn; if that is so already, in the next one, too."""
+        """Have `act` called when the call is over, in the loop's next turn; if it is over already, in the next one, too."""
         self._future.add_done_callback(lambda _: act())
 
     def reply(self, value: R) -> bool:
@@ -186,7 +186,7 @@ def settle_call(process: Process, entry: Entry, caller: Caller[R], seconds: floa
             raise exited(process.reason or NO_PROCESS if process.away else NO_PROCESS, process)
         if not process.life:
             raise MailboxFull(process, process.limit or 0)
-        # Dying. The answer comes when it is gone, so that whoever tries again at once meets its successor.
+        # Dying. The answer comes when it is gone, so that a caller that tries again at once meets its successor.
     return settle_begun(process, caller, seconds)
 
 
@@ -281,7 +281,7 @@ class NoReply:
 
 
 def _check_next(then: object, idle_after: float | None) -> None:
-    """Refuse what cannot be done next where it is asked for, before anybody is answered."""
+    """Refuse an impossible next step where it is asked for, before any caller is answered."""
     if idle_after is not None:
         check_seconds(idle_after)
         if then is not None:

@@ -80,7 +80,7 @@ class Ref(Generic[S]):
 
     @property
     def pid(self) -> Pid:
-        """The address; for a name, of whoever has it now. Raises `NotRegistered` when nobody has."""
+        """The address; for a name, of the process that has it now. Raises `NotRegistered` when no process has."""
         if isinstance(self.target, Pid):
             return self.target
         _, pid, name = resolve(current_node(), self.target)
@@ -210,7 +210,7 @@ class Ref(Generic[S]):
             raise exited(NO_CONNECTION, process) from None  # the other loop ended in the middle of it
 
     def cast(self, method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Have the process run one of its methods, some time, for nobody. False when it is gone or its mailbox full."""
+        """Have the process run one of its methods, some time; no answer comes back. False when it is gone or its mailbox full."""
         process = self._process
         if process is not None:
             quick = process.quick
@@ -252,11 +252,11 @@ class Ref(Generic[S]):
         return await settle_call(process, (ASK, request, caller), caller, self._seconds)
 
     def tell(self, request: object) -> bool:
-        """Send a request to `handle_cast`. False when nobody will get it."""
+        """Send a request to `handle_cast`. False when no process will get it."""
         return self._post((TELL, request))
 
     def send(self, message: object) -> bool:
-        """Send a message to `handle_info`, or to `receive`. False when nobody will get it."""
+        """Send a message to `handle_info`, or to `receive`. False when no process will get it."""
         return self._post((INFO, message))
 
     def _post(self, entry: Entry) -> bool:
@@ -293,7 +293,7 @@ def _is_free(process: Process) -> bool:
 
 
 def _run_inline(process: Process, entry: Entry, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Handle an entry that nobody waits for, of a process that is free, as the pump would; what the handler returned."""
+    """Handle an entry that no caller waits for, of a process that is free, as the pump would; returns what the handler did."""
     process.node.inline_left -= 1
     process.activity = INLINE
     process.asker = None
@@ -353,8 +353,8 @@ async def stop(who: object, reason: object = NORMAL, timeout: float | None = Non
 class Request(Generic[R]):
     """A call that was sent and is not awaited yet. It is answered exactly once, like any call.
 
-    `wait` may be tried again after a timeout; `abandon` drops whatever comes. Nobody being there is an answer, too:
-    sending never raises it, waiting does.
+    `wait` may be tried again after a timeout; `abandon` drops an answer that still comes. A missing process is an
+    answer, too: sending never raises it, waiting does.
     """
 
     __slots__ = ("_caller", "label")
@@ -379,7 +379,7 @@ class Request(Generic[R]):
         done, _ = await asyncio.wait((future,), timeout=timeout)
         if not done:
             raise CallTimeout(timeout or 0.0, self._caller._callee)
-        if future.cancelled():  # its own error, or whoever waits would take itself for cancelled
+        if future.cancelled():  # its own error, or the waiting task would take itself for cancelled
             raise ActorError(f"{self!r} was abandoned")
         return future.result()
 
@@ -391,11 +391,11 @@ class Request(Generic[R]):
         return future.result()
 
     def when_done(self, act: Callable[[], object]) -> None:
-        """Have `act` called in the loop's next turn when it is done, or abandoned; for those who cannot wait."""
+        """Have `act` called in the loop's next turn when it is done, or abandoned; for callers that cannot wait."""
         self._caller.when_over(act)
 
     def abandon(self) -> None:
-        """Nobody wants the answer any more."""
+        """Give the answer up: if it still comes, it is dropped."""
         self._caller._future.cancel()
         self._caller._settle(None, None)
 
@@ -461,7 +461,7 @@ class Requests:
         raise CallTimeout(timeout or 0.0, f"none of {len(self._open)} processes", "answer")
 
     def abandon(self) -> None:
-        """Nobody wants these answers any more: whatever still comes is dropped, and the collection is empty."""
+        """Give these answers up: any that still comes is dropped, and the collection is empty."""
         for each in self._open:
             each.abandon()
         self._open.clear()
@@ -482,7 +482,7 @@ async def multi_call(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Answers[Any]:
-    """Ask all of them the same at once; each has its own ref's deadline, and nobody's death spoils the others' answers."""
+    """Ask all of them the same at once; each has its own ref's deadline, and one that dies does not spoil the others' answers."""
     asked = list(refs)
     results = await asyncio.gather(*(ref.call(method, *args, **kwargs) for ref in asked), return_exceptions=True)
     replies: dict[Ref[Any], Any] = {}
@@ -500,11 +500,11 @@ async def multi_call(
 def abcast(
     refs: Iterable[Ref[S]], method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """Tell all of them the same; whether anybody is there is not told."""
+    """Cast the same to all of them; whether a process took it is not reported."""
     for ref in refs:
         ref.cast(method, *args, **kwargs)
 
 
 def process_of(ref: Ref[Any]) -> Process | None:
-    """The process behind a handle on this node, for what looks inside; None when nobody is there."""
+    """The process behind a handle on this node, for code that looks inside; None when there is none."""
     return resolve(current_node(), ref)[0]

@@ -4,8 +4,8 @@ The instance is the state. A client calls methods by reference through a `Ref`; 
 `handle_call`, `handle_cast` or `handle_info`. `def` callbacks run at once and must not block; `async def` callbacks
 run in a worker task, and the server takes no other message until they are done.
 
-Who sends it messages: anybody who has its `Ref`. What happens when it dies: whoever waits for it hears why at once,
-links and monitors fire, and its supervisor decides.
+Any holder of its `Ref` sends it messages. When it dies, each waiting caller hears why at once, links and monitors
+fire, and its supervisor decides.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 # `terminate` comes before the answer of a call that stops, and the answer before the death. A system message (`introspect`)
 # is no message: it passes a suspended server, and leaves the event timer alone.
 
-_ANSWERABLE: Final = (CALL, ASK, CAST)  # a method may be cast as well as called: then its answer is nobody's
+_ANSWERABLE: Final = (CALL, ASK, CAST)  # a method may be cast as well as called: then its answer is dropped
 _MESSAGES: Final = (INFO, SIGNAL)
 _NO_MESSAGE: Final = frozenset((SYSTEM, TIMEOUT))  # a timeout that lies in the mailbox when one is armed is void
 
@@ -82,16 +82,16 @@ class Serving(Server):
     # --- callbacks: GenServer tells what they are for
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
-        """Somebody asked."""
+        """Handle a request sent by `ask`."""
 
     def handle_cast(self, request: Any) -> Any:
-        """Somebody told us."""
+        """Handle a request sent by `tell`."""
 
     def handle_info(self, message: Any) -> Any:
-        """Any other message."""
+        """Handle any other message."""
 
     def handle_continue(self, token: Any) -> Any:
-        """What was to be done next."""
+        """Do what a callback asked to be done next."""
 
     # --- entries in
 
@@ -316,17 +316,17 @@ class GenServer(Serving):
         return None
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> Action | Awaitable[Action]:
-        """Somebody `ask`ed. Return `Reply(value)`, `NoReply()` to answer through `caller` later, or `Stop(…)`."""
+        """Handle a request sent by `ask`. Return `Reply(value)`, `NoReply()` to answer through `caller` later, or `Stop(…)`."""
         message = f"{type(self).__name__} answers no ask(): {describe.short(request)}; call one of its methods instead"
         raise Reject(TypeError(message))
 
     def handle_cast(self, request: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
-        """Somebody told us something."""
+        """Handle a request sent by `tell`."""
         self.report_unexpected("cast", describe.short(request))
         return None
 
     def handle_info(self, message: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
-        """Any other message: `Down`, `Exit`, `Timeout`, what timers and plain `send` bring."""
+        """Handle any other message: `Down`, `Exit`, `Timeout`, what timers and plain `send` bring."""
         self.report_unexpected("message", describe.short(message))
         return None
 
@@ -342,7 +342,7 @@ class GenServer(Serving):
 
     @property
     def caller(self) -> Caller[Any]:
-        """Whoever made the call that is being handled. Keep it, return `later()`, and answer it when you can."""
+        """The caller of the call that is being handled. Keep it, return `later()`, and answer it when you can."""
         call = self._otp_call
         if call is None:
             process = self._otp_process

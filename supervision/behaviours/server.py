@@ -62,7 +62,7 @@ class Server(Behaviour):
     traps_exit: ClassVar[bool] = False
     """Whether the process traps exits from the start, so that `terminate` runs when its supervisor stops it."""
     terminate_grace: ClassVar[float | None] = 5.0
-    """How long `terminate` may take after a crash, when nobody waits who could end it."""
+    """How long `terminate` may take after a crash, when no process waits that could end it."""
 
     _otp_shown: ClassVar[dict[str, str]] = {}  # what `introspect` shows besides the fields, and the attribute behind it
     _otp_process: Process
@@ -167,7 +167,7 @@ class Server(Behaviour):
         exits.condemn(self._otp_process, reason)
 
     def _otp_broke(self, entry: Entry, error: BaseException) -> None:
-        """An invocation raised, and nobody else is to blame."""
+        """An invocation raised: the process ends of its error."""
         reason = error.reason if isinstance(error, Quit) else Crash(error)
         kind = entry[0]
         if kind == INIT:

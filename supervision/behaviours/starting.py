@@ -290,7 +290,7 @@ async def acknowledged(starting: Starting, seconds: float | None) -> None:
             if timed_out and isinstance(starting.outcome, StartFailed):
                 starting.outcome = StartTimeout(seconds, starting.outcome.reason, process)
     except asyncio.CancelledError:
-        # Nobody will ever know of this process: take it down again, and not the starter with it.
+        # No caller will ever know of this process: take it down again, and not the starter with it.
         if process.activity != DEAD:
             if starting.parent is not None:
                 links.part(starting.parent, process)
@@ -341,7 +341,7 @@ async def _start(function: Callable[..., Awaitable[object]], args: Any, kwargs: 
 
 
 def acknowledge() -> None:
-    """Tell whoever waits in `start_routine` that this process is ready. From one that is to end already, it is void."""
+    """Tell the caller that waits in `start_routine` that this process is ready. Void in a process that is to end already."""
     process = current_process("acknowledge its start")
     behaviour = process.behaviour
     if isinstance(behaviour, _Beginning) and not process.life:

@@ -101,12 +101,12 @@ class Task(Generic[R]):
 
     @property
     def process(self) -> Process:
-        """The process, for those who build on tasks."""
+        """The process, for code that builds on tasks."""
         return self._process
 
     @property
     def ended(self) -> asyncio.Future[Outcome[R]]:
-        """What waits for several tasks at once waits for this; never cancel it."""
+        """The future for code that waits for several tasks at once; never cancel it."""
         return self._future
 
     @property
@@ -166,7 +166,7 @@ class Task(Generic[R]):
         return None if isinstance(outcome, Exited) and outcome.reason in asked_for else outcome
 
     def ignore(self) -> None:
-        """Nobody wants the outcome: it runs on, and is no longer linked to the caller."""
+        """Give the outcome up: the task runs on, and is no longer linked to the caller."""
         me = current.get()
         if me is not None:
             links.part(me, self._process)
@@ -177,7 +177,7 @@ _FARTHEST = 32
 
 
 def callers() -> tuple[Pid, ...]:
-    """On whose behalf the calling task runs: who asked for it, who asked for that one, and so on. Empty if it is none."""
+    """The processes for which the calling task runs: its caller, that one's caller, and so on. Empty if it is no task."""
     me = current.get()
     work = None if me is None else me.behaviour.inner
     return work.callers if isinstance(work, Work) else ()
@@ -203,7 +203,7 @@ def start_task(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, 
 
 
 def start_task_alone(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
-    """Run an async function as a task of its own: its crash is an outcome, and nobody else's end."""
+    """Run an async function as a task of its own: its crash is an outcome, and ends no other process."""
     return begin_task(function, args, kwargs, asking(), link=False)
 
 
@@ -219,7 +219,7 @@ def start_thread_task(
 ) -> Task[R]:
     """Run a blocking function as a task, in a thread of `threads` (None: the node's common 40).
 
-    Killing the task answers whoever waits at once; the thread goes on to its end, and holds its slot until then.
+    Killing the task answers its waiting callers at once; the thread goes on to its end, and holds its slot until then.
     """
     return start_task_alone(_in_thread, _threads if threads is None else threads, function, args, kwargs)
 
@@ -234,8 +234,8 @@ async def wait_all(tasks: Iterable[Task[R]], timeout: float | None = DEFAULT_TIM
 
 
 # --- Streams of tasks: the same work for many items, so many at a time, and none left behind.
-# The tasks belong to whoever iterates: it may leave at any item, or die between two of them, and what still runs is
-# killed. They crash alone unless it asks to be linked to them.
+# The tasks belong to the process that iterates: it may leave at any item, or die between two of them, and tasks that
+# still run are killed. They crash alone unless it asks to be linked to them.
 
 OnTimeout: TypeAlias = Literal["raise", "kill"]
 
@@ -283,7 +283,7 @@ def stream(  # noqa: PLR0913 - each is one setting, by keyword
     An item is taken from `items` only when there is room for it. A task that takes longer than `timeout` ends the
     stream with `CallTimeout`, or with "kill" is killed and its outcome says so. However the stream is left, no task of
     it is left running. `start` starts each: under a task supervisor, for instance. With `link`, a crash of a task is
-    the crash of whoever iterates, unless that traps exits: then it is an outcome and no message. With `zipped`, each
+    the crash of the process that iterates, unless that traps exits: then it is an outcome and no message. With `zipped`, each
     outcome comes as a pair with its item.
     """
     if limit < 1:
@@ -342,14 +342,14 @@ class _Running(NamedTuple, Generic[T, R]):
 
 
 class _Crew(Generic[T, R]):
-    """The tasks of one stream that run now, the oldest first, and whom they work for."""
+    """The tasks of one stream that run now, the oldest first, and the process they work for."""
 
     __slots__ = ("_link", "_loop", "_ordered", "_owner", "_start", "running", "timeout")
 
     def __init__(
         self, start: Callable[[T], Task[R] | Awaitable[Task[R]]], timeout: float | None, *, ordered: bool, link: bool
     ) -> None:
-        """Nothing runs before somebody iterates."""
+        """No task runs before the stream is iterated."""
         self._start = start
         self._ordered = ordered
         self._link = link
@@ -375,7 +375,7 @@ class _Crew(Generic[T, R]):
             await running.task.poll(None)
 
     def exited(self, reason: ExitReason) -> None:
-        """The owner died between two items: nobody is left to close the stream."""
+        """The owner died between two items and cannot close the stream: kill its tasks."""
         for running in self.running:
             exits.kill(running.task.process)
 

@@ -1,7 +1,7 @@
 """Blocking functions, in threads that can be waited for but never killed.
 
-A slot is taken before a thread begins and given back when that thread has really ended, not when whoever waited for it
-was cancelled or killed: ten stuck calls under a limit of ten are ten stuck threads and an honest "no", not an eleventh
+A slot is taken before a thread begins and given back when that thread has really ended, not when its caller was
+cancelled or killed: ten stuck calls under a limit of ten are ten stuck threads and an honest "no", not an eleventh
 thread. The threads are daemons, so one that never returns does not keep the program from exiting; asyncio's and
 anyio's own pools are joined at exit.
 """
@@ -57,7 +57,7 @@ class _Job:
         try:
             self.loop.call_soon_threadsafe(self._done, self)
         except RuntimeError:
-            return  # the loop is closed, and nobody waits any more
+            return  # the loop is closed, and no caller waits any more
 
 
 class _Crew:
@@ -102,7 +102,7 @@ class _Crew:
 
 
 class _Hand(threading.Thread):
-    """One thread of the crew. Whoever takes it off the list of the idle gives it a job."""
+    """One thread of the crew. The code that takes it off the idle list gives it a job."""
 
     def __init__(self, crew: _Crew, number: int) -> None:
         super().__init__(name=f"greenroom-thread-{number}", daemon=True)
@@ -141,7 +141,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def resting(thread: threading.Thread) -> bool:
-    """Whether it is a thread of the crew that has nothing to do: nobody's leftover, and nobody to wait for."""
+    """Whether it is a thread of the crew that has nothing to do: it is no leftover, and need not be waited for."""
     return isinstance(thread, _Hand) and thread in _crew._idle
 
 
@@ -151,7 +151,7 @@ def works_for(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool
 
 
 async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call `function` in a thread, now. `ended` is called in the loop when that has really ended, whoever still waits."""
+    """Call `function` in a thread, now. `ended` is called in the loop when that has really ended, also when its caller has gone."""
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
     answer: asyncio.Future[R] = loop.create_future()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Somebody waits for the answer to ``ref.call(Door.unlock, "1234")``.
+    """``ref.call(Door.unlock, "1234")``: the caller waits for the answer.
 
     `args` holds what `method` takes by position and `kwargs` what it takes by name only, defaults filled in, however
     the call was written: one pattern fits all of them.
@@ -45,7 +45,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """``ref.cast(Door.push)``: as a call, and nobody waits."""
+    """``ref.cast(Door.push)``: as a call, and no caller waits."""
 
     method: Any
     args: tuple[Any, ...]
@@ -54,7 +54,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """``await ref.ask(request)``: somebody waits for an answer to any value."""
+    """``await ref.ask(request)``: the caller waits for an answer to any value."""
 
     request: Any
     caller: Caller[Any]
@@ -120,7 +120,7 @@ QUEUED: Final = (Call, Cast, Ask, Tell, Info, Internal, *TIMEOUTS)
 
 
 def entry_of(event: Event) -> Entry:
-    """The event as it would lie in a mailbox, for whoever describes entries."""
+    """The event as it would lie in a mailbox, for code that describes entries."""
     match event:
         case Call():
             return (CALL, event.method, event.args, event.kwargs, event.caller)

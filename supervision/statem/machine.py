@@ -7,8 +7,8 @@ with yet it postpones. The order of events is OTP's: see `agenda`.
 Two styles, chosen by the class: one function for each state, marked with `@state`, or `handle_event` overridden for
 all of them. Kept out of OTP's: changing the style, or the class, of a machine that runs.
 
-Who sends it events: anybody who has its `Ref`; its own timers; itself. What happens when it dies: as with a GenServer,
-and whoever waits for the answer to an event that is queued or postponed hears of it too.
+Any holder of its `Ref` sends it events; so do its own timers, and the machine itself. When it dies, all goes as with a
+GenServer, and a caller whose event is queued or postponed hears of it too.
 """
 
 from __future__ import annotations

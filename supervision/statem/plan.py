@@ -1,6 +1,6 @@
-"""What a machine's class says of itself: its states, who handles them, where they may lead, and its events.
+"""What a machine's class says of itself: its states, their handlers, where they may lead, and its events.
 
-Read once, when the class is made, so that a state that nobody handles is found there and not in the night.
+Read once, when the class is made, so that a state without a handler is found there and not in production.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Plan:
     states: type[Enum] | None = None
     """The states, when they are an Enum's members."""
     ready: bool = False
-    """Whether machines can be started: there is somebody to handle each state."""
+    """Whether machines can be started: each state has a handler."""
     functions: Functions = field(default_factory=dict[Any, str])
     """The name of the method that handles a state; empty when `handle_event` handles all."""
     exits: Exits = field(default_factory=dict[Any, tuple[Any, ...]])
@@ -199,7 +199,7 @@ def _marked(cls: type, mark: str) -> Iterator[tuple[type, str, Any]]:
 
 
 def _functions(cls: type) -> tuple[Functions, Exits]:
-    """Who handles what. A class that marks anew overrides its bases; a plain override of a method keeps the mark."""
+    """The handler of each state. A class that marks anew overrides its bases; a plain override of a method keeps the mark."""
     functions: Functions = {}
     exits: Exits = {}
     owners: dict[Any, type] = {}

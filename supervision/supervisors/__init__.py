@@ -1,1 +1,1 @@
-"""Who restarts whom: child specs, strategies, intensity, and the processes that apply them."""
+"""The supervisors: child specs, strategies, intensity, and the processes that apply them."""

@@ -74,7 +74,7 @@ class BaseSupervisor(GenServer):
     _otp_by_pid: dict[Pid, Child]
 
     def _otp_take(self, process: Process) -> None:
-        # Here and not in the constructor, which may raise: whoever looks in then finds no children rather than nothing.
+        # Here and not in the constructor, which may raise: code that looks in then finds no children rather than nothing.
         super()._otp_take(process)
         self._otp_by_pid = {}
 
@@ -109,7 +109,7 @@ class BaseSupervisor(GenServer):
         raise NotImplementedError
 
     def children(self) -> Iterable[Child]:
-        """What it keeps of its children, in start order: for those who look inside."""
+        """Its records of its children, in start order: for code that looks inside."""
         raise NotImplementedError
 
     # --- a child ends
@@ -270,7 +270,7 @@ class BaseSupervisor(GenServer):
 
 
 def _pid_of(result: Any) -> Pid | None:
-    """Who was started: a start function returns a `Ref` or pid, or a tuple of that and something else."""
+    """The process that was started: a start function returns a `Ref` or pid, or a tuple of that and something else."""
     handle = result[0] if type(result) is tuple and result else result  # pyright: ignore[reportUnknownVariableType]
     if isinstance(handle, Pid):
         return handle
@@ -285,7 +285,7 @@ def start_reason(error: StartFailed | AlreadyRegistered) -> ExitReason:
 # --- The children of a supervisor: what it keeps of each, and what it shows of them to others.
 
 State: TypeAlias = Literal["running", "restarting", "undefined"]
-"""A child runs, or is to run and does not come up, or does not run and nobody tries to change that."""
+"""A child runs, or is to run and does not come up, or does not run and is not to be started."""
 
 RUNNING: Final = "running"
 RESTARTING: Final = "restarting"
@@ -360,7 +360,7 @@ GAVE_UP: Final = Shutdown("reached max restart intensity")
 """What a supervisor ends of when its children fail too often: a shutdown, as in OTP, that says which."""
 
 AT_ONCE: Final = 256
-"""How many children are stopped before the loop gets its turn: one that ends at once lets nobody else run."""
+"""How many children are stopped before the loop gets its turn: children that end at once would let no other code run."""
 
 
 def is_expected(reason: ExitReason, spec: ChildSpec[Any]) -> bool:
@@ -373,10 +373,10 @@ def is_expected(reason: ExitReason, spec: ChildSpec[Any]) -> bool:
 
 
 class LateExits:
-    """Reasons of children that died before anybody stopped them: their exits lie in the supervisor's mailbox.
+    """Reasons of children that died before they were stopped: their exits lie in the supervisor's mailbox.
 
     For one invocation of the supervisor, in which its mailbox only grows. The exits stay there; the supervisor knows
-    nobody of that pid when it comes to them.
+    no child of that pid when it comes to them.
     """
 
     __slots__ = ("_found", "_seen", "_supervisor")
@@ -388,7 +388,7 @@ class LateExits:
         self._found: dict[Pid, ExitReason] = {}
 
     def reason(self, pid: Pid) -> ExitReason:
-        """Why that one died; nobody knows when it had unlinked."""
+        """Why that child died; `NO_PROCESS` when it had unlinked."""
         mailbox = self._supervisor.mailbox
         if pid not in self._found and mailbox:
             for entry in islice(mailbox, self._seen, None):
@@ -448,7 +448,7 @@ async def stop_together(
 ) -> list[ExitReason]:
     """Stop children, all at the same time, and return why each ended. Never fails.
 
-    Each is told to shut down (or killed, if that is how it wants to be stopped); who is not gone when its time is over
+    Each is told to shut down (or killed, if that is how it wants to be stopped); one that is not gone when its time is over
     is killed.
     """
     node = supervisor.node

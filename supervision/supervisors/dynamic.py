@@ -260,7 +260,7 @@ class DynamicSupervisor(BaseSupervisor):
 
 
 def _pid(who: object) -> Pid:
-    """Whom a caller means: a dynamic supervisor knows its children by their pids alone."""
+    """The child that a caller means: a dynamic supervisor knows its children by their pids alone."""
     pid = who if isinstance(who, Pid) else getattr(who, "pid", None)
     if not isinstance(pid, Pid):
         message = f"a dynamic supervisor knows its children by pid or Ref, not by {who!r}"

@@ -1,7 +1,7 @@
 """The partition supervisor: one child many times over, and every key belongs to one of them.
 
-A process that everybody calls is a bottleneck; several of them share the keys. Which one has a key depends on nothing
-but the key and their number: the same in each run, and for whoever asks. When their number changes, keys move.
+A process that all clients call is a bottleneck; several of them share the keys. Which one has a key depends on nothing
+but the key and their number: it is the same in each run, and for every caller. When their number changes, keys move.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PartitionSupervisor(Supervisor):
         return f"{self.partitions} partitions" + ("" if strategy == ONE_FOR_ONE else f", {strategy}")
 
     def pid_of(self, key: object) -> Pid | None:
-        """Who has that key now; None while that child does not run."""
+        """The child that has that key now; None while it does not run."""
         if not self.partitions:
             raise ActorError(f"nobody has {key!r}: {self._otp_process} was resized to zero partitions")
         child = self._otp_children.get(key_hash(key) % self.partitions)
@@ -133,7 +133,7 @@ class Partition:
     key: Any
 
     def whereis(self) -> Pid | None:
-        """Who has the key now. Raises `NotRegistered` when the supervisor itself is not there."""
+        """The child that has the key now. Raises `NotRegistered` when the supervisor itself is not there."""
         return _server(self.supervisor).pid_of(self.key)
 
     def register(self, pid: Pid) -> None:

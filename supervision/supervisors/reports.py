@@ -87,7 +87,7 @@ class ReachedMaxRestartIntensity(SupervisorReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(SupervisorReport):
-    """A child was started; `asked_for` when somebody had called for it, rather than the supervisor by itself."""
+    """A child was started; `asked_for` when a caller had asked for it, rather than the supervisor by itself."""
 
     context: ClassVar[str] = "progress"
     asked_for: bool = False

@@ -72,8 +72,8 @@ class ChildSpec(Generic[R_co]):
     """One child: its `id` within its supervisor, and `start`, which starts it.
 
     `start` is an async function without arguments (`DynamicSupervisor` gives it some) that runs in the supervisor,
-    starts a process linked to it, and returns its `Ref` or pid, or a tuple of that and anything else for whoever asked
-    for the start. It raises `StartFailed` or `StartIgnored`; anything else that it raises is a failed start too. Most
+    starts a process linked to it, and returns its `Ref` or pid, or a tuple of that and anything else for the caller
+    of the start. It raises `StartFailed` or `StartIgnored`; anything else that it raises is a failed start too. Most
     specs are made by `child`.
     """
 

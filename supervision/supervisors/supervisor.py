@@ -1,7 +1,7 @@
 """The supervisor: starts its children in order, restarts them as its strategy says, stops them in reverse.
 
-Who sends it messages: its children by dying, and whoever adds, stops or looks at children. When it dies, its children
-are stopped first; when it is killed, they hear of that along their links.
+Its children send it messages by dying, and callers that add, stop or look at children call it. When it dies, its
+children are stopped first; when it is killed, they hear of that along their links.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Supervisor(BaseSupervisor):
         await self._otp_make_way(child)
         group = [child]
         if self._otp_flags.strategy != ONE_FOR_ONE:
-            child.ended(UNDEFINED)  # as the others of its group: who fails to come up is the one that restarts
+            child.ended(UNDEFINED)  # as the others of its group: the child that fails to come up is what restarts
             group = self._otp_affected(child)
         for one in group:
             if await self._otp_bring_up(one, again=True) is not None:

@@ -1,6 +1,6 @@
-"""The living tree: who runs under whom, as data and as a drawing.
+"""The living tree: which process runs under which, as data and as a drawing.
 
-A snapshot is taken at once, without asking anybody: it works also while a supervisor is busy or hangs, which is when
+A snapshot is taken at once, without asking any process: it works also while a supervisor is busy or hangs, which is when
 one wants to look. Nothing here recurses, so neither the depth of a tree nor its width matters.
 """
 
@@ -40,7 +40,7 @@ class Branch:
     """One process, or one child that does not run, with all below it. The whole node's has neither pid nor spec.
 
     `id` and `restart` are those of its spec, if a supervisor started it; `strategy` is a supervisor's; `restarts` is how
-    often it was restarted; `size` counts it and everybody below.
+    often it was restarted; `size` counts it and all branches below.
     """
 
     label: str
@@ -75,7 +75,7 @@ class _Draft:
 
 
 def tree(root: object = None) -> Branch:
-    """Everybody below `root`, a `Ref`, pid or name; without one, everybody on this node."""
+    """All processes below `root`, a `Ref`, pid or name; without one, all on this node."""
     node = current_node()
     top: Process | None = None
     if root is not None:
@@ -97,7 +97,7 @@ def tree(root: object = None) -> Branch:
 
 
 class _Below:
-    """Who stands directly under whom: a supervisor's children as it lists them, then whoever else it started."""
+    """The direct children of each process: a supervisor's as it lists them, then the others that it started."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -1,6 +1,6 @@
 """The testing kit: virtual time, a seeded order of delivery, probes, supervised processes, faults, histories, a leak check.
 
-For everybody's tests, not only for greenroom's: nothing in here needs pytest or Hypothesis to be installed. The pytest
+For the tests of any project, not only greenroom's: nothing in here needs pytest or Hypothesis to be installed. The pytest
 plugin (`greenroom.pytest_plugin`) is made of these parts.
 """
 

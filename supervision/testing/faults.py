@@ -1,4 +1,4 @@
-"""The kinds of faults: what each of them does to a process, by name. Anybody may add one with `fault_kind`."""
+"""The kinds of faults: what each of them does to a process, by name. `fault_kind` adds one."""
 
 from __future__ import annotations
 
@@ -90,18 +90,18 @@ def anybody(_: Process) -> str | None:
 
 
 def a_server(process: Process) -> str | None:
-    """It can happen to what has handlers."""
+    """It can happen to a process that has handlers."""
     return None if isinstance(process.behaviour.inner, Server) else f"{process} is no server: it has no handlers"
 
 
 def a_child(process: Process) -> str | None:
-    """It can happen to whoever is linked to its parent."""
+    """It can happen to a process that is linked to its parent."""
     linked = process.parent is not None and process.parent in tuple(links.linked(process))
     return None if linked else f"{process} is not linked to whoever started it"
 
 
 def an_owner(process: Process) -> str | None:
-    """It can happen to whoever may start tasks of its own."""
+    """It can happen to a process that may start tasks of its own."""
     return None if process.adopts else f"{process} owns no tasks"
 
 
@@ -159,7 +159,7 @@ def _kill(moment: Moment) -> None:
 
 @fault_kind("exit")
 def _exit(moment: Moment) -> None:
-    """Somebody sends it an exit signal with `reason`: normal, shutdown, killed, or any words for a crash."""
+    """It gets an exit signal with `reason`: normal, shutdown, killed, or any words for a crash."""
     process = moment.process
     exits.signal(process, process.node.root_pid(), _reason(moment))
 
@@ -186,7 +186,7 @@ def _crash(moment: Moment) -> None:
 
 @fault_kind("stop")
 def _stop(moment: Moment) -> None:
-    """Somebody stops it in order, with `reason` or normally; what is no server is told to shut down."""
+    """It is stopped in order, with `reason` or normally; a process that is no server is told to shut down."""
     process = moment.process
     if isinstance(process.behaviour.inner, Server):
         process.deliver_exempt((STOP, NORMAL if moment.fault.reason is None else _reason(moment)))
@@ -212,7 +212,7 @@ def _task_exit(moment: Moment) -> None:
     async def leave() -> None:
         raise SystemExit(moment.fault.reason or moment.fault.what)
 
-    # Who holds on to it is the process, which owns whatever is started in its context.
+    # The process holds on to the task: it owns all that is started in its context.
     _ = process.node.loop.create_task(leave(), name=f"fault of {process}", context=process.own_context())
 
 
@@ -227,7 +227,7 @@ def _hang(moment: Moment) -> None:
 
 @fault_kind("swallow", simpler=("hang", "kill"), needs=a_server)
 def _swallow(moment: Moment) -> None:
-    """As `hang`, and whoever cancels it is not heard."""
+    """As `hang`, and the handler swallows each cancellation."""
     moment.sabotage(lambda handle: _late(moment, handle, stubborn=True))
 
 
@@ -281,7 +281,7 @@ def _system(moment: Moment, look: Callable[[Server], object]) -> None:
 
 @fault_kind("unlink", needs=a_child)
 def _unlink(moment: Moment) -> None:
-    """The link between it and whoever started it is lost: neither hears of the other's end."""
+    """The link between it and its parent is lost: neither hears of the other's end."""
     process = moment.process
     assert process.parent is not None  # as `a_child` has seen
     links.part(process, process.parent)
@@ -328,7 +328,7 @@ def _duplicate(moment: Moment) -> None:
 
 
 class Holding:
-    """Handlers wait in here; when all is over they go on, so that no code is left behind that nobody can end."""
+    """Handlers wait in here; when all is over they go on, so that no code is left behind that cannot be ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Nothing is held."""
@@ -389,7 +389,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 HANDLED: Final = frozenset((CAST, CALL, ASK, TELL, INFO))
-"""What somebody has sent, and a handler deals with."""
+"""The kinds of entries that a sender sends and a handler deals with."""
 
 
 class Saboteur(Behaviour):
@@ -455,8 +455,8 @@ class Saboteur(Behaviour):
         self.next._otp_exiting(reason)
 
 
-# --- Taps: whoever wants to see, hold back or change what is put into a process's mailbox, without the process knowing.
-# A tapped process is of a class of its own that differs in one method, so nobody else pays for it. While anything in a
+# --- Taps: functions that see, hold back or change what is put into a process's mailbox, without the process knowing.
+# A tapped process is of a class of its own that differs in one method, so it costs the others nothing. While anything in a
 # node is tapped, all its calls go through mailboxes, as they do under a seed: a call that is answered on the spot passes
 # none.
 
@@ -499,7 +499,7 @@ def _of(node: Node) -> _Taps:
 
 
 class _Tapped(Process):
-    """A process whose mailbox somebody sits before."""
+    """A process with taps before its mailbox."""
 
     __slots__ = ()
 
@@ -517,7 +517,7 @@ def _pass(process: Process, taps: tuple[Tap, ...], entry: Entry) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtDeath:
-    """Waits for the death of a process, and hears of it before those do who wait for its answers."""
+    """Waits for the death of a process, and hears of it before the callers that wait for its answers."""
 
     tell: Callable[[ExitReason], object]
 
@@ -527,7 +527,7 @@ class AtDeath:
 
 
 def tap(process: Process, by: Tap, *, first: bool = False) -> Callable[[], None]:
-    """Have `by` called with each entry for that mailbox, behind those who came before it; the returned function ends that."""
+    """Have `by` called with each entry for that mailbox, behind the taps that came before it; the returned function ends that."""
     if process.life == GONE:
         return lambda: None
     taps = _of(process.node)

@@ -1,4 +1,4 @@
-"""What happened in a run, as data: who was born and died, who called whom, how each call ended, and what was reported.
+"""What happened in a run, as data: births and deaths, the two sides of each call and its end, and the reports.
 
 A history is a value: it prints as text that is the same, byte for byte, whenever the same run is played again; it goes
 to JSON and comes back. Times count from where it begins. `Recorder` writes one, and `check` reads it.
@@ -34,7 +34,7 @@ OUTCOMES: Final = ("answered", "failed", "exited", "expired", "abandoned", "refu
 """How a call can end: a reply, an error for a reply, the callee's death, the deadline, the caller's own end, a full mailbox."""
 REPLIES: Final = ("answered", "failed")
 OUTSIDE: Final = "outside"
-"""Who calls, when it is no process."""
+"""The name of a caller that is no process."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _INCARNATION = re.compile(r"<([\w.@-]+)/[0-9a-f]+\.(\d+)>")
@@ -48,7 +48,7 @@ def stable(text: str) -> str:
 class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened to `who`.
 
-    `by` is who did it: the caller, the parent, whoever replied. `what` is the request, the answer, the reason, or the
+    `by` is the process that did it: the caller, the parent, the replier. `what` is the request, the answer, the reason, or the
     report. `call` is the number of the call that it is about.
     """
 

@@ -45,7 +45,7 @@ class FaultInjected(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultMissed(Report):
-    """A fault did not happen: nobody was there, or it cannot happen to whoever was."""
+    """A fault did not happen: no process was there, or it cannot happen to the one that was."""
 
     fault: Fault
     why: str
@@ -69,7 +69,7 @@ class Injection:
         self._holding = Holding(node.loop)
         self._process = routine.begin(node, _carry_out, (self,), {})
         self._process.await_death(self)
-        # As long as it lives each call passes a mailbox: so a run is the same whether anybody records it or not.
+        # As long as it lives each call passes a mailbox: so a run is the same whether it is recorded or not.
         tap(self._process, lambda _, entry, pass_on: pass_on(entry))
 
     @property
@@ -146,16 +146,16 @@ _carry_out.__qualname__ = LABEL  # what the process is called
 async def inject(plan: FaultPlan) -> Injection:
     """Carry out a plan in the running node, beside whatever runs there; its times count from now.
 
-    A fault that finds nobody is `missed`, and no error: in another order somebody would have been there.
+    A fault that finds no process is `missed`, and no error: in another order a process would have been there.
     """
     return Injection(plan)
 
 
-# --- Finds whom a fault means, in the tree as it is at that moment.
+# --- Finds the processes that a fault means, in the tree as it is at that moment.
 
 
 def find(node: Node, fault: Fault, but: Process | None = None) -> list[Process]:
-    """Whoever that fault means now, in the order of their start; `but` is nobody's target."""
+    """The processes that a fault means now, in the order of their start; `but` is never a target."""
     whom, processes = fault.whom, node.processes
     if "/" in whom:
         fitting = _walk(node, [part for part in whom.split("/") if part], anywhere=not whom.startswith("/"))
@@ -172,7 +172,7 @@ def find(node: Node, fault: Fault, but: Process | None = None) -> list[Process]:
 
 
 def _roles(process: Process) -> list[str]:
-    """Its label, and the classes that its behaviour is of, as far as they are somebody's own."""
+    """Its label, and the classes of its behaviour up to `Behaviour`, without that."""
     mro = type(process.behaviour.inner).__mro__
     return [process.label, *(cls.__name__ for cls in mro[: mro.index(Behaviour)])]
 
@@ -182,7 +182,7 @@ def _registered(process: Process) -> list[str]:
 
 
 def _walk(node: Node, parts: Sequence[str], *, anywhere: bool) -> list[Process]:
-    """Everybody at the end of that path; it begins anywhere, or with a slash, at those whom nobody has started."""
+    """All processes at the end of that path. It begins anywhere; a leading `/` anchors it at top-level processes."""
     found: dict[int, Process] = {}
     seen: set[tuple[int, int]] = set()
     root = tree()

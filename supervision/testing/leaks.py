@@ -104,7 +104,7 @@ def settled(before: Census) -> Census:
         if not left.threads:
             threading.Event().wait(_STEP)
         if left.descriptors and not left.threads and not left.children:
-            break  # nobody is left who could close them
+            break  # no thread and no child is left that could close them
     return left
 
 
@@ -215,7 +215,7 @@ def _children() -> Iterator[tuple[int, str]]:
 
 
 def _command(pid: int) -> str | None:
-    """The command line of a process; None when it has ended and only nobody has looked yet."""
+    """The command line of a process; None when it has ended and is only not reaped yet."""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         return words or None

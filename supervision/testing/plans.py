@@ -18,8 +18,8 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     `what` is a kind of fault (`fault_kinds()` lists them). `whom` is one of
 
     - ``Worker``: a role, that is the label of a process or a class that it is of; `*` stands for anything;
-    - ``office/desks/desk 3``: a path in the tree, from anybody down: ids of children, names or labels; `**` for any depth;
-    - ``@till``: whoever has that name;
+    - ``office/desks/desk 3``: a path in the tree, from any process down: ids of children, names or labels; `**` for any depth;
+    - ``@till``: the process that has that name;
     - ``#7``: the seventh process of the node.
 
     It is looked up when the moment comes. When several fit, `which` takes one in the order in which they were started

@@ -54,7 +54,7 @@ WITHIN = 1.0  # how long `expect` waits unless told otherwise, by the loop's clo
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody `ask`ed the probe; ``asked.caller.reply(…)`` answers."""
+    """A request sent to the probe by `ask`; ``asked.caller.reply(…)`` answers."""
 
     request: Any
     caller: Caller[Any]
@@ -62,14 +62,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Somebody used `tell` on the probe."""
+    """A request sent to the probe by `tell`."""
 
     request: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """Somebody called a method on the probe by reference; `caller` is None for a cast."""
+    """A method called on the probe by reference; `caller` is None for a cast."""
 
     method: Callable[..., Any]
     args: tuple[Any, ...]

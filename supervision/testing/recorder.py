@@ -36,12 +36,12 @@ _MESSAGES: Final = (CAST, TELL, INFO)
 
 
 def recorder_of(node: Node) -> Recorder | None:
-    """Whoever records that node now."""
+    """The recorder that records that node now, if there is one."""
     return vars(node).get("_recorder")  # in the node itself, so that it ends with it
 
 
 class _Recorded(Caller[Any]):
-    """A call of which somebody takes notes."""
+    """A call that is recorded."""
 
     __slots__ = ()
 
@@ -206,7 +206,7 @@ class Recorder:
             self.note("late", callee, "a reply that nobody waits for", by=by, call=number)
 
     def abandoned(self, caller: Caller[Any]) -> None:
-        """Whoever made that call waits no longer."""
+        """The caller of that call waits no longer."""
         number = self._numbers.get(caller)
         if number is not None and number not in self._given_up:
             self._given_up.add(number)

@@ -212,7 +212,7 @@ class _Best:
 
 
 def _search(best: _Best) -> Iterator[FaultPlan]:
-    """Yields plans to try; whoever tries one says in `failed` whether it has."""
+    """Yields plans to try; the loop that tries one says in `failed` whether it has."""
     yield best.plan
     best.fails = best.failed
     before = None

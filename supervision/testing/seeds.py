@@ -13,7 +13,7 @@ MOST: Final = 999_999_999  # a number that can be read out and typed in
 
 
 class _InTurn(random.Random):
-    """The simplest order: whoever came first."""
+    """The simplest order: first come, first served."""
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:  # noqa: ARG002 - as in `Random`
         return 0 if stop is None else start

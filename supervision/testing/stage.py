@@ -55,12 +55,12 @@ class Stage:
 
     @cached_property
     def probe(self) -> Probe:
-        """A probe that begins with the node, if anybody asks for it before."""
+        """A probe that begins with the node, if the test asks for it before."""
         return Probe(later=True)
 
     @cached_property
     def recorder(self) -> Recorder:
-        """Records the whole run, if anybody asks for it before."""
+        """Records the whole run, if the test asks for it before."""
         recorder = Recorder(self.node)
         recorder.start()
         return recorder
@@ -123,7 +123,7 @@ def run(
     """Run an async function as a test of its own: in a fresh loop, inside an open node, with a leak check behind it.
 
     `clock` is virtual, or real. `seed` chooses the order of delivery. `leaks=False` leaves out the check. `strict`
-    fails when a report tells of a crash, a leak or a blocked loop that nobody expected. Other options are `Node`'s;
+    fails when a report tells of a crash, a leak or a blocked loop that was not expected. Other options are `Node`'s;
     the watchdog is off on virtual time, which a stuck loop cannot be told from.
     """
     __tracebackhide__ = True

@@ -21,7 +21,7 @@ def seeds(*, each_choice: bool = False) -> SearchStrategy[Seed]:
     Hypothesis make every single choice of the scheduler, and so shrink to the few that matter; that is for short
     tests, since it allows an example a few thousand choices.
     """
-    from hypothesis import strategies  # noqa: PLC0415 - whoever asks for a strategy has it; nobody else needs it
+    from hypothesis import strategies  # noqa: PLC0415 - a test that asks for a strategy has it; no other needs it
 
     if each_choice:
         return strategies.randoms(use_true_random=False).map(lambda choices: Seed(0, choices))

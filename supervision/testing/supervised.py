@@ -98,7 +98,7 @@ async def kill(who: object, *, successor: Literal[False] = False, within: float 
 async def kill(who: object, *, successor: bool = False, within: float = WITHIN) -> Any:
     """Kill a process and wait until it is gone; returns the reason, which is another one if it was dying already.
 
-    With `successor`, also wait until its supervisor has started it again, or somebody else has its name, and return a
+    With `successor`, also wait until its supervisor has started it again, or another process has its name, and return a
     `Ref` to that one.
     """
     if successor:
@@ -147,7 +147,7 @@ async def restart_of(who: object, *, within: float = WITHIN) -> AsyncGenerator[R
             counter.cast(Counter.crash)
         assert await again.ref.call(Counter.value) == 0
 
-    The successor is who runs in its place under the same supervisor, or else who has the same name.
+    The successor is the process that runs in its place under the same supervisor, or else has the same name.
     """
     process = _process_of(who)
     find_successor = _finder(process)
@@ -157,7 +157,7 @@ async def restart_of(who: object, *, within: float = WITHIN) -> AsyncGenerator[R
 
 
 def _finder(process: Process) -> Callable[[], Pid | None]:
-    """A function that finds whoever came in place of this process."""
+    """A function that finds the successor of this process."""
     old = process.pid
     parent = process.parent
     supervisor = None if parent is None else parent.behaviour

@@ -4,14 +4,14 @@
 jumps to the next of them, so a test of a whole day takes no time, and always takes the same. All that asks the loop
 moves with it: `asyncio.sleep`, `asyncio.timeout`, anyio, deadlines of calls, restart windows.
 
-What may come from outside the loop sets the rule:
+The rule depends on what may still come from outside the loop:
 
-- Nobody outside: the clock jumps. If there is no timer either, nothing can ever happen, and that is a `Deadlock`.
+- Nothing outside: the clock jumps. If there is no timer either, nothing can ever happen, and that is a `Deadlock`.
 - A thread is at work (a job of an executor, `asyncio.to_thread`, `anyio.to_thread`, a thread that was started since
   the loop was made): the clock stands, so no deadline fires because a machine was slow. A thread that works for
   longer than `PATIENCE` has the clock go on, by real time.
 - Threads that wait themselves (for a lock, a queue, a future that the loop has to settle), or sockets both ends of
-  which this loop has: after a short real pause in which nobody moves, as if nobody were outside.
+  which this loop has: after a short real pause in which nothing moves, as if nothing were outside.
 - A descriptor whose other end is elsewhere, or a child process: the clock goes by real time.
 
 Three things are beyond it: a thread that blocks in C code (a raw lock, a socket) looks as if it worked; one that was
@@ -75,7 +75,7 @@ def made_at(task: asyncio.Task[Any]) -> str | None:
 
 
 class Deadlock(Exception):
-    """Everybody waits and nothing can ever happen: no timer, nothing ready, nobody outside."""
+    """All tasks wait and nothing can ever happen: no timer, nothing ready, nothing outside."""
 
 
 class Endless(Deadlock):
@@ -195,7 +195,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return events
 
     def _jump(self, upcoming: float | None) -> Events:
-        # Whoever ended before we looked had its say before that: now, and not before the look, it must have arrived.
+        # A thread that ended before the look has woken the loop before: now, and not before the look, that must have arrived.
         if events := self._real.wait(0):
             return events
         self._worked_since = None
@@ -235,7 +235,7 @@ async def advance(seconds: float) -> None:
     await loop.advance(seconds)
 
 
-# --- What each task waits for, in words: for whoever has to find out why nothing happens.
+# --- What each task waits for, in words: for the reader who has to find out why nothing happens.
 
 _OURS = {
     workers.__file__,
@@ -322,9 +322,9 @@ def describe(loop: asyncio.AbstractEventLoop) -> list[str]:
     return lines or ["there is no task at all"]
 
 
-# --- Who outside an event loop may still wake it: threads at work, and descriptors whose other end is elsewhere.
-# A virtual clock may only jump when nothing can come any more before the next timer. Nobody knows that of a thread for
-# certain, but its stack tells most: one that waits for a lock, a queue or a future has to be woken by somebody, and an
+# --- What outside an event loop may still wake it: threads at work, and descriptors whose other end is elsewhere.
+# A virtual clock may only jump when nothing can come any more before the next timer. That is never certain of a thread,
+# but its stack tells most: one that waits for a lock, a queue or a future has to be woken by another thread, and an
 # idle thread of a pool is no danger at all.
 
 _WAITING_IN = frozenset((threading.__file__, queue.__file__))
@@ -345,7 +345,7 @@ class Hold(IntEnum):
 
 
 class Look(NamedTuple):
-    """What was seen. Two equal looks with a pause between them mean that nobody moved."""
+    """What was seen. Two equal looks with a pause between them mean that nothing moved."""
 
     hold: Hold
     marks: tuple[object, ...] = ()
@@ -355,7 +355,7 @@ class Outside:
     """The outside of one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, selector: selectors.BaseSelector) -> None:
-        """Threads and descriptors that are there already belong to somebody else."""
+        """Threads and descriptors that are there already belong to other code."""
         self._loop = loop
         self._selector = selector
         self._before = set(threading.enumerate())
@@ -366,7 +366,7 @@ class Outside:
         looks = [self._descriptors(), *(self._thread(each) for each in self._threads(everybody=everybody or jobs > 0))]
         hold = max((each.hold for each in looks), default=Hold.NOBODY)
         if jobs and hold == Hold.NOBODY:
-            hold = Hold.WORKING  # nobody has taken the job yet, or its result is just on the way here
+            hold = Hold.WORKING  # no thread has taken the job yet, or its result is just on the way here
         return Look(hold, (jobs, *(mark for each in looks for mark in each.marks)))
 
     def threads(self) -> list[str]:
@@ -422,7 +422,7 @@ class Outside:
 
 
 def _waits(frame: FrameType) -> bool:
-    """Whether a thread's innermost frame is a wait that somebody else has to end."""
+    """Whether a thread's innermost frame is a wait that another thread has to end."""
     code = frame.f_code
     if code.co_filename == selectors.__file__:
         # Another event loop. One with a timer will go on by itself.

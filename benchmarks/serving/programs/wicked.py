@@ -1,4 +1,4 @@
-"""The tools of the stage, the same for everybody: plain functions that know no library."""
+"""The tools of the stage, the same for every server: plain functions that know no library."""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         asyncio.run(show.play())
     except KeyboardInterrupt:
-        # Whoever started this (a shell, make) is to see that it was interrupted, and not only some exit code.
+        # The program that started this (a shell, make) is to see that it was interrupted, and not only some exit code.
         sys.stdout.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except BrokenPipeError:
-        # Nobody reads any more. What is still buffered must not raise again when the interpreter ends.
+        # The output has no reader any more. What is still buffered must not raise again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0

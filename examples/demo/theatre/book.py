@@ -1,4 +1,4 @@
-"""What has happened so far: the reports of the node, and the fate of every call, kept for whoever draws them."""
+"""What has happened so far: the reports of the node, and the fate of every call, kept for the picture."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Book:
 
     @property
     def restarts(self) -> int:
-        """How many times anybody was started again."""
+        """How many times a process was started again."""
         return sum(times - 1 for times in self.starts.values())
 
     def tell(self, text: str, *, grave: bool = False) -> Entry:
@@ -111,7 +111,7 @@ class Book:
 
 
 def ended(reason: ExitReason, *, short: bool = False) -> str:
-    """How somebody ended, as the rest of a sentence."""
+    """How a process ended, as the rest of a sentence."""
     match reason:
         case Crash(error=error) if short:
             return f"crashed: {type(error).__name__}"

@@ -52,7 +52,7 @@ class Performer(GenServer):
         self.beats = 0
 
     async def init(self) -> None:
-        """Get dressed: nobody is on stage before."""
+        """Get dressed: no performer is on stage before."""
         await asyncio.sleep(DRESSING)
         send_after(BEAT, self.pid, "beat")
 
@@ -62,7 +62,7 @@ class Performer(GenServer):
             self.beats += 1
             send_after(BEAT, self.pid, "beat")
 
-    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - nobody asks why, on leaving
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the reason does not matter, on leaving
         """Take a bow."""
         await asyncio.sleep(BOWING)
 
@@ -94,7 +94,7 @@ class Performer(GenServer):
 
 
 class Guest(GenServer):
-    """Comes, stays a while, goes; nobody replaces a guest."""
+    """Comes, stays a while, goes; a guest is not replaced."""
 
     def __init__(self, stay: float) -> None:
         """`stay` is in seconds."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .book import Book
 
-RECENT: Final = 1.5  # seconds for which a death is shown beside whoever came back
+RECENT: Final = 1.5  # seconds for which a death is shown beside the process that came back
 LINES: Final = 3  # for what was told last
 WIDTH: Final = 80
 
@@ -92,7 +92,7 @@ def picture(scene: Scene) -> list[str]:
 
 
 def _index(house: Branch | None) -> dict[str, Branch]:
-    """Everybody by the name they are known by. Where both a gap and its new owner are found, the owner counts."""
+    """Each branch by the name it is known by. Where both a gap and its new owner are found, the owner counts."""
     found: dict[str, Branch] = {}
     waiting = [] if house is None else [house]
     while waiting:
@@ -106,7 +106,7 @@ def _index(house: Branch | None) -> dict[str, Branch]:
 
 
 def _mark(branch: Branch | None, who: str, scene: Scene) -> tuple[str, str]:
-    """How somebody is, as a mark in colour and a word."""
+    """The state of a branch, as a mark in colour and a word."""
     if branch is None or branch.pid is None:
         if scene.stopping:
             return paint("○", DIM), "gone"

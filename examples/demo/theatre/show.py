@@ -83,7 +83,7 @@ class Show:
         return [spawn(mischief, mishaps, self.book), spawn(welcome, guests), spawn(prompt, calls, self.book)]
 
     async def _close(self, house: Ref[Supervisor]) -> None:
-        """Stop everybody, and write down in which order they left."""
+        """Stop all processes, and write down in which order they left."""
         async with inbox("lobby") as lobby:
             watched = {monitor(branch.pid): branch.label for branch in everybody(look()) if branch.pid is not None}
             await stop(house, SHUTDOWN)
@@ -112,7 +112,7 @@ def everybody(branch: Branch | None) -> list[Branch]:
     return [] if branch is None else [branch, *(one for each in branch.children for one in everybody(each))]
 
 
-# --- What happens to the company: deaths of every kind, guests who come, and somebody who calls all the while.
+# --- What happens to the company: deaths of every kind, guests who come, and a caller that calls all the while.
 # Each is a plain process beside the tree, in the order that its dice say.
 
 PAUSES: Final = (0.5, 1.6)  # seconds between two mishaps
@@ -125,7 +125,7 @@ SLIPS: Final = (Performer.forget, Performer.faint, Performer.trip, Performer.wal
 
 
 async def mischief(dice: random.Random, book: Book) -> None:
-    """End somebody, now and then; and sometimes the same one again and again, until its supervisor gives up."""
+    """End a process, now and then; and sometimes the same one again and again, until its supervisor gives up."""
     for number in count(1):
         await asyncio.sleep(dice.uniform(*PAUSES))
         if number % UNLUCKY == UNLUCKY // 2:
@@ -164,7 +164,7 @@ async def welcome(dice: random.Random) -> None:
 
 
 async def prompt(dice: random.Random, book: Book) -> None:
-    """Call somebody or other, by name, and write down how each call ended."""
+    """Call one performer or other, by name, and write down how each call ended."""
     while True:
         await asyncio.sleep(CALLS_EVERY)
         part = dice.choice(PERFORMERS)
