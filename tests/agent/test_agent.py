@@ -363,7 +363,7 @@ def test_a_server_that_is_away_has_not_lost_its_tools() -> None:
     assert catalogue.pins.clean
 
 
-# --- while somebody thinks
+# --- while the user thinks
 
 
 @pytest.mark.row("CB-16")

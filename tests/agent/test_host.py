@@ -291,7 +291,7 @@ def test_it_is_a_child_like_any_other() -> None:
             host = Host({"calc": server})
             top = await start(Supervisor, [server.child_spec(), host.child_spec()])
             assert await host.call("calc:add", a=1, b=2) == 3
-            async with host:  # whoever only uses it does not end it
+            async with host:  # using a running host does not end it
                 assert await host.call("calc:add", a=1, b=2) == 3
             assert await host.call("calc:add", a=1, b=2) == 3
             await stop(top)

@@ -39,7 +39,7 @@ Quarters = st.integers(0, 8)
 
 @dataclass(frozen=True)
 class Plan:
-    """One question: when and how it is asked, and what everybody does about it."""
+    """One question: when and how it is asked, and what the handler, the peer and the user do about it."""
 
     at: int
     page: bool
@@ -63,7 +63,7 @@ class Record:
     sent: dict[int, str] = field(default_factory=dict[int, str])
     """What the peer has answered."""
     told: Counter[str] = field(default_factory=Counter[str])
-    """For each page, how often somebody was said to have been told of its end."""
+    """For each page, how often a client was said to have been told of its end."""
 
 
 Plans = st.builds(
@@ -81,7 +81,7 @@ Plans = st.builds(
 
 
 async def ask(peer: Asker, number: int, plan: Plan, record: Record) -> str:
-    """Ask as planned; how it ended for whoever asked."""
+    """Ask as planned, and record how it ended for the asking handler."""
     ends = record.ends.setdefault(number, [])
     try:
         async with asyncio.timeout(None if plan.patience is None else plan.patience * QUARTER):
@@ -193,7 +193,7 @@ def check(stage: Stage, probe: WireProbe, plans: list[Plan], record: Record, *, 
         elif ends or plan.cancelled is not None:
             assert was_taken or dead or number in record.sent  # it came at the same moment
         else:
-            assert not was_taken  # nobody has an answer, and somebody waits for it
+            assert not was_taken  # no answer has come, and the handler still waits for it
         if page in open_pages:
             assert plan.page
             assert record.sent.get(number) == "accept" or not ends

@@ -1,4 +1,4 @@
-"""How long a question stays open: until it is answered, or nobody waits for it any more, and then the peer hears of that."""
+"""How long a question stays open: until it is answered, or no handler waits for it any more, of which the peer is told."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_call_that_is_cancelled_while_the_user_thinks_takes_its_question
         assert await stage.questions() == []
         await asyncio.sleep(2)
         assert len(ended) == 1
-        assert [each for each in probe.received if each.get("id") == call] == []  # nobody answers what was cancelled
+        assert [each for each in probe.received if each.get("id") == call] == []  # a cancelled call is not answered
         await probe.request("ping")
 
 

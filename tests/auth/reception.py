@@ -80,7 +80,7 @@ def _tokens(sign_with: Callable[[dict[str, Any]], str], wrong: str) -> dict[str,
 
 
 class Book:
-    """Opaque tokens, and what they say: for verifiers, and for whoever is asked about them over HTTP."""
+    """Opaque tokens, and what they say: for verifiers, and for an introspection endpoint over HTTP."""
 
     def __init__(self) -> None:
         self.known: dict[str, dict[str, Any]] = {}

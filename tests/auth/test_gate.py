@@ -1,4 +1,4 @@
-"""Who guesses is slowed down, and nobody else with them; whatever a provider does, nobody gets in by it, and no secret gets out."""
+"""A caller that guesses is slowed down, and no other with it; whatever a provider does wrong, no caller gets in by it, and no secret gets out."""
 
 from __future__ import annotations
 

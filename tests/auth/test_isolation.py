@@ -1,4 +1,4 @@
-"""Many clients of many principals who use the same ids: nobody ever sees what is somebody else's."""
+"""Many clients of many principals use the same ids: no client ever sees what is another's."""
 
 from __future__ import annotations
 

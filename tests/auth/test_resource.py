@@ -157,7 +157,7 @@ async def test_an_authorizer_that_fails_is_an_error_of_the_server_without_a_chal
     assert told(answer)[:2] == (500, None)
     assert isinstance(answer, Refusal)
     assert b"secret" not in answer.body
-    assert told(await admit(made(authorizer=says(None))))[0] == 401  # None is nobody
+    assert told(await admit(made(authorizer=says(None))))[0] == 401  # None is no principal
 
 
 # --- challenges

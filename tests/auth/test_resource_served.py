@@ -1,4 +1,4 @@
-"""What a protected resource is to those who come: the metadata that anybody may read, real tokens, and a stage of its own."""
+"""A protected resource as its clients see it: public metadata, real tokens, and a stage of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from greenroom.transports import Fetcher, Guard
 from .reception import HELLO, bearer, call, reception
 from .resources import ANN, FOREIGN, ISSUER, METADATA, PLACES, RESOURCE, made
 
-# --- what anybody may read
+# --- public metadata
 
 
 @pytest.mark.row("SA-22", "SA-30")

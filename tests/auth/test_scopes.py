@@ -1,4 +1,4 @@
-"""One policy for what is listed and what is called; and sessions, streams and tasks that belong to whoever made them."""
+"""One policy for what is listed and what is called; and sessions, streams and tasks that belong to the principal that made them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed tokens and their tricks, key sets that rotate, and opaque tokens that somebody else is asked about."""
+"""Signed tokens and their tricks, key sets that rotate, and opaque tokens that an authorization server is asked about."""
 
 from __future__ import annotations
 

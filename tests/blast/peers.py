@@ -39,7 +39,7 @@ class Peer(Protocol):
         ...
 
     async def cancel(self, request: int) -> None:
-        """Say that nobody wants it any more."""
+        """Say that its answer is not wanted any more."""
 
     def hang_up(self) -> None:
         """Be gone, without a word."""
@@ -185,7 +185,7 @@ class House:
         self.peers: list[Peer] = []
 
     async def peer(self) -> Peer:
-        """Somebody with a session."""
+        """A new client, with a session."""
         peer: Peer
         if self.wire == "memory":
             probe = WireProbe(self.server.company)
@@ -199,7 +199,7 @@ class House:
 
 @asynccontextmanager
 async def house(server: Server, wire: Wire) -> AsyncGenerator[House]:
-    """Run a server in the test's node; afterwards everybody has left, and it is stopped."""
+    """Run a server in the test's node; afterwards every client has left, and it is stopped."""
     config = HttpConfig(port=0, drain_grace=1.0)
     spec = server.child_spec("http", config=config) if wire == "http" else server.child_spec()
     top = await start(Supervisor, [spec])

@@ -1,6 +1,6 @@
-"""A hundred clients are in flight, and another one's tool goes wrong: nobody is lost, and the tree is as it was.
+"""A hundred clients are in flight, and another one's tool goes wrong: no client is lost, and the tree is as it was.
 
-Whatever happens in the tool, its caller gets exactly one answer, or none where nobody waits for one any more.
+Whatever happens in the tool, its caller gets exactly one answer, or none if it has stopped waiting.
 """
 
 from __future__ import annotations
@@ -172,12 +172,12 @@ class Stage:
 
 
 async def settled() -> None:
-    """Let everybody come to rest: virtual time passes, and all that was under way is done."""
+    """Let every process come to rest: virtual time passes, and all that was under way is done."""
     await asyncio.sleep(1.0)
 
 
 def shape(opened: House) -> str:
-    """The whole company as it is drawn, with pids and restarts: whoever died and came back is somebody else."""
+    """The whole company as it is drawn, with pids and restarts: a process that died and came back is another one."""
     return draw(tree(opened.server.company.name("company")))
 
 

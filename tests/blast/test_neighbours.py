@@ -1,4 +1,4 @@
-"""What others wait for while somebody's tool is slow, blocks, or holds every thread it may: nothing, or they learn who it is."""
+"""One tool is slow, blocks, or holds every thread it may: other calls do not wait for it, or learn which tool it is."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ async def beside(outcomes: Sequence[Outcome], folder: Path) -> dict[str, str]:
 
 
 async def until_told(doing: Awaitable[T]) -> T:
-    """Whoever asks this program to end ends its servers, too."""
+    """SIGTERM cancels what this program does, which ends its servers, too."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

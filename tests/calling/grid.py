@@ -250,7 +250,7 @@ async def _opened(client: Client) -> None:
 
 
 async def _revisions(scene: Scene, row: Row, target: Any, tools: list[str]) -> None:
-    """Those who ask for an older one get it, and the same tools; all of them at once, and beside the client that is there already."""
+    """Clients that ask for an older revision get it, and the same tools; all of them at once, and beside the client that is there already."""
 
     async def asked(version: str) -> None:
         async with scene.ears.client(target, f"{row.name}, {version}", version) as client:

@@ -97,7 +97,7 @@ async def cancel(scene: Scene) -> None:
 
 
 async def cancel_alone(scene: Scene) -> None:
-    """Where each request stands alone, nobody can tell the server; who waits is told all the same, and the next call is answered."""
+    """Where each request stands alone, the server cannot be told; the waiting caller is told all the same, and the next call is answered."""
     begun = scene.client.start_tool("wait", {"key": "k1"}, progress=False)
     begun.cancel("enough")
     await ends("the cancelled call", begun.result(), "RequestCancelled")

@@ -105,7 +105,7 @@ FILES: Mapping[str, Step] = {
 
 @dataclass
 class Entity:
-    """Somebody or something."""
+    """A person or a thing."""
 
     name: str
     entityType: str  # noqa: N815 - its name there
@@ -262,10 +262,10 @@ GIT: Mapping[str, Step] = {
 
 
 class Site:
-    """A site of three pages on this machine: one for everybody, one that robots are kept from, one that is never done."""
+    """A site of three pages on this machine: one that all may read, one that robots are kept from, one that is never done."""
 
     def __init__(self) -> None:
-        """Nobody has come yet."""
+        """No client has come yet."""
         self.url = ""
         self.waiting = asyncio.Event()
         self.left = asyncio.Event()
@@ -275,7 +275,7 @@ class Site:
         path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
         if path == b"/slow":
             self.waiting.set()
-            await reader.read()  # until whoever asked has left
+            await reader.read()  # until the client has left
             self.left.set()
         else:
             kind, body = (

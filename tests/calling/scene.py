@@ -100,7 +100,7 @@ class Scene:
         return heard, reply
 
     async def cancelled(self, name: str, arguments: dict[str, Any], begun: Awaitable[Any] | None = None) -> None:
-        """A call that is taken back, as soon as it has begun, has no answer, and whoever waits is told."""
+        """A call that is cancelled as soon as it has begun has no answer, and its caller is told."""
         call = self.client.start_tool(name, arguments, progress=False)
         if begun is not None:
             await begun
@@ -108,7 +108,7 @@ class Scene:
         await ends(f"the cancelled {name}", call.result(), "RequestCancelled")
 
     async def updated(self, uri: str, change: Callable[[], Awaitable[Any]]) -> None:
-        """A change is told to who has subscribed, and to nobody else."""
+        """A change is told to subscribers, and to no other client."""
         async with self.client.subscribe(uri) as updates:
             await change()
             async with asyncio.timeout(WITHIN):

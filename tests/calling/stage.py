@@ -1,6 +1,6 @@
 """How servers are started for a row, and that they are gone after it.
 
-Every program carries the name of its row's folder in its environment. Whoever still has it when the row is over has been left behind, which is
+Every program carries the name of its row's folder in its environment. A process that still has it when the row is over has been left behind, which is
 wrong, and is ended by its id.
 """
 
@@ -47,7 +47,7 @@ def living(word: str) -> list[int]:
 
 
 async def gone(word: str) -> None:
-    """Nobody carries it any more. Raises `WrongError`, after it has ended whoever does."""
+    """Wait until no process carries it any more. Raises `WrongError`, after it has ended those that do."""
     with suppress(TimeoutError):
         async with asyncio.timeout(GONE_WITHIN):
             while living(word):  # noqa: ASYNC110 - others' children: there is no event to wait for
@@ -112,7 +112,7 @@ async def _there(server: asyncio.subprocess.Process, port: int, said: Path) -> N
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", port)
                 except OSError:
-                    await asyncio.sleep(0.02)  # somebody else's program: there is no event to wait for
+                    await asyncio.sleep(0.02)  # a foreign program: there is no event to wait for
                 else:
                     writer.close()
                     await writer.wait_closed()

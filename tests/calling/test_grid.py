@@ -115,7 +115,7 @@ async def test_a_program_that_its_server_leaves_behind_is_found_and_ended(
 ) -> None:
     monkeypatch.setattr(stage, "GONE_WITHIN", 0.1)
     word = str(tmp_path)
-    quiet = subprocess.Popen(  # noqa: ASYNC220 - it is to be nobody's
+    quiet = subprocess.Popen(  # noqa: ASYNC220 - no task is to own it
         [sys.executable, "-c", "input()"], env={stage.WORD: word}, stdin=subprocess.PIPE
     )
     try:

@@ -91,7 +91,7 @@ async def by_name(company: Company) -> None:
 
 
 async def by_a_model(company: Company) -> None:
-    """The same in a provider's words; and without what is needed, which the schema says before anybody is asked."""
+    """The same in a provider's words; a call that lacks required arguments is refused by the schema, before its server is asked."""
     names = [tool.name for tool in await company.host.tools()]
     offered = dict(zip(names, await company.host.to_anthropic(), strict=True))
     for id, (tool, given, wanted) in calls(company).items():
@@ -149,7 +149,7 @@ LAST = "closed, and nobody is left"
 
 
 def answers(asked: Counter[str], place: Path) -> dict[str, Any]:
-    """What the host's own side says, to whoever asks."""
+    """What the host's own side answers, to each server that asks."""
     ears = Ears(roots=[place])
 
     async def sampled(id: str, request: SamplingRequest) -> Any:

@@ -1,4 +1,4 @@
-"""The desk at which questions are answered: how long it waits, and what it says where nobody can be asked."""
+"""The desk at which questions are answered: how long it waits, and what it says where no user can be asked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = UrlElicitationRequest("Please pay.", "https://box.example/")
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests is not to be asked."""
+    """The user who runs the tests is not to be asked."""
     monkeypatch.setattr("greenroom.cli.asking.is_terminal", lambda: False)
 
 
@@ -182,7 +182,7 @@ async def test_nobody_is_asked_for_longer_than_the_cap(capsys: pytest.CaptureFix
 
 
 class EmptyLines(Prompt):
-    """Somebody who only presses Enter, and not for ever."""
+    """A user who only presses Enter, and not for ever."""
 
     def __init__(self) -> None:
         super().__init__(0)

@@ -73,7 +73,7 @@ def test_who_interrupts_leaves_no_suite_behind(
     typed: Type, bin_: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(bin_ / "npx", f'exec {sys.executable} {folder / "suite.py"} "$@"')
-    communicate: Any = getattr(subprocess.Popen, "communicate")  # noqa: B009 - typed by nobody
+    communicate: Any = getattr(subprocess.Popen, "communicate")  # noqa: B009 - it has no type of its own
 
     def interrupted(process: Any, *given: Any, timeout: float | None = None) -> Any:
         if timeout != checking._ENDS_WITHIN:

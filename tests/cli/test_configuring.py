@@ -183,7 +183,7 @@ RECORD = {
 
 @pytest.fixture
 def signed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
-    """Somebody who is, at one server."""
+    """A user who is signed in, at one server."""
     store = FileStore(folder.parent / "logins")
     monkeypatch.setattr("greenroom.auth.client.keyring_store.best_store", lambda: store)
     monkeypatch.setattr("greenroom.config.sign_in.best_store", lambda: store)
@@ -242,7 +242,7 @@ def test_where_nobody_sits_signing_in_fails_at_once_and_says_what_to_do(typed: T
 
 
 class _Guarded(BaseHTTPRequestHandler):
-    """A server that lets nobody in."""
+    """A server that lets no client in."""
 
     def do_GET(self) -> None:
         self.send_error(404)

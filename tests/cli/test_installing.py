@@ -361,7 +361,7 @@ def test_a_registry_has_nothing_against_a_new_server(typed: Type, folder: Path, 
     project = tomllib.loads((made / "pyproject.toml").read_text())["project"]
     assert {entry["packages"][0]["identifier"]} == {project["name"]} == set(project["scripts"])
     assert {entry["version"], entry["packages"][0]["version"]} == {project["version"]}
-    # Whoever publishes it has to show that the package is theirs: by the name, in the README.
+    # The publisher has to show that the package is theirs: by the name, in the README.
     assert f"mcp-name: {entry['name']} " in (made / "README.md").read_text()
 
 

@@ -1,4 +1,4 @@
-"""`greenroom login` as somebody at a terminal has it: the address is shown, their browser goes there, and nobody else does."""
+"""`greenroom login` as a user at a terminal has it: the address is shown, their browser goes there, and no other program does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands behind `greenroom tree`: a socket that is opened without touching anybody else's files, and what comes through one that is none of ours."""
+"""The socket behind `greenroom tree`: it is opened without touching the files of others. And what comes through one that is none of ours."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_opening_one_leaves_the_umask_of_the_program_alone(folder: Path, m
 
 @contextmanager
 def saying(path: Path, data: bytes) -> Generator[None]:
-    """Somebody at that socket who says this to whoever comes first."""
+    """A peer at that socket that says this to the first client."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(path))
         sock.listen()
@@ -58,7 +58,7 @@ def saying(path: Path, data: bytes) -> Generator[None]:
                 try:
                     peer.sendall(data)
                 except OSError:
-                    return  # whoever came has heard enough
+                    return  # the client has heard enough
 
         thread = threading.Thread(target=say)
         thread.start()

@@ -1,4 +1,4 @@
-"""What servers answer that nobody should: it is told as theirs, and shown without doing anything to a terminal."""
+"""Answers that no server should give: each is reported as the server's, and shown without doing anything to a terminal."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_a_time_that_is_none_is_of_whoever_typed_it(typed: Type, typed_: str) ->
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Where somebody who signs in would come back to."""
+    """The port that a user who signs in would come back to."""
     found: list[int] = []
 
     async def signed_in(place: Any) -> None:

@@ -1,4 +1,4 @@
-"""The command line as somebody at a terminal has it: what is asked there, what is seen there, and what Ctrl-C does."""
+"""The command line as a user at a terminal has it: what is asked there, what is seen there, and what Ctrl-C does."""
 
 from __future__ import annotations
 

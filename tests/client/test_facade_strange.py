@@ -1,4 +1,4 @@
-"""A client of servers that do as they like: lists that go round, tools that nobody lists, tasks without an envelope, wires that break."""
+"""A client of servers that do as they like: lists that go round, tools that are in no list, tasks without an envelope, wires that break."""
 
 from __future__ import annotations
 

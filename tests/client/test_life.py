@@ -186,7 +186,7 @@ async def test_a_server_that_prints_instead_of_answering_is_told_apart_from_a_sl
         )
         assert len(str(status.cause)) < 250
         await stage.opened(2)
-        status = await phase(line, Phase.BACKOFF)  # whoever comes next is not blamed for it
+        status = await phase(line, Phase.BACKOFF)  # the next wire is not blamed for it
         assert str(status.cause).endswith("within 3 s")
 
 

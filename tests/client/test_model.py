@@ -65,7 +65,7 @@ class Theatre:
         self.line: ConnectionLine
         self.closed = False
         self.broken: set[StageWire] = set()
-        """Wires that are to end: nobody else need know of it yet."""
+        """Wires that are to end: the connection need not know of it yet."""
 
     async def play(self) -> None:
         chance = self.chance

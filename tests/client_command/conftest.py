@@ -1,4 +1,4 @@
-"""Every test here leaves no process behind: neither a child of ours, nor anybody whom a child has started."""
+"""No test here leaves a process behind: neither a child of ours, nor a process that a child has started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shell beside the program: there while there are children, replaced when it is killed, nobody's business in a forked child."""
+"""The shell beside the program: there while there are children, replaced when it is killed, let go of in a forked child."""
 
 from __future__ import annotations
 

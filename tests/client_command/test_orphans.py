@@ -1,4 +1,4 @@
-"""The host is killed with SIGKILL at any moment of its life, also while it starts a server: nobody is left, also behind a shell.
+"""The host is killed with SIGKILL at any moment of its life, also while it starts a server: no process is left, also behind a shell.
 
 The servers here ignore the end of their input, which is the worst that one can do and still be ended in order.
 """
@@ -32,7 +32,7 @@ WAYS = ("direct", "shell")
 
 @contextmanager
 def hosting(way: str, count: int) -> Generator[tuple[subprocess.Popen[bytes], str]]:
-    """A host that begins to start its servers; the mark of everybody that it starts. It is killed in the end."""
+    """A host that begins to start its servers; the mark of every process that it starts. It is killed in the end."""
     mark = uuid.uuid4().hex
     environment = os.environ | {MARK: mark, "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen([sys.executable, HOST, way, str(count)], stdout=subprocess.PIPE, env=environment) as host:
@@ -56,7 +56,7 @@ def said(host: subprocess.Popen[bytes], word: bytes) -> None:
 
 
 def killed(way: str, count: int, delay: float) -> str:
-    """A host that was killed so long after it began to start servers; the mark of everybody that it has started."""
+    """A host that was killed so long after it began to start servers; the mark of every process that it has started."""
     with hosting(way, count) as (_, mark):
         time.sleep(delay)
     return mark

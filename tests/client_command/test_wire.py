@@ -113,7 +113,7 @@ async def test_a_kill_is_known_within_fifty_milliseconds() -> None:
 
 
 async def nobody_but(owner: Owner) -> None:
-    """What the wire has left to somebody else is over."""
+    """Wait until the processes that finish what the wire has left are over."""
     node = current_node()
     for process in list(node.processes.values()):
         if "finish" in process.label:
@@ -245,7 +245,7 @@ async def test_who_floods_stderr_holds_nobody_up() -> None:
         assert await owner.call("echo", n=1) == {"n": 1}
         await asyncio.sleep(0)
         owner.ask("flood", text="abc\n", to=2)
-        while len(owner.wire.stderr) < 8000:  # noqa: ASYNC110 - nobody tells
+        while len(owner.wire.stderr) < 8000:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
         await owner.close()
         assert len(owner.wire.stderr) <= 8 * 1024
@@ -285,7 +285,7 @@ async def test_a_child_that_does_not_read_fills_a_bounded_queue() -> None:
         assert all(each.resend for each in lost)
         assert [each.id for each in lost] == asked[-len(lost) :]
         assert len(lost) < len(asked)
-        owner.ask("echo")  # nobody is there, and nobody complains
+        owner.ask("echo")  # the server is gone, and no error is raised
 
 
 async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
@@ -381,7 +381,7 @@ def test_a_loop_that_ends_abruptly_leaves_no_child(mark: str) -> None:
         async with Node(), opened(wicked()) as owner:
             await owner.call("echo")
 
-    asyncio.run(another())  # whoever starts the next one looks after those whose loop is gone
+    asyncio.run(another())  # the next start looks after children whose loop is gone
     assert not gone(mark, 3.0)
 
 

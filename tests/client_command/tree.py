@@ -1,4 +1,4 @@
-"""Who is left: every process that has a mark of the test's in its environment, whoever its parent is by now."""
+"""The processes that are left: all that have a mark of the test's in their environment, whatever their parent is by now."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def children() -> dict[int, str]:
 
 
 def gone(mark: str, seconds: float = PATIENCE) -> dict[int, str]:
-    """Wait until nobody carries the mark; who still does when the time is over."""
+    """Wait until no process carries the mark; those that still do when the time is over."""
     until = time.monotonic() + seconds
     while (left := marked(mark)) and time.monotonic() < until:
         time.sleep(0.02)

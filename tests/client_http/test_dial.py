@@ -18,7 +18,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 @pytest.fixture
 def listening() -> Generator[socket.socket]:
-    """Somebody at 127.0.0.1, and nobody at other addresses of this machine."""
+    """A listener at 127.0.0.1, and none at other addresses of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as made:
         yield made
 

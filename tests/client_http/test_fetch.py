@@ -1,4 +1,4 @@
-"""What is fetched from where somebody else has said: whole, in time, from nowhere else, or not at all and told why."""
+"""Documents fetched from addresses that others have given: whole, in time, from nowhere else, or not at all and told why."""
 
 from __future__ import annotations
 

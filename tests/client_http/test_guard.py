@@ -124,7 +124,7 @@ def test_which_addresses_a_name_may_lead_to(guard: Guard) -> None:
         assert allowed(guard, "idp.example", ip) is guard.private
     for ip in LOOPBACK:
         assert allowed(guard, "localhost", ip) is guard.loopback
-        assert not allowed(guard, "idp.example", ip)  # a name of somebody else's that leads to this machine
+        assert not allowed(guard, "idp.example", ip)  # a foreign name that leads to this machine
     for ip in NEVER:
         assert not allowed(guard, "idp.example", ip)
         assert not allowed(guard, "localhost", ip)

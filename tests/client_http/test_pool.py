@@ -1,4 +1,4 @@
-"""Connections that come to nothing: what is told, that nothing of them is left, and that whoever waits goes on."""
+"""Connections that come to nothing: what is told, that nothing of them is left, and that waiting requests go on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 @asynccontextmanager
 async def door(answer: Any) -> AsyncGenerator[int]:
-    """A port where whoever comes is met so."""
+    """A port where each connection is met so."""
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         yield listening.sockets[0].getsockname()[1]
 

@@ -383,7 +383,7 @@ async def test_a_call_is_redirected_by_a_server_that_is_known_not_to_have_done_i
             assert server.seen("tools/call")[-1].path == "/elsewhere"
 
 
-# --- nobody listens any more, and something was seen
+# --- the server does not listen any more, and something was seen
 
 
 @pytest.mark.parametrize("how", ["its stream broke", "it was taken note of"])

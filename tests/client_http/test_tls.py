@@ -1,4 +1,4 @@
-"""Over TLS: nobody is trusted who is not known, and whoever wants to know us is shown who we are."""
+"""Over TLS: an unknown server is not trusted, and a server that wants to know us is shown our certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one server sends in one piece is read in turns: nothing is lost, nothing is out of order, and everybody else goes on between."""
+"""What one server sends in one piece is read in turns: nothing is lost, nothing is out of order, and other tasks go on between."""
 
 from __future__ import annotations
 

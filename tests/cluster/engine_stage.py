@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 20.0
 LEFT = 5 * 3.0
-"""Until when nobody may be left of an engine, however it ended, and five times that, since a test may run on a busy machine."""
+"""How long processes of an engine may be left, however it ended, and five times that, since a test may run on a busy machine."""
 
 
 def spec(**wanted: Any) -> NodeSpec:
@@ -67,7 +67,7 @@ class Stage(NamedTuple):
 
 @asynccontextmanager
 async def staged(settings: ClusterSettings | None = None) -> AsyncGenerator[Stage]:
-    """It is closed in order, and nobody may be left then."""
+    """It is closed in order, and no process may be left then."""
     before = set(pids.descendants(os.getpid()))
     cluster = Cluster(settings)
     tree = await start(Supervisor, [cluster.child_spec()])

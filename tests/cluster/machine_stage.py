@@ -89,7 +89,7 @@ class Member:
         self.process.kill()
 
     async def end(self) -> int:
-        """In order; its exit code, when nobody of it is left."""
+        """In order; its exit code, when no process of it is left."""
         below = self.below()
         self.process.terminate()
         code = await asyncio.to_thread(self.process.wait, PATIENCE)
@@ -145,7 +145,7 @@ class Machines(NamedTuple):
 async def gathered(
     folder: Path, *, port: int = 0, listen: str = "127.0.0.1", heartbeat: float = BEAT, **settings: Any
 ) -> AsyncGenerator[Machines]:
-    """The application leads. Everything is ended in order, and nobody may be left then."""
+    """The application leads. Everything is ended in order, and no process may be left then."""
     before = frozenset(pids.descendants(os.getpid()))
     convention = f"{listen}:{port or free_port(listen)}"
     key = key_file(folder)

@@ -9,12 +9,12 @@ _LISTENS = "0A"
 
 
 def listeners(*pids: int) -> set[tuple[str, int]]:
-    """The addresses and ports where these processes listen, or anybody."""
+    """The addresses and ports where these processes listen; without pids, where any process does."""
     return set(sockets(*pids).values())
 
 
 def sockets(*pids: int) -> dict[str, tuple[str, int]]:
-    """The same, by the socket's number, which is nobody else's: a port that is free again may be taken by whoever runs beside a test."""
+    """The same, by the socket's number, which no other has: a port that is free again may be taken by a program that runs beside a test."""
     inodes = {inode for pid in pids for inode in _sockets(pid)}
     found: dict[str, tuple[str, int]] = {}
     for table in ("tcp", "tcp6"):

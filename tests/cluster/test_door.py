@@ -1,4 +1,4 @@
-"""One door to links, processes and machines: all of it is there, and what nobody uses is not loaded."""
+"""One door to links, processes and machines: all of it is there, and parts that are not used are not loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node is told may be odd, or too much, and so may the loop and the machine: whoever asks is told, and no other node notices."""
+"""Orders to a node may be odd, or too much, and so may the loop and the machine: the caller is told, and no other node notices."""
 
 from __future__ import annotations
 

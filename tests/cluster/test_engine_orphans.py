@@ -1,4 +1,4 @@
-"""The application itself ends, in order or not: nothing of it is left, its ports are free, and whoever captures its output goes on."""
+"""The application itself ends, in order or not: nothing of it is left, its ports are free, and the program that captures its output goes on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .tcp import sockets
 
 APPLICATION = Path(__file__).parent / "programs" / "application.py"
 SECONDS = 5 * 3.0
-"""Until when nobody may be left, and five times that, since a test may run on a busy machine."""
+"""How long processes may be left, and five times that, since a test may run on a busy machine."""
 
 
 def left(of: dict[str, int], seconds: float) -> dict[str, int]:
-    """Who still runs when that time is over, or nobody, sooner."""
+    """The processes that still run when that time is over; sooner, if none does."""
     until = time.monotonic() + seconds
     while (found := {name: pid for name, pid in of.items() if pids.is_alive(pid)}) and time.monotonic() < until:
         time.sleep(0.01)
@@ -67,7 +67,7 @@ def test_what_is_stopped_does_not_outlive_the_application(stopped: tuple[str, ..
 
 
 def test_nobody_is_left_of_an_application_that_is_killed_while_thespian_is_replaced() -> None:
-    """Whoever starts it waits for processes that end at once, as all do that have nobody left to be there for."""
+    """The process that starts it waits for processes that end at once, as all do that have no application left to serve."""
     with subprocess.Popen([sys.executable, APPLICATION, "wait"], stdout=subprocess.PIPE) as application:
         try:
             assert application.stdout is not None

@@ -270,7 +270,7 @@ def test_there_is_room_for_so_many_lines() -> None:
     assert len(said._lines) == utterances.UTTERANCES_ROOM
     assert said._dropped == 5
     assert all(len(line) == utterances.LINE for _, _, line, _ in said._lines)
-    said.flush()  # nobody is there to tell
+    said.flush()  # there is no process to tell
 
 
 # --- last words

@@ -1,4 +1,4 @@
-"""A warden that cannot begin: whoever wants a node hears why and what to do, nothing is left, and it may be tried again."""
+"""A warden that cannot begin: the caller that wants a node hears why and what to do, nothing is left, and it may be tried again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strangers at the ports of the Thespian system: nothing of theirs is unpickled, nobody falls, and a line in the log says that they were there."""
+"""Strangers at the ports of the Thespian system: nothing of theirs is unpickled, no process falls, and a line in the log says that they were there."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SPEC = NodeSpec(name="node")
 
 
 async def hosted(at: Town, engine: Ref[Engine] | None = None) -> asyncio.Task[Ref[Host]]:
-    """Somebody who starts one."""
+    """A task that starts one."""
     starting = asyncio.create_task(start(Host, engine or at.engine, SPEC))
     at.tasks.append(starting)
     await settled()

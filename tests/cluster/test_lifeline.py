@@ -1,4 +1,4 @@
-"""The lifeline in whoever waits at it: whatever is waited for is given up when the application ends."""
+"""The lifeline in a process that waits at it: the wait is given up when the application ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 50
 
 @pytest.fixture
 def line() -> Generator[tuple[Lifeline, int]]:
-    """The application's end, and the one of somebody below."""
+    """The application's end, and the one of a process below."""
     before = signal.getsignal(signal.SIGIO)
     made = Lifeline()
     below = os.dup(made.reading)
@@ -124,7 +124,7 @@ def test_a_fork_does_not_keep_those_alive_whom_the_application_has_left(line: tu
     child = os.fork()
     if not child:
         os.write(writing, b"forked")
-        os.read(below, 1)  # until nobody has the other end
+        os.read(below, 1)  # until no process has the other end
         os._exit(7)
     try:
         assert os.read(reading, 6) == b"forked"

@@ -95,7 +95,7 @@ async def test_of_equals_each_gets_as_many(tmp_path: Path) -> None:
             await stage.up(member.name)
         hosts = [await stage.host(requires={"zone": "x"}) for _ in range(6)]
         assert [len(member.below("gr-node-")) for member in members] == [3, 3]
-        # Whoever has fewer gets the next.
+        # The machine with fewer gets the next.
         before = {pid for member in members for pid in member.below("gr-node-")}
         one = set(members[0].below("gr-node-"))
         for host in hosts:
@@ -177,7 +177,7 @@ async def test_thespian_is_replaced_elsewhere_and_no_node_notices(tmp_path: Path
         assert await hand.call(Hand.process_id) == pid
         # It is in the convention again, and takes nodes.
         other = await stage.host(requires={"machine": "b"})
-        # How the first ends is known, although whoever made it is gone.
+        # How the first ends is known, although the process that made it is gone.
         os.kill(pid, signal.SIGKILL)
         assert (await watched.lost()).ending.signal == signal.SIGKILL
         assert await (await stage.hand(other)).call(Hand.process_id) != pid

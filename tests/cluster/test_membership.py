@@ -43,7 +43,7 @@ def joined(who: Machine, system: str = "system-1") -> Joined:
 
 
 class Town(NamedTuple):
-    """An application on machine a, and whoever was there first."""
+    """An application on machine a, and the machines that were there first."""
 
     who: Ref[Membership]
     engine: Ref[PlayedEngine]

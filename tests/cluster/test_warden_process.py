@@ -80,7 +80,7 @@ async def test_its_end_is_told_once_with_its_status_and_its_last_words(monkeypat
         assert await it.end() == 3
         assert it.told == [Pong(7), None]
         assert "over" in repr(it.process)
-        it.process.send(Ping(1))  # to nobody
+        it.process.send(Ping(1))  # to no process
         assert it.process.last_words() == "no such port"
         assert it.process.last_words() == "", "they are told once"
 

@@ -2,7 +2,8 @@
 
 Some servers are never touched by an edit, and their calls have to be as if there were none. The calls of the others end in one result, of some version that
 the file has had, or in one typed error. One of those is at a URL, and the others are programs. Edits are of what a server is, of what is looked up at each call
-(limits, rules), of whether it is disabled, of the order; and some are mistakes. At the end no child is left: whoever has the run's mark in its environment is looked for.
+(limits, rules), of whether it is disabled, of the order; and some are mistakes. At the end no child is left: processes with the run's mark in their environment
+are looked for.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Entry:
 
 
 class Editor:
-    """Somebody at the file."""
+    """A user who edits the file."""
 
     def __init__(self, path: Path, source: random.Random, url: str) -> None:
         self._path = path
@@ -157,7 +158,7 @@ async def _web() -> AsyncGenerator[str]:
 
 
 async def trial(path: Path, edits: int, seed: int, *, watch: bool, deaths: bool = False) -> Trial:
-    """All of it. With `deaths`, those who carry the edits out are killed now and then."""
+    """All of it. With `deaths`, the processes that carry the edits out are killed now and then."""
     async with _web() as url:
         source = random.Random(seed)
         editor, found = Editor(path, source, url), Trial()
@@ -223,7 +224,7 @@ def _now(mark: str, before: set[int]) -> dict[int, str]:
 
 
 class Deaths:
-    """Who dies while the edits are carried out, and never so many that a supervisor gives up."""
+    """Kills processes while the edits are carried out, and never so many that a supervisor gives up."""
 
     def __init__(self, host: Host, seed: int) -> None:
         household = host._household
@@ -234,7 +235,7 @@ class Deaths:
         self._source.shuffle(self._left)
 
     def one(self) -> None:
-        """Perhaps somebody, now."""
+        """Kill one of them now, perhaps."""
         if self._left and self._source.random() < 0.4:
             victim = whereis(self._left.pop())
             if victim is not None:

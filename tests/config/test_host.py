@@ -74,7 +74,7 @@ async def test_no_file_that_can_be_read_is_an_error_and_one_that_can_is_enough(d
     good = desk.write("good.toml", block("a", "1"))
     async with Host.from_config(bad, good) as host:
         assert (await host.started())["a"].state == "connected"
-        with pytest.raises(ConsentDenied):  # nobody knows what the other file denies
+        with pytest.raises(ConsentDenied):  # what the other file denies is unknown
             await host.call("a:which")
 
 

@@ -1,4 +1,4 @@
-"""What a configured host asks of its servers, and when: resources only when somebody wants them, and then once."""
+"""What a configured host asks of its servers, and when: resources only when a caller wants them, and then once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write who have never read the reference, and what somebody writes who means harm: each is told in words, and none hurts."""
+"""Files of users who have never read the reference, and of an attacker: each mistake is told in words, and none hurts."""
 
 from __future__ import annotations
 

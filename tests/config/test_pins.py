@@ -28,7 +28,7 @@ def made(desk: Desk, text: str, **options: Any) -> Host:
 
 @pytest.fixture
 async def pins(desk: Desk) -> Path:
-    """Somebody has looked at the tools as they were, and pinned all but one."""
+    """The user has looked at the tools as they were, and pinned all but one."""
     path = desk.folder / "pins.json"
     async with made(desk, block("a", "old"), pins=path) as host:
         await host.tools()

@@ -35,7 +35,7 @@ def config(*servers: ServerConfig, said: tuple[str, ...] = ()) -> HostConfig:
 
 
 async def outcome(made: Household, tool: str = "rm", of: str = "a") -> str:
-    """What becomes of a call, where nobody can be asked."""
+    """What becomes of a call, where no user can be asked."""
     try:
         await Consent(made.rules).tool(of, tool, {}, {})
     except ConsentDenied:

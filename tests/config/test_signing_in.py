@@ -1,4 +1,4 @@
-"""How a configured server is signed in at: what its `oauth` says, who sits at the terminal, and that nobody waits for another's user."""
+"""How a configured server is signed in at: what its `oauth` says, whether a user sits at the terminal, and that no server waits for another's user."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    """Where logins are kept: nowhere for long, and not in anybody's home."""
+    """A store that keeps logins in memory, and not in a user's home."""
     kept = MemoryStore()
     monkeypatch.setattr(sign_in, "best_store", lambda: kept)
     return kept
 
 
 class Terminal(io.StringIO):
-    """Somebody sits there."""
+    """A terminal with a user at it."""
 
     def isatty(self) -> bool:
         return True
@@ -47,7 +47,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Nobody sits there, as under cron: what browsers were opened all the same."""
+    """No user sits there, as under cron: what browsers were opened all the same."""
     opened: list[str] = []
 
     def opens(url: str) -> bool:

@@ -238,7 +238,7 @@ def test_a_servers_own_word_comes_before_the_environments(desk: Desk) -> None:
 
 
 class Home:
-    """Whoever stays at home has nothing to say here."""
+    """The application at home, which is told nothing here."""
 
     credentials: Any = None
 

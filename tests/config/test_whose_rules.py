@@ -1,4 +1,4 @@
-"""Whose rules hold: a project's file comes with whatever was cloned, a program may have rules of its own, and nobody may have written any."""
+"""Whose rules hold: a project's file comes with whatever was cloned, a program may have rules of its own, and there may be none at all."""
 
 from __future__ import annotations
 

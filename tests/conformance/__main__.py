@@ -1,8 +1,8 @@
 """The command: `python -m tests.conformance [--url URL]`, which is `make conformance`.
 
 It starts the fixture, has both releases of the official suite judge it, then has them judge the client, and counts their checks; and it has
-`greenroom check` do what it does for a user. With `--url`, whatever serves there is judged instead, and with `--client` that command as a client: so the judge itself can be tried on what
-somebody else wrote.
+`greenroom check` do what it does for a user. With `--url`, whatever serves there is judged instead, and with `--client` that command as a client:
+so the judge itself can be tried on programs of others.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ async def preserve(client: Client) -> None:
 
 
 async def use(client: Client) -> None:
-    """Use whatever there is, as somebody who is signed in."""
+    """Use whatever there is, as a user who is signed in."""
     for tool in await client.list_tools():
         await client.call_tool(tool.name)
 

@@ -1,4 +1,4 @@
-"""The gate: who is asked, how often, what is remembered, and what whoever cannot be asked gets."""
+"""The gate: who is asked, how often, what is remembered, and what a caller gets whose user cannot be asked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 class User:
-    """Somebody who answers from a list, and keeps what was asked."""
+    """A user who answers from a list, and keeps what was asked."""
 
     def __init__(self, *answers: ConsentAnswer | bool) -> None:
         self.answers = list(answers)
@@ -268,7 +268,7 @@ async def test_hosts_that_share_a_file_share_what_was_decided(tmp_path: Path) ->
     one, other = Consent(ask=User(always[0]), remembers=path), Consent(ask=User(always[1]), remembers=path)
 
     await push(one)
-    await push(other)  # nobody is asked again
+    await push(other)  # the user is not asked again
     with pytest.raises(ConsentDenied, match="the answer was no"):
         await other.tool("git", "rm", {"name": "rm"}, {})
     with pytest.raises(ConsentDenied, match="decided before"):

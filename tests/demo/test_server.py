@@ -1,4 +1,4 @@
-"""The demonstration as a program: it shows who dies and that nobody notices, serves, and stops in order."""
+"""The demonstration as a program: it shows which tools die and that no other call notices, serves, and stops in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMMAND = [sys.executable, "-W", "error", "-m", "examples.demo", "--port", "0"]
 SECONDS = 60
 TREE = re.compile(r"^(?!.*(?:Wire|Minder|Host )).*[├└]─ .*$", re.MULTILINE)
-"""All but the wires, one of which leads to a server that keeps dying, and whoever minds the worker of the tool that segfaults."""
+"""All but the wires, one of which leads to a server that keeps dying, and the minder of the worker of the tool that segfaults."""
 
 
 def shape(seen: str) -> list[str]:

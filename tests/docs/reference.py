@@ -1,7 +1,7 @@
 """Writes the reference of the supervision room from its own docstrings: `python tests/docs/reference.py`.
 
 Each public name stands under the theme of the module that it comes from, with the first sentence of its docstring. A
-test sees that no name is missing; so the one thing that nobody has to remember is a name.
+test sees that no name is missing; so no author has to remember one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, and what is built asks nobody else for anything."""
+"""The documentation builds without a warning, and the built pages fetch nothing from elsewhere."""
 
 from __future__ import annotations
 

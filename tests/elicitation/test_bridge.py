@@ -1,4 +1,4 @@
-"""The bridge: who answers first, who hears no more, and what a server gets when nobody answers."""
+"""The bridge: which subscriber answers first, which hears no more, and what a server gets when none answers."""
 
 from __future__ import annotations
 

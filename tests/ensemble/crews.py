@@ -80,7 +80,7 @@ class Crew:
         return self.process.wait(PATIENCE)
 
     def relatives(self) -> set[int]:
-        """All processes that it has had, as far as anybody looked."""
+        """All processes that it had whenever this was called."""
         self.family |= set(pids.descendants(self.process.pid))
         return self.family
 
@@ -127,7 +127,7 @@ def is_running(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], Any], told: Callable[[], str], seconds: float = PATIENCE) -> Any:
-    """What it returns as soon as that is something: other processes tell nobody."""
+    """What it returns as soon as that is something: other processes send no event."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -137,7 +137,7 @@ def wait_for(condition: Callable[[], Any], told: Callable[[], str], seconds: flo
 
 
 def is_free(port: int) -> bool:
-    """Whether anybody could listen there."""
+    """Whether a server could listen there."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""A session of another node as a transport holds it here: what is asked there, and what is said when nobody is. The desk there is played."""
+"""A session of another node as a transport holds it here: what is asked there, and what is said when nothing was asked. The desk there is played."""
 
 from __future__ import annotations
 

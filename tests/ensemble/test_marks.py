@@ -1,4 +1,4 @@
-"""Ids that tell where what they name lives, to those who have the key; and who has least, on a page that all see."""
+"""Ids that tell the holders of the key where what they name lives; and which process has least, on a page that all see."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_each_place_has_a_file_of_tasks_of_its_own(tmp_path: Path) -> None:
 
 
 class Anybody:
-    """A provider that knows that somebody is genuine, and not who."""
+    """A provider that knows that a caller is genuine, and not who it is."""
 
     headers: Sequence[str] = ("authorization",)
 
@@ -118,7 +118,7 @@ def _page() -> Generator[int]:
 
 def test_who_has_more_gives_way_and_of_equals_who_has_taken_more(page: int) -> None:
     one, other = Shares(page, 0), Shares(page, 1)
-    assert not one.gives_way(0)  # nobody else has said anything
+    assert not one.gives_way(0)  # the other has not said anything
     other.say(0)
     assert not one.gives_way(0)
     one.took(1)

@@ -323,4 +323,4 @@ def test_a_peer_that_gives_up_there_is_a_reader_that_left_here(two: Town) -> Non
         await until(lambda: calls[0].caller.over)
         return len(calls)
 
-    assert two.at(0, over) == 1  # the call goes on, and nobody waits
+    assert two.at(0, over) == 1  # the call goes on, and no caller waits

@@ -55,7 +55,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_replaced(tmp_path: Path) -> None
 def test_a_program_whose_worker_dies_again_and_again_gives_up(tmp_path: Path) -> None:
     with crew(tmp_path, "crew.py", "1", "30", "3") as program:
         for time in range(4):
-            line = program.line()  # it waits in the socket until there is somebody
+            line = program.line()  # it waits in the socket until there is a worker
             line.enter()
             victim = int(line.tool("where"))
             line.close()

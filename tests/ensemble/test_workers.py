@@ -342,7 +342,7 @@ def test_connections_that_nobody_has_taken_yet_outlive_a_worker(tmp_path: Path) 
         ended(victim)
         wait_for(lambda: not is_running(victim), program.said)
         waiting = Line(program.port)
-        waiting.enter()  # there is nobody just now: it waits in the socket
+        waiting.enter()  # there is no worker just now: it waits in the socket
         assert int(waiting.tool("where")) != victim
         line.close()
         waiting.close()

@@ -30,12 +30,12 @@ PATIENCE = 10.0
 
 
 class Badge:
-    """A gatekeeper that takes everybody's word."""
+    """A gatekeeper that takes every caller's word."""
 
     headers = ("x-badge",)
 
     async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
-        """Whoever says who they are is that."""
+        """The caller is who it says it is."""
         return Peer(peer.transport, peer.address, headers.get("x-badge"), None)
 
     async def lacking(
@@ -230,7 +230,7 @@ async def heard(paper: Paper, word: str) -> list[dict[str, str]]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for what nobody tells of, between threads."""
+    """Wait for a condition that has no event, between threads."""
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0.002)
 

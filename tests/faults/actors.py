@@ -40,7 +40,7 @@ NAMES = [type(make()).__name__ for make in ERRORS]
 
 
 class Calm(GenServer):
-    """Counts, and has nothing to do with anybody."""
+    """Counts, and has nothing to do with any other process."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Whatever a handler raises is that actor's crash, and no one else's."""
+"""Whatever a handler raises is that actor's crash, and no other's."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ async def test_a_bare_task_that_would_end_the_loop_ends_its_process(
 
 
 async def test_what_a_bare_task_raises_and_nobody_awaits_stays_asyncios(node: Node) -> None:
-    # As an unlinked process's crash would: it is logged, and nobody dies of it.
+    # As an unlinked process's crash would: it is logged, and no process dies of it.
     told: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
     breaks = await start(Breaks)

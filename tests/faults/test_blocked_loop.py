@@ -43,7 +43,7 @@ class Blocks(GenServer):
 class Watch:
     """Lets the loop go as soon as the right one was reported, from the watchdog's own thread.
 
-    On a machine that is slow enough, anybody may be reported for being slow.
+    On a machine that is slow enough, any process may be reported for being slow.
     """
 
     def __init__(self, node: Node, label: str) -> None:

@@ -1,4 +1,4 @@
-"""Calls to whom nobody answers: the dead, the dying, the never-born, oneself, and whoever waits for oneself."""
+"""Calls that no process answers: to the dead, the dying, the never-born, the caller itself, and a process that waits for the caller."""
 
 from __future__ import annotations
 
@@ -186,11 +186,11 @@ async def test_a_timer_for_the_dead_does_nothing(node: Node) -> None:
     assert witness.reports == []
 
 
-# --- oneself, and whoever waits for oneself
+# --- the caller itself, and a process that waits for the caller
 
 
 class Asks(GenServer):
-    """Asks others, whom it is told of."""
+    """Asks others, of which it is told."""
 
     def __init__(self, *others: Ref[Any]) -> None:
         self.others = list(others)
@@ -271,7 +271,7 @@ async def test_an_init_that_asks_its_starter_is_a_cycle(*, link: bool) -> None:
 
 
 async def test_a_cycle_through_tasks_is_bounded_by_the_deadlines() -> None:
-    # A task of a handler may outlive it: nobody can tell that the handler waits for it.
+    # A task of a handler may outlive it: that the handler waits for it cannot be known.
     class Roundabout(Asks):
         async def gather(self) -> None:
             await asyncio.gather(self.ref().call(Asks.ask_on))

@@ -99,7 +99,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens to somebody."""
+    """Something that happens to a callee or a caller."""
 
     kind: str
     whom: int
@@ -209,7 +209,7 @@ def test_every_call_has_exactly_one_outcome(
             loop.call_later(fault.at, strike, fault, refs, askers, tasks)
         await asyncio.sleep(10.0)
         for ref in refs:
-            kill(ref)  # whoever still waits without a deadline, for an answer that never comes, is answered now
+            kill(ref)  # callers that still wait without a deadline, for an answer that never comes, are answered now
         await turns(50)
         for asker in askers:
             kill(asker)

@@ -197,7 +197,7 @@ async def abandoned(after: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def then() -> None:
         try:
             await after()
-        except BaseException as error:  # noqa: BLE001 - nobody else would tell
+        except BaseException as error:  # noqa: BLE001 - the test awaits it
             done.set_exception(error)
         else:
             done.set_result(None)

@@ -49,7 +49,7 @@ from .actors import Breaks, Calm, Witness, forever, raises, turns
 
 
 class Sick(Calm):
-    """Breaks where it is told to; the list is shared with whoever told it, and shrinks with each fault."""
+    """Breaks where it is told to; the list is shared with the test, and shrinks with each fault."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()

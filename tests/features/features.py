@@ -32,7 +32,7 @@ class BadManifest(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the checklist; `beyond` when nobody was promised it."""
+    """One line of the checklist; `beyond` when it was not promised."""
 
     id: str
     text: str

@@ -104,6 +104,6 @@ async def call(federation: Federation, id: str, tool: str = "echo", **options: A
 
 
 async def nobody_leaving(federation: Federation) -> None:
-    """Wait until those who have lost their place are gone."""
+    """Wait until the upstreams that have lost their place are gone."""
     while federation.leaving:
         await next(iter(federation.leaving.values())).bell.wait()

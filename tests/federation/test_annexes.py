@@ -81,7 +81,7 @@ class Houses:
 
 @asynccontextmanager
 async def built() -> AsyncGenerator[tuple[Room, Houses]]:
-    """One annex of a federation's, in which nobody is yet."""
+    """One annex of a federation's, which has no tenant yet."""
     key, houses = Key.new("annexed"), Houses()
     upstreams = Name(key, "upstreams")
     top = await start(Supervisor, [child(DynamicSupervisor).but(id="upstreams", name=upstreams)])
@@ -94,7 +94,7 @@ async def built() -> AsyncGenerator[tuple[Room, Houses]]:
 
 
 def moves_in(room: Room) -> tuple[Pid, asyncio.Future[Lodging]]:
-    """Somebody who stays until they are told to go."""
+    """A tenant that stays until it is told to go."""
     inside: asyncio.Future[Lodging] = asyncio.get_running_loop().create_future()
 
     async def live() -> None:

@@ -1,4 +1,4 @@
-"""The book of who may ask: never more than its bounds, everybody in turn, and nobody forgotten."""
+"""The book of who may ask: never more than its bounds, every caller in turn, and none forgotten."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ async def test_who_waits_may_change_its_mind_or_die() -> None:
 
 
 async def test_a_caller_that_dies_after_its_turn_came_is_its_own_affair_still() -> None:
-    """Whoever made room sends it, and it is the caller's all the same: the server is told that nobody waits."""
+    """The call that made room sends it, and it belongs to its caller all the same: the server is told that this one waits no more."""
     stage = Upstairs()
     stage.answers["tools/call"] = slow
     async with federated({"git": spec(stage, concurrent=1)}) as federation:

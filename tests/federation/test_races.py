@@ -1,4 +1,4 @@
-"""Those who start, stop and replace at the same time, while the steward and its helpers die: one tree for each id, and none besides."""
+"""Callers start, stop and replace at the same time, while the steward and its helpers die: one tree for each id, and none besides."""
 
 from __future__ import annotations
 

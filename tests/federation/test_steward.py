@@ -1,4 +1,4 @@
-"""What the steward of a federation sees to while others die, are parked, do not come up, or go: no server is lost, and none is woken that nobody wants."""
+"""The steward of a federation, while other processes die, are parked, do not come up, or go: no server is lost, and no unwanted one is woken."""
 
 from __future__ import annotations
 

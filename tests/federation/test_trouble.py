@@ -1,4 +1,4 @@
-"""What goes wrong with one upstream: its breaker opens and closes, its processes die, it is parked and comes back; nobody else notices."""
+"""What goes wrong with one upstream: its breaker opens and closes, its processes die, it is parked and comes back; no other upstream notices."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_who_waits_when_it_opens_is_told_at_once() -> None:
         await all_ready(federation)
         calls = [asyncio.ensure_future(call(federation, "git", timeout=2.0 + number // 3)) for number in range(8)]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        # Two had their turn when the first two were over; the third failure let nobody go any more.
+        # Two had their turn when the first two were over; the third failure let no call go any more.
         assert [type(each) for each in outcomes] == [RequestTimeout] * 5 + [CircuitOpen] * 3
         assert asyncio.get_running_loop().time() == 3.0
 
@@ -301,7 +301,7 @@ async def test_whoever_reads_of_an_upstream_that_was_parked_hears_it_again_when_
 
 
 class _FailsOnce:
-    """In front of somebody else's object: the first call of one method raises."""
+    """In front of another object: the first call of one method raises."""
 
     def __init__(self, behind: Any, method: str) -> None:
         self._behind = behind

@@ -1,6 +1,6 @@
 """A federation of twenty on trial: a plan of faults, callers who never rest, and what must be true whatever happened.
 
-Some of the servers are spared: nobody may notice anything there. Of the others each call is settled exactly once, in a way that has a
+Some of the servers are spared: no caller may notice anything there. Of the others each call is settled exactly once, in a way that has a
 type, no call is heard twice, and when the faults are over all of them come back by themselves.
 """
 
@@ -124,7 +124,7 @@ def _mute(moment: Moment) -> None:
 
 
 def plan(seed: int, faults: int, every: float) -> FaultPlan:
-    """So many faults, one every so many seconds on average, for those who are not spared."""
+    """So many faults, one every so many seconds on average, for the servers that are not spared."""
     source = random.Random(seed)
     made: list[Fault] = []
     at = 1.0
@@ -186,7 +186,7 @@ async def trial(faults: FaultPlan, *, pause: float = 0.5) -> Outcome:
         for number in range(SPARED):
             assert federation.whereis(f"s{number}") == before[f"s{number}"]
             assert len(stages[f"s{number}"].wires) == 1
-        assert "ClientClosed" not in outcome.calls  # nobody has closed anything
+        assert "ClientClosed" not in outcome.calls  # no client was closed
         assert not federation.arriving
         assert not federation.leaving
     return outcome

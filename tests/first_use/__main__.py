@@ -50,7 +50,7 @@ def _tell(line: str) -> None:
 
 
 def _with_packages(variables: dict[str, str]) -> dict[str, str]:
-    """Whoever clones has a Python, may read the repository, and finds packages where they are found here."""
+    """A user who clones has a Python, may read the repository, and finds packages where they are found here."""
     there = Path.home()
     configured = [
         path for path in (there / ".config" / "pip" / "pip.conf", there / ".pip" / "pip.conf") if path.exists()

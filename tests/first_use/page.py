@@ -1,8 +1,8 @@
-"""Reads a page as what somebody does at terminals, and does it: each command is typed, each question answered, and what is seen compared with the page.
+"""Reads a page as what a user does at terminals, and does it: each command is typed, each question answered, and what is seen compared with the page.
 
 A `console` block is what one terminal shows: `$ ` and a command, and below it all that was seen of it, answers included. A second word (`console second`)
 is another terminal. `^C` is a key. `console clone` is the way from nothing to a clone that can be used (`console clone second`, at that terminal): that is
-for whoever begins with nothing, and what it says is not compared. A block `python no-run: saved as NAME` is a file of the home that is there from then on.
+for a user who begins with nothing, and what it says is not compared. A block `python no-run: saved as NAME` is a file of the home that is there from then on.
 
 What is different in every run is put as the page has it: where the home is, which ports are free, what an authorization server makes up.
 """
@@ -37,7 +37,7 @@ _MADE_UP: Final = (
 
 
 class NotAsOnThePageError(AssertionError):
-    """Somebody who does what the page says sees something else."""
+    """A user who does what the page says sees something else."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Words:
 
 
 def free_ports() -> dict[str, str]:
-    """Ports that nobody has, in place of those of the page."""
+    """Free ports, in place of those of the page."""
     return {page: str(free_port()) for page in PORTS}
 
 

@@ -1,4 +1,4 @@
-"""Terminals with a shell in them, for whoever does what a page says: on a pty of ours, or a window of tmux."""
+"""Terminals with a shell in them, for a user who does what a page says: on a pty of ours, or a window of tmux."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ADDRESS: Final = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What whoever begins has: a home, a shell, and a browser that goes wherever it is sent; besides, our own way to packages, and to be measured."""
+    """What a beginner has: a home, a shell, and a browser that goes wherever it is sent; besides, our own way to packages, and to be measured."""
     browser = home / ".browser"
     browser.write_text(f"#!{sys.executable}\n{_ADDRESS}\n", encoding="utf-8")
     browser.chmod(0o755)
@@ -92,7 +92,7 @@ class Window:
         self._tmux.say("send-keys", "-t", self._name, "Enter")
 
     def look(self, seconds: float) -> bool:
-        """Wait for something new; a window of somebody else's has no event to wait for."""
+        """Wait for something new; a window of another program has no event to wait for."""
         deadline = time.monotonic() + seconds
         before = self._seen
         while (now := self.screen) == before and time.monotonic() < deadline:
@@ -109,7 +109,7 @@ class Window:
 
 
 class Tmux:
-    """A tmux of our own, by a name that nobody else has."""
+    """A tmux of our own, by a name that no other has."""
 
     def __init__(self, home: Path, variables: Mapping[str, str]) -> None:
         """Begins with the first window. Raises `FileNotFoundError`."""

@@ -1,4 +1,4 @@
-"""Whoever does what the first tutorial of the command line says, at terminals of their own, sees what it shows."""
+"""A user who does what the first tutorial of the command line says, at terminals of their own, sees what it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole server for fuzzers: tools that answer, wait, report, ask, fail and never end; and somebody who watches it.
+"""A whole server for fuzzers: tools that answer, wait, report, ask, fail and never end; and a watch over it.
 
 All of it in one loop, on a virtual clock, so that a deadline of a minute costs nothing.
 """
@@ -28,7 +28,7 @@ SETTINGS = Settings(
     call_timeout=20.0, ask_timeout=5.0, session_idle=600.0, log_level="debug", page_size=3, task_lifetime=900.0
 )
 LONG = 3600.0
-"""Seconds after which nothing is under way that anybody asked for."""
+"""Seconds after which no request is under way any more."""
 
 
 def company(settings: Settings = SETTINGS) -> Server:
@@ -115,7 +115,7 @@ class Watch(logging.Handler):
         loop.set_exception_handler(lambda _, context: self.troubles.append(f"the loop: {context}"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Somebody logged an error."""
+        """An error was logged."""
         if record.name != "greenroom.supervision":  # whose reports are heard anyway
             self.troubles.append(f"{record.name}: {record.getMessage()} {record.exc_info}")
 

@@ -1,6 +1,6 @@
 """Whole conversations with a whole server, over the ASGI endpoint and its engine: some requests right, some not, all at once.
 
-Whoever asks rightly is answered, once, under its own id and with what it asked for, whatever the others do.
+A right request is answered, once, under its own id and with what it asked for, whatever the others do.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Right:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A request that nobody promises anything about, but that it harms nobody."""
+    """A request about which nothing is promised, but that it harms no other."""
 
     verb: str
     path: str

@@ -1,6 +1,6 @@
 """Several sessions on one server, in any order: calls, cancellations, streams that come, go and are resumed, ends.
 
-Whoever calls is answered once, on whatever way is open to it; nobody hears what was said to another; and at the end nothing is left.
+A caller is answered once, on whatever way is open to it; no session hears what was said to another; and at the end nothing is left.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Wire:
         """Wait until the other end has closed."""
         try:
             async with asyncio.timeout(within):
-                while not self.transport.closed:  # noqa: ASYNC110 - the clock is virtual, and nobody tells
+                while not self.transport.closed:  # noqa: ASYNC110 - the clock is virtual, and there is no event
                     await asyncio.sleep(0.1)
         except TimeoutError:
             return False
@@ -169,7 +169,7 @@ def answers(data: bytes, *, heads: bool = False) -> list[Answer]:
                 answer.body, answer.whole = (
                     data,
                     False,
-                )  # as HTTP/1.0 has it: it ends with the connection, and nobody can tell
+                )  # as HTTP/1.0 has it: it ends with the connection, and that it is whole cannot be known
                 break
             size = int(headers["content-length"])
             answer.body, data = data[:size], data[size:]

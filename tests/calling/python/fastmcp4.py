@@ -126,7 +126,7 @@ async def stopped(key: str) -> str:
 
 @server.tool
 async def turn(value: int, ctx: Context) -> str:
-    """Turn the dial, and tell those who watch it."""
+    """Turn the dial, and tell its subscribers."""
     house["dial"] = value
     if DIAL in watched:
         await ctx.session.send_resource_updated(DIAL)
@@ -168,7 +168,7 @@ def scene(number: str) -> str:
 
 @server.prompt
 def greet(who: str, mood: str = "fine") -> str:
-    """How to greet somebody."""
+    """How to greet a guest."""
     return f"Greet {who}, {mood}."
 
 
@@ -179,13 +179,13 @@ async def complete(_ref: Any, argument: Any, _context: Any) -> types.Completion:
 
 
 async def subscribe(_ctx: Any, params: Any) -> types.EmptyResult:
-    """Somebody watches."""
+    """A client subscribes."""
     watched.add(str(params.uri))
     return types.EmptyResult()
 
 
 async def unsubscribe(_ctx: Any, params: Any) -> types.EmptyResult:
-    """Nobody watches any more."""
+    """A client unsubscribes."""
     watched.discard(str(params.uri))
     return types.EmptyResult()
 

@@ -125,7 +125,7 @@ async def stopped(key: str) -> str:
 
 @server.tool()
 async def turn(value: int, ctx: Context) -> str:
-    """Turn the dial, and tell those who watch it."""
+    """Turn the dial, and tell its subscribers."""
     house["dial"] = value
     if DIAL in watched:
         await ctx.session.send_resource_updated(AnyUrl(DIAL))
@@ -146,7 +146,7 @@ def scene(number: str) -> str:
 
 @server.prompt()
 def greet(who: str, mood: str = "fine") -> str:
-    """How to greet somebody."""
+    """How to greet a guest."""
     return f"Greet {who}, {mood}."
 
 
@@ -161,13 +161,13 @@ low = server._mcp_server
 
 @low.subscribe_resource()
 async def subscribe(uri: AnyUrl) -> None:
-    """Somebody watches."""
+    """A client subscribes."""
     watched.add(str(uri))
 
 
 @low.unsubscribe_resource()
 async def unsubscribe(uri: AnyUrl) -> None:
-    """Nobody watches any more."""
+    """A client unsubscribes."""
     watched.discard(str(uri))
 
 
@@ -181,7 +181,7 @@ declared = low.get_capabilities
 
 
 def capabilities(*given: Any) -> types.ServerCapabilities:
-    """The SDK says that nothing can be watched, whoever has the words for it: its users put that right themselves."""
+    """The SDK declares no subscriptions, although there are handlers for them: its users put that right themselves."""
     found = declared(*given)
     found.resources.subscribe = True
     return found

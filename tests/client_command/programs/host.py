@@ -13,7 +13,7 @@ WICKED = str(Path(__file__).with_name("wicked.py"))
 DIRECT = (sys.executable, "-S", WICKED, "--stay")
 WAYS = {
     "direct": DIRECT,
-    # The end of the input reaches nobody here: the server is in the background, and stays anyway.
+    # The end of the input reaches no server here: it is in the background, and stays anyway.
     "shell": ("/bin/sh", "-c", '"$@" & wait', "sh", *DIRECT),
 }
 
@@ -22,7 +22,7 @@ async def main(way: str, count: int) -> None:
     async with Node(), inbox() as me:
         print("begin", flush=True)  # noqa: T201 - it is waited for
         wires = [Command(*WAYS[way], inherit=True).open(me.pid) for _ in range(count)]
-        while any(wire.process_id is None for wire in wires):  # noqa: ASYNC110 - nobody tells
+        while any(wire.process_id is None for wire in wires):  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
         print("ready", flush=True)  # noqa: T201 - it is waited for
         await asyncio.sleep(3600)

@@ -72,7 +72,7 @@ def do(id: Any, method: str, params: dict[str, Any]) -> None:  # noqa: C901, PLR
         case "silent":
             while True:
                 time.sleep(60)
-        case _:  # "deaf", or what nobody knows
+        case _:  # "deaf", or an unknown method
             answer(id, {})
             while True:
                 time.sleep(60)

@@ -97,7 +97,7 @@ class Far:
         self.peering: Ref[Peering]
 
     async def do(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run something in it, as nobody's code."""
+        """Run something in it, as code of no process."""
         call = contextvars.Context().run(
             asyncio.run_coroutine_threadsafe, function(*args, **kwargs), self.background.node.loop
         )

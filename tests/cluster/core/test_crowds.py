@@ -1,4 +1,4 @@
-"""Many at once: ten thousand monitors hear of a lost node, and of a silent one, in time; large values keep nobody waiting for long."""
+"""Many at once: ten thousand monitors hear of a lost node, and of a silent one, in time; large values keep no other task waiting for long."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def crowd(many: int) -> list[Pid]:
 
 
 async def in_time(trial: Callable[[], Awaitable[float]], limit: float) -> None:
-    """What somebody else may hold up now and then is tried three times at most."""
+    """A trial that other programs may hold up now and then is made three times at most."""
     took = [await trial()]
     while took[-1] > limit and len(took) < TRIALS:
         took.append(await trial())

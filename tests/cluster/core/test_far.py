@@ -448,7 +448,7 @@ class Leaver(Counter):
     """Says goodbye."""
 
     def terminate(self, reason: Any) -> None:
-        """To whoever was sent to it."""
+        """To the process whose pid was sent to it."""
         send(self.heard[0], reason)
 
 

@@ -1,4 +1,4 @@
-"""What is said to another node may be odd: an usher that is asked for nonsense, a start at home, a reason of which nobody can be told."""
+"""Odd messages to another node: an usher that is asked for nonsense, a start at home, a reason that cannot be told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
 
 class Wordless:
-    """What does not travel, and of which nobody can be told."""
+    """A value that does not travel, and that has no text either."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")

@@ -69,7 +69,7 @@ class Mine:
 
 
 class World:
-    """Two nodes, and somebody on one of them who does things."""
+    """Two nodes, and a process on one of them that does things."""
 
     def __init__(self, one: Peers, two: Far, me: Inbox) -> None:
         self.one = one

@@ -1,4 +1,4 @@
-"""The handshake and the frames, by themselves: bytes in, bytes out, and nobody without the key gets anywhere."""
+"""The handshake and the frames, by themselves: bytes in, bytes out, and no peer without the key gets anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever comes to a node's door without its key, or with it and talking nonsense, is turned away; nobody else notices."""
+"""A peer that connects to a node without its key, or with it and talking nonsense, is turned away; no other link notices."""
 
 from __future__ import annotations
 

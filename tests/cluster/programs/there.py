@@ -1,4 +1,4 @@
-"""A server that says where it runs, for whoever has it started on another machine."""
+"""A server that says where it runs, for tests that have it started on another machine."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ KEY = os.environ.setdefault("LOCKED", *sys.argv[1:2] or [""])  # a worker has no
 
 @server.lifespan
 async def database() -> AsyncGenerator[None]:
-    """It is there as long as nobody says otherwise."""
+    """It is there as long as the test does not lock it."""
     if not KEY or os.path.exists(KEY):  # noqa: ASYNC240, PTH110 - it takes no time
         raise OSError("the database is away")
     yield

@@ -159,7 +159,7 @@ class Talk:
         self._heard.append(message)
 
     def owe(self, line: bytes | Overlong) -> None:
-        """This was said: whoever hears it owes an answer, or does not."""
+        """This was said: the server owes an answer to it, or does not."""
         if isinstance(line, Overlong):
             error = too_long(line, LIMIT)
             self._asked[json.dumps(error.id)] += 1
@@ -177,7 +177,7 @@ class Talk:
             self._cancelled.add(json.dumps(message.params.get("requestId")))
 
     def compare(self) -> None:
-        """Everybody who asked was answered, once."""
+        """Every request was answered, once."""
         answers = [message for message in self._heard if "method" not in message]
         for answer in answers:
             assert ("result" in answer) != ("error" in answer)

@@ -1,4 +1,4 @@
-"""Headers: whoever is let in by `Host` and `Origin` is who a strict reader says, and nothing breaks out of an answer."""
+"""Headers: `Host` and `Origin` let in the requests that a strict reader would, and nothing breaks out of an answer."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST = 8 * 1024 * 1024
 
 
 class Adder(GenServer):
-    """Somebody to talk to."""
+    """A process to talk to."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -149,7 +149,7 @@ def check(data: bytes) -> None:
     node.loop.run_until_complete(node.meet(rest, bytes(steps), keyed=bool(kind & 1)))
 
 
-SERIAL = 0xFFFEFD  # stands for somebody who is there
+SERIAL = 0xFFFEFD  # stands for a process that is there
 
 
 def seeds() -> Iterable[bytes]:

@@ -1,6 +1,6 @@
 """HTTP+SSE as in 2024-11-05, from the bytes of two connections to a whole server and back: one has the stream, the other posts anything.
 
-In an input, `$S` stands for the id of the session whose stream is open. Whoever asks there is answered on the stream, once.
+In an input, `$S` stands for the id of the session whose stream is open. A request there is answered on the stream, once.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
 
 
 async def look_again(hall: Hall, reader: Reader, sent: bytes) -> None:
-    """Whoever is there still is answered, and nobody twice."""
+    """A client that is still there is answered, and no request twice."""
     wire = Wire(Http1Wire(hall))
     last = post({"jsonrpc": "2.0", "id": LAST, "method": "ping"}).replace(b"$S", reader.session)
     await wire.send([last])

@@ -125,7 +125,7 @@ def ids(text: bytes) -> list[Any]:
 
 
 class Anything:
-    """Equal to all: of a broken text nobody can say what its id is."""
+    """Equal to all: the id of a broken text cannot be known."""
 
     def __eq__(self, other: object) -> bool:
         return True
