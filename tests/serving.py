@@ -60,7 +60,7 @@ def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            time.sleep(0.02)  # another program: there is no event to wait for
+            time.sleep(0.02)  # another process: there is no event to wait for
         else:
             return
     raise ServerFailedError(_told(f"the server was not there after {STARTS_WITHIN:g} s", log))

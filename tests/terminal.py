@@ -1,7 +1,7 @@
 """A terminal to type at: a program on a pty of its own, what its screen shows, and keys that a user presses.
 
-The program leads a session and the pty is its controlling terminal, so that Ctrl-C is a signal to it and no other. What is written is played on a screen
-as wide as need be: carriage returns, lines that are taken away and colours are what they are for a user who looks at it.
+The program leads a session and the pty is its controlling terminal, so that Ctrl-C is a signal to it alone. Its output is played on a screen
+as wide as need be: carriage returns, lines that are taken away and colours are what a user would see.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Terminal:
 def at_terminal(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int] = (24, 80)
 ) -> Generator[Terminal]:
-    """A program at a terminal with a user at it, for as long as the block lasts."""
+    """A user sits there, for as long as the block lasts."""
     terminal = Terminal(command, folder, environment, size)
     try:
         yield terminal

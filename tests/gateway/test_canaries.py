@@ -1,4 +1,4 @@
-"""Many clients at once, each with a secret of its own: nobody's is ever seen, asked or remembered by another."""
+"""Many clients at once, each with a secret of its own: no client's is ever seen, asked or remembered by another."""
 
 from __future__ import annotations
 

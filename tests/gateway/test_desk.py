@@ -1,4 +1,4 @@
-"""Whose call it is: one client, or nobody."""
+"""The client whose call it is, or none."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_of_two_nobody_is() -> None:
     found: Any = one.whose()
     assert found.session_id == "b"
     one.leave(second, answered=True)
-    assert one.whose() is None  # both have used it, and nobody is at work
+    assert one.whose() is None  # both have used it, and neither has a call at work
 
 
 def test_what_was_given_up_may_still_be_at_work() -> None:

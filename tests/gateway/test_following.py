@@ -1,4 +1,4 @@
-"""What a gateway follows for its clients, and what their clients tell it in between, when somebody goes away or dies."""
+"""Resources that a gateway follows for its clients, and what these tell it in between, when a client goes away or a process dies."""
 
 from __future__ import annotations
 

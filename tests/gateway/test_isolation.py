@@ -56,7 +56,7 @@ def test_what_was_declared_shared_is_one_for_all() -> None:
             assert await ann.call("two__remember", what="ann's") == "nothing"
             assert await bob.call("two__remember", what="bob's") == "nothing"
             with pytest.raises(PeerError):
-                await ann.call("one__think")  # a connection that is everybody's asks nobody
+                await ann.call("one__think")  # a shared connection asks no client
 
     run(main)
 

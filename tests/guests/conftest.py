@@ -41,6 +41,6 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Generator[systems.N
 
 @pytest.fixture
 def node(shared_node: systems.NodeProgram) -> systems.NodeProgram:
-    """A node of ours, with guests let in: as it was, unless somebody has killed it."""
+    """A node of ours, with guests let in: as it was, unless a test has killed it."""
     shared_node.revive()
     return shared_node

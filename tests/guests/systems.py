@@ -130,7 +130,7 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def gone(mark: str) -> dict[int, str]:
-    """Wait until nobody carries the mark; who still does when the time is over."""
+    """Wait until no process carries the mark; returns those that still do when the time is over."""
     until = time.monotonic() + PATIENCE
     while (left := marked(mark)) and time.monotonic() < until:
         time.sleep(0.02)

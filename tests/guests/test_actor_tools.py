@@ -49,7 +49,7 @@ def sum_of(*many: int) -> int:
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Look until it is so, which nobody would tell us."""
+    """Poll until it is so: there is no event for it."""
     late = time.monotonic() + SOON
     while not true():
         assert time.monotonic() < late

@@ -1,4 +1,4 @@
-"""Whose an address is: nobody takes what somebody answers at, and whoever waits for what is not one of theirs says so."""
+"""Owners of an address: a host takes none that another process answers at, and reports it when it waits for a stranger's."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_a_name_that_no_host_can_have_is_said() -> None:
 
 @pytest.fixture(name="squatter")
 def _squatter() -> Generator[tuple[str, socket.socket]]:
-    """Somebody else, at a name of ours."""
+    """A stranger at a name of ours."""
     name = f"greenroom-test-{uuid.uuid4().hex}"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"\0{name}")

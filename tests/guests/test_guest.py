@@ -90,7 +90,7 @@ def house(system: Any, node: NodeProgram) -> House:
 
 
 def soon(true: Callable[[], object]) -> None:
-    """Look until it is so, which nobody would tell us."""
+    """Poll until it is so: there is no event for it."""
     late = time.monotonic() + SOON
     while not true():
         assert time.monotonic() < late

@@ -189,7 +189,7 @@ async def _state(pid: Pid) -> Any:
 
 
 class Line:
-    """The first to subscribe waits for ever, or for a failure; whoever comes after that is let in."""
+    """The first subscriber waits for ever, or for a failure; later ones are let in."""
 
     def __init__(self) -> None:
         self.first: asyncio.Future[None] | None = None

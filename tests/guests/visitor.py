@@ -21,7 +21,7 @@ SOON = 5.0
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Look until it is so, which nobody would tell us."""
+    """Poll until it is so: there is no event for it."""
     async with asyncio.timeout(SOON):
         while not true():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.005)

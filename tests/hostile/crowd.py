@@ -193,13 +193,13 @@ class Stage:
         self._watcher: Caller | None = None
 
     def caller(self, **how: Any) -> Caller:
-        """Somebody who has connected."""
+        """A client that has connected."""
         caller = Caller(self.port, **how)
         self._kept.callback(caller.close)
         return caller
 
     def entered(self, **how: Any) -> Caller:
-        """Somebody who has a session."""
+        """A client that has a session."""
         return self.caller(**how).enter()
 
     def memory(self) -> int:
@@ -215,7 +215,7 @@ class Stage:
         return found
 
     def forget(self) -> None:
-        """Whoever looks at it from within has another session the next time: this one is not held open."""
+        """The watcher has another session the next time: this one is not held open."""
         self._watcher = None
 
     def processor(self) -> float:
@@ -226,7 +226,7 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(config: Message | None = None, settings: Message | None = None) -> Generator[Stage]:
-    """A server of our own; afterwards everybody has hung up, and it has ended in order."""
+    """A server of our own; afterwards all clients have hung up, and it has ended in order."""
     port = free_port()
     command = [sys.executable, str(STAGE), str(port), json.dumps(config or {}), json.dumps(settings or {})]
     with (

@@ -1,4 +1,4 @@
-"""Sessions that nobody comes back to: gone when their time is over, with everything that was theirs."""
+"""Sessions that no client comes back to: gone when their time is over, with everything that was theirs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ KEPT = 0.4
 
 
 def _abandon(opened: Stage, count: int) -> None:
-    """Begin sessions that nobody comes back to."""
+    """Begin sessions that no client comes back to."""
     line = opened.caller()
     for _ in range(count):
         line.session = ""

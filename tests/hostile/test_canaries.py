@@ -1,4 +1,4 @@
-"""A hundred clients who all use the same ids, resume and cancel at random: nobody ever sees a word that was another's."""
+"""A hundred clients who all use the same ids, resume and cancel at random: no client ever sees a word that was another's."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Client:
             assert b'"result"' not in b"".join(self.received[-1:])
 
     def forge(self) -> None:
-        """Ask for events that are nobody's, or somebody else's: those names exist in every session."""
+        """Ask for events of no session, or of another session: those names exist in every session."""
         for mark in FORGED:
             with contextlib.closing(self.line()) as line:
                 line.send("GET", last_event_id=mark.encode("utf-8").decode("latin-1"))

@@ -1,4 +1,4 @@
-"""Floods of what costs nothing to send: nothing of them stays, nobody else notices, and each request has its one answer."""
+"""Floods of messages that cost nothing to send: nothing of them stays, no other client notices, and each request has its one answer."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     """What came of it."""
 
     quiet: float
-    """A neighbour's p99 in seconds, with the same sessions and nobody stalled."""
+    """A neighbour's p99 in seconds, with the same sessions and none stalled."""
     crowded: float
     """The same with all of them stalled."""
     each: float
@@ -86,5 +86,5 @@ def test_a_crowd_that_does_not_read_costs_little_is_gone_soon_and_bothers_nobody
     )
     assert len(seen.cut) == count
     assert seen.each <= 96 * KIB
-    # Other programs take turns of the processor too, more of them in one half than in the other; whoever waited for one stalled peer would wait for seconds.
+    # Other programs take turns of the processor too, more of them in one half than in the other; a neighbour held up by a stalled peer would wait for seconds.
     assert seen.crowded <= max(5 * seen.quiet, 0.1)

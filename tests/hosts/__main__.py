@@ -65,7 +65,7 @@ def hosts() -> Generator[Field]:
 
 def play(field: Field, only: str) -> int:
     """One act after the other; 1 when one was wrong."""
-    logging.disable()  # each act kills somebody, which is told at length
+    logging.disable()  # each act kills processes, which is logged at length
     wrong = 0
     for name, act in ACTS.items():
         if only not in name:

@@ -43,7 +43,7 @@ class Field:
             ip("-n", name, "link", "set", "cable", "up")
 
     def remove(self) -> None:
-        """Take them down, with whoever is there still."""
+        """Take them down, with the processes that are there still."""
         self.clear()
         for name in (self.here, self.there):
             with suppress(subprocess.CalledProcessError):
@@ -58,11 +58,11 @@ class Field:
         ip("-n", self.there, "link", "set", "cable", "up")
 
     def inside(self, name: str) -> list[int]:
-        """Who is on that host; not whoever was there to look."""
+        """The processes on that host, without the one that was there to look."""
         return [pid for pid in map(int, ip("netns", "pids", name).split()) if pids.is_alive(pid)]
 
     def clear(self, but: int = 0) -> None:
-        """End whoever is on either."""
+        """End the processes on both hosts."""
         until = time.monotonic() + 5.0
         while time.monotonic() < until:
             left = [
@@ -77,7 +77,7 @@ class Field:
 
 
 def listening(name: str) -> set[tuple[str, int]]:
-    """Where anybody listens on that host."""
+    """The addresses on that host that have a listener."""
     said = subprocess.run(
         ["ip", "netns", "exec", name, "ss", "-Htln"], check=True, capture_output=True, text=True
     ).stdout

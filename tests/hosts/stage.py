@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BEAT = 1.0
 MISSES = 3
 SILENT = BEAT * MISSES + BEAT
-"""Until when somebody silent has to be lost: three heartbeats, half of one since it is looked at twice in each, and half for a busy machine."""
+"""Until when a silent node has to be lost: three heartbeats, half of one since it is looked at twice in each, and half for a busy machine."""
 PORT = 7400
 
 

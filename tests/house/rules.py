@@ -26,7 +26,7 @@ STEPS = ("kernel", "behaviours", "supervisors")
 """The floors inside `supervision`; above them its single modules and `cluster`, then its own door."""
 
 EVERYWHERE = {"anyio", "msgspec"}
-"""The two third parties that are part of the language here, rather than a wall that somebody else may want moved."""
+"""The two third parties that are part of the language here, rather than a dependency that may be replaced."""
 
 PLACES = {
     "h2": "transports/",
@@ -61,7 +61,7 @@ LONG_FOR_A_REASON: dict[str, str] = {}
 
 
 def layers(tree: Tree) -> list[str]:
-    """A module imports from its own floor and those below; `protocol` from nobody but the cellar."""
+    """A module imports from its own floor and those below; `protocol` from no other room but the cellar."""
     return [
         f"{source.path}:{found.line}: {source.module} reaches up to {found.target}"
         for source in tree.sources
@@ -105,7 +105,7 @@ def _step(module: str) -> int:
 
 
 def manners(tree: Tree) -> list[str]:
-    """Who lives in the same folder is imported by a dot, nobody by two; a room has no name but greenroom's."""
+    """A module of the same folder is imported by one dot, none by two; a room has no name but greenroom's."""
     return [
         f"{source.path}:{found.line}: {wrong}"
         for source in tree.sources
@@ -309,7 +309,7 @@ _INDEX = re.compile(r"\bpypi\.org|pythonhosted\.org|registry\.npmjs\.org|registr
 
 
 def addresses(tree: Tree) -> list[str]:
-    """No file names a place on somebody's machine, or the index that somebody installs from."""
+    """No file names a path on a developer's machine, or the index that packages are installed from."""
     return [
         f"{path}:{number}: {found.group()!r}"
         for path, text in tree.files.items()

@@ -1,4 +1,4 @@
-"""A company of nobody: a door whose sessions answer by the book of their method's name, and feeds that tests fill by hand."""
+"""A company without processes: a door whose sessions answer by the book of their method's name, and feeds that tests fill by hand."""
 
 from __future__ import annotations
 

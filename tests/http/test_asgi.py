@@ -253,7 +253,7 @@ async def test_a_peer_that_leaves_while_it_waits_is_not_waited_for(door: FakeDoo
     server.leave()
     await task
     assert (session.given_up, session.ended) == (1, False)
-    assert server.status == 499  # which nobody reads: frameworks want to see an answer
+    assert server.status == 499  # which no client reads: frameworks want to see an answer
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -1,4 +1,4 @@
-"""Broken requests, whole and in pieces: each gets an answer or a clean end, and the server goes on for everybody else."""
+"""Broken requests, whole and in pieces: each gets an answer or a clean end, and the server goes on for all other clients."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_request_may_come_byte_by_byte() -> None:
 
 
 async def test_garbage_of_many_kinds_harms_nobody() -> None:
-    """Good requests, damaged at random, over many connections at once, while somebody works."""
+    """Good requests, damaged at random, over many connections at once, while another client works."""
     source = random.Random(20251125)
     async with house(body_timeout=1.0, header_timeout=1.0, drain_grace=0.1) as opened:
         worker = await opened.entered()

@@ -1,4 +1,4 @@
-"""Listening sockets that several processes accept on: handed over to whoever has the ticket, and to nobody else."""
+"""Listening sockets that several processes accept on: handed over to a process that has the ticket, and to no other."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_whoever_has_the_ticket_gets_sockets_that_accept_on_the_same_port(
     with pytest.raises(CannotListen, match="another process's"):
         shared.copies()
     with socket.create_connection(("127.0.0.1", binding.port), timeout=5):
-        pass  # whoever gave it away has it still
+        pass  # the process that handed it over has it still
     await stop(door)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", binding.port), timeout=5).close()
@@ -260,7 +260,7 @@ async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
 
 
 async def knocked(door: Ticket) -> socket.socket:
-    """Somebody at the door who has said nothing yet."""
+    """A client at the door that has said nothing yet."""
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.setblocking(False)  # noqa: FBT003 - its only argument
     await asyncio.get_running_loop().sock_connect(found, f"\0{door.address[1:]}")
@@ -320,7 +320,7 @@ async def test_somebody_elses_process_is_not_let_in(page: int, monkeypatch: pyte
     _, made, door = await opened(page)
 
     def somebody(*_: object) -> tuple[int, int, int]:
-        """Whoever is at the other end, as the kernel says."""
+        """The credentials of the other end, as the kernel gives them."""
         return 1, os.geteuid() + 1, 1
 
     with monkeypatch.context() as patch:

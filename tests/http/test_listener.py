@@ -347,7 +347,7 @@ async def test_a_crash_costs_connections_and_no_session_and_no_address(
                 patch.setattr(HttpListener, "connections", _fault)
                 with pytest.raises(ProcessExited, match="a fault"):
                     await ref.call(HttpListener.connections)
-        client_2 = await opened.client()  # it may connect before there is anybody to accept
+        client_2 = await opened.client()  # it may connect before there is a listener to accept it
         assert await listener.rest() == b""
         assert await client.rest() == b""
         assert (await client_2.call("echo")).status == 200

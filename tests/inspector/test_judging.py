@@ -1,4 +1,4 @@
-"""Whoever compares two command lines sees it when they differ: also when both of them fail."""
+"""The comparison of two command lines shows when they differ: also when both of them fail."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def play_on_stdio(peer: Peer, server: Sequence[str], folder: Path) -> Row:
 
 
 def _lives(pid: int) -> bool:
-    """Whether it does anything yet: an entry that nobody has read is not life."""
+    """Whether the process still runs: a zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A server that lets nobody in without a token, beside the issuer of its tokens: `guarded.py PORT`. Clients that others wrote sign in to it.
+"""A server that lets no client in without a token, beside the issuer of its tokens: `guarded.py PORT`. Clients that others wrote sign in to it.
 
 Its tokens live for a few seconds only, and one tool needs more than it takes to come in.
 """
@@ -36,7 +36,7 @@ def made(idp: AuthorizationServer, resource: str) -> Server:
 
     @server.tool(scopes=["deploy"])
     def deploy(ctx: Context) -> str:
-        """For those who may."""
+        """For users who may deploy."""
         return f"deployed for {ctx.auth.subject}"
 
     @server.tool
@@ -49,7 +49,7 @@ def made(idp: AuthorizationServer, resource: str) -> Server:
 
 
 async def serve(port: int) -> None:
-    """Until somebody says that it is enough."""
+    """Serve until SIGTERM."""
     told = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
     async with AuthorizationServer(scopes=["read", "deploy"], lifetime=LIFETIME) as idp:

@@ -37,7 +37,7 @@ KEPT = ("calling", "elicitation", "roots", "subscription", "logging", "tasks")
 
 
 SIGNING_IN = ("sign in", "registration", "refresh", "step-up")
-"""Where a server lets nobody in without a token, and a client has to get one."""
+"""Where a server lets no client in without a token, and a client has to get one."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ GUESTS = (
     Peer("TypeScript sdk 1.32.2", "legacy", (*_node("sign_in"), "1"), SIGNING_IN),
     Peer("TypeScript client 2.4.0", "legacy", (*_node("sign_in"), "2"), SIGNING_IN),
 )
-"""Those who sign in by themselves, each with an OAuth of their own."""
+"""Clients that sign in by themselves, each with an OAuth of their own."""
 
 ABROAD = (
     Peer(

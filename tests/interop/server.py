@@ -1,6 +1,6 @@
 """The playhouse: the server that every client plays in. `server.py PORT` over HTTP, `server.py stdio FILE` over stdio.
 
-Over stdio it writes its process id into the file first, so that somebody can see whether it is gone when its client is.
+Over stdio it writes its process id into the file first, so that a test can see whether it is gone when its client is.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def fail() -> str:
 
 @server.tool
 def crash() -> str:
-    """Fail in a way that nobody thought of."""
+    """Fail with an unexpected error."""
     raise ValueError("the secret of the house")
 
 
@@ -164,7 +164,7 @@ async def pay(ctx: Context) -> str:
 
 @server.tool
 async def backstage(ctx: Context) -> str:
-    """For those who have been to the stage door."""
+    """For users who have been to the stage door."""
     if ctx.session_id in known:
         return "welcome"
     page = UrlElicitation("Who are you?", "https://box.example/door?e={elicitation_id}")
@@ -174,7 +174,7 @@ async def backstage(ctx: Context) -> str:
 
 @server.tool
 async def door(id: str) -> str:
-    """The stage door, which is nobody's tool in earnest: the user has been there."""
+    """The stage door, a tool only for these tests: the user has been there."""
     known.add(doors.pop(id))
     return "seen" if server.elicitation_complete(id) else "strange"
 
@@ -207,7 +207,7 @@ async def stopped(key: str) -> str:
 
 @server.tool
 async def blink(ctx: Context) -> str:
-    """Close the stream of this call, and answer those who come back."""
+    """Close the stream of this call, and answer clients that come back."""
     ctx.interrupt_stream(retry=0.1)
     await asyncio.sleep(0.3)
     return "still here"
@@ -242,7 +242,7 @@ async def cast_part(ctx: Context) -> str:
 
 @server.tool
 def turn(value: int) -> str:
-    """Turn the dial, and tell those who watch it."""
+    """Turn the dial, and tell its subscribers."""
     global dial  # noqa: PLW0603 - a dial is the state of the house
     dial = value
     server.notify_resource_updated("play://dial")
@@ -283,7 +283,7 @@ def scene(number: str) -> object:
 
 @server.prompt
 def greet(who: str, mood: str = "fine") -> str:
-    """How to greet somebody."""
+    """How to greet a guest."""
     return f"Greet {who}, {mood}."
 
 

@@ -51,7 +51,7 @@ open(sys.argv[-1], "w").write(str(left.pid))
     assert row.wrong == "its server was still there after 0.1 s"
     left = int((tmp_path / "pids").read_text())
     while runner._lives(left):
-        time.sleep(0.01)  # it was killed, and is nobody's child here
+        time.sleep(0.01)  # it was killed, and is not a child of this process
 
 
 def test_every_client_of_the_sdks_plays_the_whole_part() -> None:

@@ -55,7 +55,7 @@ async def in_state(host: Host, id: str, state: State) -> BaseException | None:
 
 
 async def all_gone(mark: str, *, but: int = 0) -> None:
-    """Wait until nobody carries the mark."""
+    """Wait until no process carries the mark, except for `but` of them."""
     until = time.monotonic() + PATIENCE
     while len(left := marked(mark)) > but:
         assert time.monotonic() < until, left

@@ -92,7 +92,7 @@ class Beside:
     """A place that is there when it is first asked for, and gone with the node that has asked: for code that knows nothing of it."""
 
     def __init__(self) -> None:
-        """Nobody has asked."""
+        """No node has asked yet."""
         self._found: WeakKeyDictionary[Node, Neighbour] = WeakKeyDictionary()
         self._threads: list[threading.Thread] = []
 
@@ -121,7 +121,7 @@ class Below:
     """A place in another process: one for each node that asks."""
 
     def __init__(self) -> None:
-        """Nobody has asked."""
+        """No node has asked yet."""
         self._found: WeakKeyDictionary[Node, Lodging] = WeakKeyDictionary()
 
     async def lodge(self) -> Lodging:
@@ -170,7 +170,7 @@ async def _keep() -> None:
 
 @asynccontextmanager
 async def neighbour() -> AsyncGenerator[Neighbour]:
-    """That of this node, as long as anybody wants it."""
+    """The neighbour of this node, as long as it has a holder."""
     node = current_node()
     if node in _there:
         one, holders = _there[node]

@@ -1,4 +1,4 @@
-"""A way to a program whose answers take down whoever reads them: what a bug in a parser would do, at a word of the server's."""
+"""A way to a program whose answers take down the process that reads them: what a bug in a parser would do, at a word of the server's."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def test_who_says_more_than_is_taken_is_told() -> None:
         assert isinstance(told, Lost)
         assert isinstance(told.error, WireFull)
         assert told.resend
-        with pytest.raises(WireFull):  # noqa: PT012 - one of them, before anybody there has a turn
+        with pytest.raises(WireFull):  # noqa: PT012 - one of them, before the node there has a turn
             for _ in range(80):
                 owner.ask("echo", text="x" * MIB)
         kill(owner.wire.pid)
@@ -197,7 +197,7 @@ async def test_a_node_that_is_lost_is_the_wires_end() -> None:
 
 
 class Keeper:
-    """Credentials that somebody keeps: other ones each time."""
+    """Keeps credentials: other ones each time."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -1,4 +1,4 @@
-"""A storm over annexes, with everybody calling all the time: each call has one outcome, none is done twice, and those who are spared notice nothing.
+"""A storm over annexes, with calls to every server all the time: each call has one outcome, none is done twice, and the spared servers notice nothing.
 
 `make soak` runs all of it, `make deep` a twentieth, and `make test` six faults.
 """
@@ -102,7 +102,7 @@ async def storm(seed: int, faults: int, folder: Path, mark: str) -> Counter[str]
         for id in servers:
             await in_state(host, id, State.READY)
         async with asyncio.timeout(20):
-            while len(marked(mark)) > before:  # noqa: ASYNC110 - guardians of those who were killed, which take a moment
+            while len(marked(mark)) > before:  # noqa: ASYNC110 - guardians of killed processes take a moment
                 await asyncio.sleep(0.05)
     ends: Counter[str] = Counter()
     for id, load in loads.items():

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 @pytest.fixture(autouse=True)
 async def far(mark: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
-    """The other node outlasts whoever has opened a wire there."""
+    """The other node outlasts the process that has opened a wire there."""
     monkeypatch.setattr(test_wire, "opened", by_way_of_a_neighbour(owner.opened))
     async with neighbour():
         yield

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 @pytest.fixture(autouse=True)
 async def far(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
-    """The other node outlasts whoever has opened a wire there, and so it can be seen what that does when its owner is gone."""
+    """The other node outlasts the process that has opened a wire there, so a test can see what the wire does when its owner is gone."""
     opened = by_way_of_a_neighbour(owner.opened)
     for module in (facing, test_misbehaviour, test_ours, test_sessions, test_streams):
         if hasattr(module, "opened"):

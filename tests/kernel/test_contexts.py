@@ -1,4 +1,4 @@
-"""Context variables of one actor are never seen by another, nor by whoever calls it."""
+"""Context variables of one actor are never seen by another, nor by its callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates: whoever waits goes on at once, is cancelled as from any other wait, and the pump serves what the loop has called."""
+"""Gates: a waiter goes on at once, is cancelled as from any other wait, and the pump serves what the loop has called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting in OTP's sense: whoever starts goes on when `init` is done, or hears why it did not come through."""
+"""Starting in OTP's sense: the starter goes on when `init` is done, or hears why it failed."""
 
 from __future__ import annotations
 

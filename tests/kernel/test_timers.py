@@ -122,7 +122,7 @@ async def test_lanes_that_are_not_used_any_more_are_dropped(node: Node) -> None:
 
 @pytest.mark.parametrize("answered", [True, False])
 async def test_deadlines_that_are_all_different_cost_as_one(node: Node, *, answered: bool) -> None:
-    # As of whoever hands on what is left of a time of its own: each call has another one.
+    # As from callers that hand on the rest of their own time: each call has another deadline.
     looked = 0
 
     class Watched(asyncio.Future[Any]):

@@ -122,7 +122,7 @@ async def test_a_cancellation_that_comes_when_the_handler_is_long_gone_stops_nob
         calls.append(asyncio.ensure_future(ref.within(1.0).call(Works.task)))
         await asyncio.sleep(0)
     results = await asyncio.gather(*calls, return_exceptions=True)
-    # Whoever runs in that task when the cancellation comes has crashed of it; nobody else has to wait.
+    # The process that runs in that task when the cancellation comes has crashed of it; no other has to wait.
     assert sum(isinstance(result, ProcessExited) for result in results) <= 1
     assert all(isinstance(result, asyncio.Task | ProcessExited) for result in results)
     assert spoiled is not None
@@ -198,7 +198,7 @@ EAGER: Any = getattr(asyncio, "eager_task_factory", None)  # Python 3.12 has one
 
 
 async def test_an_eager_factory_of_the_loop_makes_no_workers(node: Node) -> None:
-    # Or a handler would begin in the middle of whoever is running.
+    # Or a handler would begin in the middle of the task that is running.
     made: list[str] = []
 
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Future[Any]:

@@ -1,4 +1,4 @@
-"""Whoever compares two servers sees what differs, and takes for meant only what is."""
+"""The comparison of two servers shows what differs, and takes for meant only what is."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Phone:
 
     @event
     def alive(self, hear: Pid | None = None) -> str:
-        """Is anybody there? Whoever casts names who is to hear."""
+        """Whether it is alive. A cast names the process that is to hear."""
         raise NotImplementedError
 
     @event
@@ -380,7 +380,7 @@ async def stops(ref: Ref[Phone]) -> None:
 
 
 async def is_gone(ref: Ref[Phone]) -> None:
-    """Nobody answers any more."""
+    """The phone does not answer any more."""
     try:
         await ref.call(Phone.alive)
     except ProcessExited:

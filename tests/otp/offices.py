@@ -209,14 +209,14 @@ async def gone(me: Inbox, pid: Pid) -> ExitReason:
 
 
 async def nothing_ends(me: Inbox, *pids: Pid) -> None:
-    """Within a second, none of these ends, and nobody else whom the test is linked to."""
+    """Within a second, none of these ends, and no other process that the test is linked to."""
     await asyncio.sleep(1)
     assert not [message for message in me.pending() if isinstance(message, Exit)]
     assert all(is_alive(pid) for pid in pids)
 
 
 async def end(me: Inbox, who: Pid | Ref[Any], how: How) -> None:
-    """End a child by itself, and see that it ended so. Its supervisor then knows, for whoever calls that."""
+    """End a child by itself, and see that it ended so. Calls to its supervisor find that out afterwards."""
     pid = who if isinstance(who, Pid) else who.pid
     ref: Ref[Worker] = Ref(pid)
     down = monitor(pid)

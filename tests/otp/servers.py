@@ -33,7 +33,7 @@ IDLE = Timeout()
 
 
 class Stopped(Exception):
-    """An abnormal reason that somebody asked for."""
+    """An abnormal reason that a caller asked for."""
 
 
 class Crashed(Exception):

@@ -260,7 +260,7 @@ async def test_it_may_take_no_children_at_all(me: Inbox) -> None:
 
 
 def never(*_: Any) -> NoReturn:
-    """Nobody calls this."""
+    """Is never called."""
     raise AssertionError
 
 

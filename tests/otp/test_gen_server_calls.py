@@ -1,4 +1,4 @@
-"""Calls: answered at once, later, by somebody else, too late or never."""
+"""Calls: answered at once, later, by another process, too late or never."""
 
 from __future__ import annotations
 

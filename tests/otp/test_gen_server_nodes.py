@@ -54,7 +54,7 @@ def at(node: str) -> Ref[Subject]:
 
 
 async def gone(who: Any, reason: object) -> None:
-    """It is told that nobody is there, and why."""
+    """The caller is told that no process is there, and why."""
     with pytest.raises(ProcessExited) as caught:
         await stop(who)
     assert caught.value.reason == reason
@@ -197,7 +197,7 @@ async def test_casting_to_a_node_that_never_comes_up_waits_for_nothing() -> None
         begun = time.perf_counter()
         for _ in range(1000):
             assert not at("nowhere").cast(Subject.ping)
-        # One that has an address, and at that address somebody who says nothing.
+        # A node that has an address, and at that address a peer that says nothing.
         one.introduce("mute", ("tcp:192.0.2.1:9",))
         for _ in range(1000):
             assert at("mute").cast(Subject.ping)

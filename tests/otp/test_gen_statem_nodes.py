@@ -34,7 +34,7 @@ NAME = "to_stop"
 
 
 async def gone(who: Any, reason: object) -> None:
-    """It is told that nobody is there, and why."""
+    """The caller is told that no process is there, and why."""
     with pytest.raises(ProcessExited) as caught:
         await stop(who)
     assert caught.value.reason == reason

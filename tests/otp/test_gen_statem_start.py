@@ -261,7 +261,7 @@ async def test_a_process_becomes_a_machine_of_the_name_it_has(scope: str) -> Non
         assert await me.receive() == Exit(ref.pid, NORMAL)
         if name is None:
             return
-        # not with a name that it has not, nor with one that somebody else has
+        # not with a name that it has not, nor with one that another process has
         for taken in (False, True):
             if taken:
                 register(name) if isinstance(name, str) else name.register(me.pid)

@@ -247,7 +247,7 @@ class Asking(GenServer):
 
 async def _other_fails(strategy: Literal["one_for_all", "rest_for_one"], me: Inbox) -> list[str]:
     """The second child fails once while both are restarted; who is started after that, and what happened in between."""
-    from greenroom.supervision import start  # noqa: PLC0415 - the desk is nobody's child
+    from greenroom.supervision import start  # noqa: PLC0415 - the desk is no supervisor's child
 
     desk = await start(Desk)
     story: list[str] = []

@@ -154,7 +154,7 @@ async def test_whoever_stops_one_may_tire_of_waiting_and_it_stops_nevertheless()
 
 
 class Unlinking(Worker):
-    """Cuts the link to whoever started it."""
+    """Cuts the link to its parent."""
 
     def init(self) -> None:
         parent = self._otp_process.parent

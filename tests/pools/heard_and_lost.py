@@ -15,7 +15,7 @@ PAGE = "a-page-of-a-test"
 
 
 class WordlessError(Exception):
-    """Of which nobody can be told."""
+    """An error whose text cannot be had."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Room(GenServer):
-    """Stands for the process; whoever sits in it goes with it."""
+    """Stands for the process; the worker in it goes with it."""
 
     async def seat(self, *args: Any, **limits: Any) -> Ref[Any]:
         try:

@@ -54,7 +54,7 @@ def test_one_that_has_begun_is_asked_once() -> None:
     good = hand(Order(1), Order(2), begun=(1,))
     assert judged([good], 1.5, late=False) == ([], [], False)
     assert len(good.orders) == 2
-    good.claims = None  # nobody asks it
+    good.claims = None  # it is not asked
     good.claims = Claims()  # type: ignore[assignment]
     assert judged([good], 60, late=False) == ([], [], False)
 

@@ -155,7 +155,7 @@ async def test_a_process_without_anybody_in_it_is_ended_and_its_call_answered(
     monkeypatch.setattr(Room, "traps_exit", True)
 
     def stay(room: Room, message: object) -> None:
-        """Whoever was in it."""
+        """Stay, although the worker in it has ended."""
 
     monkeypatch.setattr(Room, "handle_info", stay)
     await opened(house, "waits", "add")

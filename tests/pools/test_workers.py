@@ -26,7 +26,7 @@ POOL = Pool(size=1)
 
 
 async def result(house: House, name: str, /, **arguments: Any) -> dict[str, Any]:
-    """Of one call, by somebody who has nothing else to do."""
+    """The result of one call, by a client that has nothing else to do."""
     house.tool(getattr(handlers, name), POOL)
     await house.open()
     async with house.probe() as probe:

@@ -1,4 +1,4 @@
-"""Lines out of a stream that may be cut anywhere; what is too long costs no memory and nobody else's line."""
+"""Lines out of a stream that may be cut anywhere; a line that is too long costs no memory and no other line."""
 
 from __future__ import annotations
 

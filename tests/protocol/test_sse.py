@@ -1,4 +1,4 @@
-"""Server-sent events, written and read; the reader is given streams that are cut anywhere, and streams that nobody would write."""
+"""Server-sent events, written and read; the reader is given streams that are cut anywhere, and streams that no server would write."""
 
 from __future__ import annotations
 

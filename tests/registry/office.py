@@ -51,7 +51,7 @@ class Office:
         self.registry = Registry(self, self.registrar)
 
     def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
-        """Nobody is sent to a page here."""
+        """No user is sent to a page here."""
         raise NotImplementedError
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Office:
         tell_changed(self.subscriptions, self.board, kind)
 
     def completed(self, elicitation_id: str) -> bool:
-        """Nobody was sent anywhere."""
+        """No user was sent to a page."""
         raise NotImplementedError(elicitation_id)
 
     async def open(self, wait_for: WaitFor = None, per_session: int = 1000) -> None:
@@ -83,7 +83,7 @@ async def open_office(wait_for: WaitFor = None) -> Office:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for what nobody tells of."""
+    """Wait for a condition that has no event."""
     while not condition():  # noqa: ASYNC110 - threads tell of nothing, and the time is virtual
         await asyncio.sleep(0.01)
 

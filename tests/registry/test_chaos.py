@@ -55,7 +55,7 @@ def blocks() -> str:
 async def a_worker(company: Company, number: int) -> Any:
     try:
         workers = await which_children(company.workers)
-    except Exception:  # noqa: BLE001 - nobody is there to ask just now
+    except Exception:  # noqa: BLE001 - the supervisor is not there to ask just now
         return None
     return workers[number % len(workers)].pid if workers else None
 

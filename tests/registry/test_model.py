@@ -64,7 +64,7 @@ async def test_one_after_the_other_it_is_a_dict(steps: list[tuple[str, str, int]
             who: Any = office.registrar if what == "kill registrar" else office.subscriptions
             await kill(who, successor=True)
         changed = what in ("register", "register both", "kill subscriptions")
-        if changed:  # each is told of, sooner or later, whoever died in between
+        if changed:  # each change is announced, sooner or later, whichever process died in between
             await session.expect(Announced, within=1)
             await asyncio.sleep(1)
             for _ in list(session.pending):

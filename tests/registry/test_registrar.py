@@ -1,4 +1,4 @@
-"""The registrar: it keeps everybody waiting until it is ready, writes one after the other, and loses nothing when it dies."""
+"""The registrar: it keeps callers waiting until it is ready, writes one entry after the other, and loses nothing when it dies."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def broken(draw: st.DrawFn, value: Any) -> Any:
 
 
 def converts(hint: Any, value: Any) -> bool:
-    """What msgspec says, and nobody else; a whole number is an integer, however it is written."""
+    """What msgspec alone says; a whole number is an integer, however it is written."""
     for one in (value, integral(value)):
         with contextlib.suppress(msgspec.ValidationError):
             convert(one, refined(hint))

@@ -1,4 +1,4 @@
-"""Foreign JSON Schemas: what is checked, how it is said, and what nobody is made to use."""
+"""Foreign JSON Schemas: what is checked, how it is said, and which schemas are refused."""
 
 from __future__ import annotations
 

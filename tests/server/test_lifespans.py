@@ -1,4 +1,4 @@
-"""What a server opens for as long as it runs: in order, before anybody is let in, in one task, and closed whatever happens."""
+"""What a server opens for as long as it runs: in order, before any client is let in, in one task, and closed whatever happens."""
 
 from __future__ import annotations
 

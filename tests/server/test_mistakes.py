@@ -1,4 +1,4 @@
-"""Mistakes of whoever writes a server are told where they are made, in words that say what to write instead."""
+"""Mistakes of a server's author are told where they are made, in words that say what to write instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 build: Any = Server
 setting: Any = Settings
-"""As whoever has no type checker writes it."""
+"""As an author without a type checker writes it."""
 
 
 class City(TypedDict):

@@ -1,4 +1,4 @@
-"""Mounted in somebody else's application: nothing to wire, whatever the host and however its loops come and go."""
+"""Mounted in another application: nothing to wire, whatever the host and however its loops come and go."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_each_loop_has_a_company_of_its_own() -> None:
         async with client_of(app) as client:
             return await use(client, "/mcp")
 
-    assert [asyncio.run(once()) for _ in range(3)] == [{"result": 5}] * 3  # and nobody has closed anything
+    assert [asyncio.run(once()) for _ in range(3)] == [{"result": 5}] * 3  # and nothing was closed
 
 
 @pytest.mark.deep

@@ -132,7 +132,7 @@ def test_a_supervised_channel_is_a_child_of_anybodys_tree(tmp_path: Path) -> Non
         assert "it runs" in served.error_text()
         served.hang_up()
         with pytest.raises(subprocess.TimeoutExpired):
-            served.process.wait(0.3)  # the program is somebody else's, and goes on
+            served.process.wait(0.3)  # the program is the user's own, and goes on
 
 
 def test_a_longer_line_may_be_allowed(tmp_path: Path) -> None:

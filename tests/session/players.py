@@ -132,6 +132,6 @@ async def join(company: Company, peer: Peer | None = None, version: str = LATEST
 
 
 async def turns(count: int = 20) -> None:
-    """Let everybody else do what they can."""
+    """Let all other tasks do what they can."""
     for _ in range(count):
         await asyncio.sleep(0)

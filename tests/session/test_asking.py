@@ -1,4 +1,4 @@
-"""Questions to the peer: asked where they can be answered, answered once, and never by somebody else."""
+"""Questions to the peer: asked where they can be answered, answered once, and never by another peer."""
 
 from __future__ import annotations
 

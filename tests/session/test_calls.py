@@ -1,4 +1,4 @@
-"""Each call is answered once: by its result, its cancellation, its deadline, or the death of whoever works on it."""
+"""Each call is answered once: by its result, its cancellation, its deadline, or the death of the process that works on it."""
 
 from __future__ import annotations
 

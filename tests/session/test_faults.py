@@ -1,7 +1,7 @@
-"""A whole company under fault: whatever goes wrong with whom, each call has one end, and in the end everything works again.
+"""A whole company under fault: whatever goes wrong in which process, each call has one end, and in the end everything works again.
 
 The workers are the real ones. Faults are drawn: kills, exceptions in handlers, exits, tasks that exit, handlers that hang; their victims
-are sessions, workers, and everybody beside and above them.
+are sessions, workers, and all processes beside and above them.
 """
 
 from __future__ import annotations

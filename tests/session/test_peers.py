@@ -413,7 +413,7 @@ async def test_an_update_that_cannot_be_said_is_reported_and_the_sessions_go_on(
 async def test_whoever_tells_of_changes_may_die_and_nobody_misses_the_next_one(when: str) -> None:
     company = await open_company()
     if when == "before":
-        kill(company.subscriptions)  # the session joins somebody who is not there yet
+        kill(company.subscriptions)  # the session joins a process that is not there yet
         player = await join(company)
     else:
         player = await join(company)

@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Death:
-    """Somebody is killed."""
+    """One kill: when it comes, and of which process."""
 
     at: int
     whom: str

@@ -50,7 +50,7 @@ class Client:
     async def read(self, lost: int = 0) -> None:
         """Read what there is; the last `lost` events do not arrive, and with them the connection is gone.
 
-        The mark at the beginning always arrives: whoever has not even that has nothing to come back with.
+        The mark at the beginning always arrives: a client without it has nothing to come back with.
         """
         feed = self.come()
         events: list[Event] = []

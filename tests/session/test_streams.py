@@ -1,4 +1,4 @@
-"""Streams keep what was said, bounded by count and bytes, and tell whoever missed something that it did."""
+"""Streams keep what was said, bounded by count and bytes, and tell a reader that missed something that it did."""
 
 from __future__ import annotations
 

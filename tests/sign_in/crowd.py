@@ -23,7 +23,7 @@ async def main(folder: str, issuer: str, url: str) -> None:
     async with Node():
         credentials = auth.credentials(url)
         sent = await credentials.headers()
-        print("ready", flush=True)  # noqa: T201 - somebody waits for it
+        print("ready", flush=True)  # noqa: T201 - the test waits for it
         loop = asyncio.get_running_loop()
         while await loop.run_in_executor(None, sys.stdin.readline):
             again = await asyncio.gather(*(credentials.refused(401, "Bearer", sent) for _ in range(AT_ONCE)))

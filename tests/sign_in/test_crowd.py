@@ -1,4 +1,4 @@
-"""Ten programs with one login, each refused a hundred times at once: one refresh a round, and nobody loses anything."""
+"""Ten programs with one login, each refused a hundred times at once: one refresh a round, and no program loses anything."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def rounds(folder: Path, times: int, *, crashes: bool) -> None:
     chance = random.Random(7)
     async with AuthorizationServer() as idp, AsyncExitStack() as stack:
         idp.add_client("crowd", redirect_uris=["http://127.0.0.1/callback"])
-        idp.faults.reused_refresh = crashes  # or who dies between the answer and the disk has lost it, whoever they are
+        idp.faults.reused_refresh = crashes  # or a program that dies between answer and disk has lost it, as any would
         await sign_in(idp, folder)
         programs = [Program(folder, idp.issuer) for _ in range(PROGRAMS)]
         for each in programs:

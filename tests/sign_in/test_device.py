@@ -1,4 +1,4 @@
-"""Codes for another machine, from servers that give none, change their mind, or send the user where nobody should go."""
+"""Codes for another machine, from servers that give none, change their mind, or send the user where no user should go."""
 
 from __future__ import annotations
 

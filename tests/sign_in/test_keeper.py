@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def _ends_with_its_keeper(credentials: Any, asking: asyncio.Task[Any]) -> None:
-    """Whoever keeps the login is killed while that is asked."""
+    """The process that keeps the login is killed while that is asked."""
     await asyncio.sleep(1)
     pid = whereis(credentials._name)
     assert pid is not None

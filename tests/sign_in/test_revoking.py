@@ -1,4 +1,4 @@
-"""Tokens are taken back where they were given, as whoever they were given to; and what could not be told is said."""
+"""Tokens are revoked at the server that gave them, as the client that they were given to; a revocation that failed is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def login(world: World, **options: Any) -> tuple[OAuth, Record]:
-    """Somebody signs in, and what is kept of it."""
+    """A user signs in; the settings, and the record that is kept of it."""
     settings = OAuth(browser=world.browse, fetch=world.fetch, store=MemoryStore(), **options)
     credentials = settings.credentials(URL)
     assert await credentials.refused(401, CHALLENGE, await credentials.headers())

@@ -1,4 +1,4 @@
-"""Where logins are kept: nobody else reads them, nobody loses them, one at a time changes them."""
+"""Where logins are kept: no other user reads them, none is lost, and one holder at a time changes them."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_what_is_kept_and_not_whole_is_nothing(kept: dict[str, Any]) -> None:
 
 
 class Disk:
-    """A disk that takes nothing new from anyone, root included: what is opened to be written, made or moved fails."""
+    """A disk that takes nothing new from any user, root included: what is opened to be written, made or moved fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         self.number = number

@@ -212,7 +212,7 @@ class Player(GenStatem[At3]):
         return [each for each in actions if each is not None]
 
     def action(self, do: Do, content: str, event: Event | None) -> Any:
-        """One of them; None for an answer that nobody waits for."""
+        """One of them; None for an answer that no caller waits for."""
         match do.verb:
             case "reply" | "fail":
                 return self.answer(do, content, event)

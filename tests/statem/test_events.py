@@ -1,4 +1,4 @@
-"""How events come to a machine, and how whoever sent them is answered."""
+"""How events come to a machine, and how their senders are answered."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ loose: Any = greenroom.supervision.statem  # for what a type checker refuses
 
 
 class Other(Door):
-    """Not a door that anybody started."""
+    """A door that is never started."""
 
     def paint(self) -> None:
         """No event."""

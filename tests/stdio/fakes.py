@@ -138,5 +138,5 @@ def line(method: str, request_id: Any = None, **params: Any) -> bytes:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let everything else go on until that holds; the test's own deadline is the bound."""
-    while not condition():  # noqa: ASYNC110 - what is waited for tells nobody when it happens
+    while not condition():  # noqa: ASYNC110 - there is no event for the condition
         await asyncio.sleep(0)

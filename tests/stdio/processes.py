@@ -127,7 +127,7 @@ class Program:
         while text not in self.error_text():
             assert time.monotonic() < deadline, self.error_text()
             assert self.process.poll() is None, self.error_text()
-            time.sleep(0.01)  # a file tells nobody that it has grown
+            time.sleep(0.01)  # there is no event for a file that grows
 
     def memory(self) -> int:
         """How many bytes of it are in memory."""

@@ -149,7 +149,7 @@ async def test_a_reader_that_is_cancelled_while_something_comes_leaves_it_to_the
 
 
 def test_threads_end_when_their_loop_is_gone() -> None:
-    """Nobody is left to tell, and nobody is waited for when the program ends."""
+    """The threads have no loop left to tell, and the program does not wait for them when it ends."""
 
     def threads() -> set[threading.Thread]:
         return {each for each in threading.enumerate() if each.name in ("greenroom-reader", "greenroom-writer")}

@@ -26,7 +26,7 @@ WAYS = {
 
 
 def forked(folder: Path, tool: str, how: str | None = None) -> tuple[str, str]:
-    """What the parent says of its child, and what was told to people; everybody else is served as before."""
+    """What the parent says of its child, and what was told to people; other requests are served as before."""
     with program(folder, file=FORKS, clean=False) as served:
         served.greet()
         served.tell("tools/call", {"name": tool, "arguments": {"how": how} if how else {}}, 1)
@@ -34,7 +34,7 @@ def forked(folder: Path, tool: str, how: str | None = None) -> tuple[str, str]:
         served.tell("ping", id=2)
         assert served.answer(2) == {}
         served.hang_up()
-        assert served.rest() == b""  # no second answer; and nobody else holds the other end
+        assert served.rest() == b""  # no second answer; and no other process holds the other end
         assert served.code() == 0
         assert [each["id"] for each in served.heard if "id" in each] == [0, 1, 2]
         return code, served.error_text()

@@ -1,4 +1,4 @@
-"""The loop stays awake for a peer that asks again at once, for a moment, and for nobody else."""
+"""The loop stays awake for a peer that asks again at once, for a moment, and for no other peer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_quick_peer_is_waited_for_and_a_slow_one_is_not() -> None:
     peer = Lingering(loop, processors=2)
     peer.asked()
     peer.answered()
-    assert not loop.soon  # nobody knows yet how quick it is
+    assert not loop.soon  # it is not known yet how quick the peer is
     loop.now += MOMENT / 2
     peer.asked()
     peer.answered()

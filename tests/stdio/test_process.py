@@ -188,7 +188,7 @@ def test_a_peer_that_does_not_read_stops_the_server_and_costs_no_memory(tmp_path
                 stuck = 0
             except BlockingIOError:
                 stuck += 1
-                time.sleep(0.005)  # nothing tells a writer that nobody reads
+                time.sleep(0.005)  # no event says that the reader has stopped
         assert served.memory() - before < 100 * 1024 * 1024
         os.set_blocking(served.write_end, True)
         for number in range(asked):
@@ -313,7 +313,7 @@ def test_what_is_left_at_exit_does_not_hold_it_up(tmp_path: Path, what: str, nam
         told = served.error_text().splitlines()[-1]
         assert told.startswith("greenroom: stopped in order; not waiting for ")
         assert named in told
-        assert served.rest() == b""  # which ends when nobody has the other end any more, no child either
+        assert served.rest() == b""  # which ends when no process has the other end any more, no child either
 
 
 def test_what_a_program_does_after_the_end_of_its_input_takes_as_long_as_it_does(tmp_path: Path) -> None:
@@ -428,4 +428,4 @@ def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
         served.greet()
         os.kill(served.process.pid, signal.SIGKILL)
         served.process.wait()
-        assert served.rest() == b""  # that ends when nobody has the other end any more: when the child is gone
+        assert served.rest() == b""  # that ends when no process has the other end any more: when the child is gone

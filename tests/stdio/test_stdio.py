@@ -289,7 +289,7 @@ async def test_a_peer_that_has_gone_ends_the_channel_and_nothing_else() -> None:
         ends.say(line("talk", 2, times=10, pad="x"))
         await asyncio.wait_for(ends.wire.over.wait(), 5)
         assert ends.door.sessions[0].ended
-        ends.say(line("echo", 3))  # nobody would hear the answer
+        ends.say(line("echo", 3))  # the answer would have no reader
         for _ in range(20):
             await asyncio.sleep(0)
         assert len(ends.door.sessions) == 1

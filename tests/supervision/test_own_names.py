@@ -1,4 +1,4 @@
-"""Whoever derives from a behaviour may name fields and methods as they please: the machinery keeps to `_otp_`."""
+"""A class that derives from a behaviour may name its fields and methods freely: the machinery keeps to `_otp_`."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Room(GenServer):
-    """Somebody to be found."""
+    """A process to be found."""
 
     def __init__(self, size: int = 1) -> None:
         self.size = size

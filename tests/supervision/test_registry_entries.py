@@ -38,7 +38,7 @@ Kind = Literal["unique", "duplicate"]
 
 
 class Room(GenServer):
-    """Somebody to be found."""
+    """A process to be found."""
 
 
 @pytest.mark.otp("registry_unique_test", "counts 0 keys in an empty registry")

@@ -34,7 +34,7 @@ both = pytest.mark.parametrize("kind", ["unique", "duplicate"])
 
 
 class Room(GenServer):
-    """Somebody to be found."""
+    """A process to be found."""
 
 
 # --- listeners
@@ -105,7 +105,7 @@ def holder(registry: Ref[Registry], told: list[str], name: str, seconds: float =
 
 
 async def settled(registry: Ref[Registry]) -> None:
-    """The registry is through with what has happened so far, and nobody holds or waits."""
+    """The registry is through with what has happened so far, and no lock is held or waited for."""
     await asyncio.sleep(1)
     server = registry._find().behaviour.inner
     assert isinstance(server, Registry)

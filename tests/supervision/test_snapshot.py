@@ -1,4 +1,4 @@
-"""A snapshot: the whole node as data, also when somebody in it hangs."""
+"""A snapshot: the whole node as data, also when a process in it hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of tasks under a supervisor, linked to whoever iterates and not: what comes out, and what stays behind."""
+"""Streams of tasks under a supervisor, linked to the process that iterates or not: their outcomes, and what stays behind."""
 
 from __future__ import annotations
 

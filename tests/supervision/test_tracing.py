@@ -1,4 +1,4 @@
-"""Watching a server: what is noted, what is kept, and that nobody else pays for it."""
+"""Watching a server: what is noted, what is kept, and that no other process pays for it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Book:
         return future
 
     def close(self) -> None:
-        """All is over: whoever still sleeps, in code that its process has left behind, may go."""
+        """All is over: code that still sleeps after its process has left it behind may go on."""
         self.over = True
         for future in tuple(self._sleepers):
             _come_back(future)
@@ -95,7 +95,7 @@ class Book:
         return "nobody" if pid is None else self.names.get(pid.serial, str(pid))
 
     def born(self, process: Process, role: str) -> int:
-        """Somebody begins to play a role; returns how many have by now."""
+        """A process begins to play a role; returns how many have by now."""
         self.births[role] += 1
         number = self.births[role]
         self.names[process.pid.serial] = f"{role}#{number}"
@@ -134,7 +134,7 @@ class Book:
 
     @property
     def overrun(self) -> bool:
-        """Whether somebody restarts and restarts."""
+        """Whether there is a restart loop: more starts than predicted."""
         return self.births.total() > self.starts + MARGIN
 
     def ended(self, process: Process, whose: str, reason: ExitReason) -> None:

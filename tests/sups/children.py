@@ -38,7 +38,7 @@ class Child:
         self.turn += 1
 
     def to_be_retried(self, formerly: Process | None) -> None:
-        """Its restart failed; whoever knows it by its last process may still ask for that."""
+        """Its restart failed; a caller that knows it by its last process may still ask for that."""
         self.process, self.restarting, self.formerly = None, True, formerly or self.formerly
         self.turn += 1
 

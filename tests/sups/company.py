@@ -78,7 +78,7 @@ class Agency(DynamicSupervisor):
         )
 
     def init(self) -> Any:
-        """Nobody is there yet."""
+        """It has no children yet."""
         self.book.ready(self._otp_process)
         return super().init()
 

@@ -40,7 +40,7 @@ class Errand(Habits):
                     raise Quit(reason)
                 case ("trouble", kind, after, other):
                     await _done(self.suffer(kind, after, other))
-                case (reason,):  # somebody stops it
+                case (reason,):  # a request to stop
                     raise Quit(reason)
                 case _:
                     pass

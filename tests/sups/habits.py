@@ -75,9 +75,9 @@ def worker(world: World, plan: Worker) -> Callable[[Process], Code]:
 
 
 def settle(me: Process) -> Doing:
-    """Whoever comes out of a long init has a rest before it turns to what has come meanwhile.
+    """A process that comes out of a long init has a rest before it turns to its mailbox.
 
-    Else it and its supervisor would go their ways at the same moment, and nobody could tell who is first.
+    Else it and its supervisor would go their ways at the same moment, and their order could not be predicted.
     """
     if me.mailbox:
         yield Sleep(exact(SETTLING, me, "settle"), lightly=True)

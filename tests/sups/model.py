@@ -356,7 +356,7 @@ class Supervisor:
 
 
 def spawn(world: World, tree: Team, role: str, parent: Process | None) -> Process:
-    """Start whoever plays that role."""
+    """Start the process that plays that role."""
     plan = blueprint(tree, role)
     named = is_named(tree, role)
     if isinstance(plan, Worker):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Mutation: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
-# Whoever puts wrong parts into an engine does not ask for their types.
+# Any: mutations put wrong parts into an engine, whatever their types.
 api: Any = greenroom.supervision.kernel.api
 exits: Any = greenroom.supervision.kernel.exits
 base: Any = greenroom.supervision.supervisors.base

@@ -4,8 +4,8 @@ A plan is a value: it prints as JSON, comes back from it, and with the seed of t
 sides of the property read it: `model` says what must happen, `stage` makes it happen.
 
 Time is exact. All times are multiples of 2**-20 seconds, far from where floats round, and every duration carries a small
-offset of its own (`exact`), so that two timers practically never fall due together: which of two such events comes first
-would be up to the seed, and nobody could predict it.
+offset of its own (`exact`), so that two timers practically never fall due together: the order of two such events
+would be up to the seed, and could not be predicted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Kind: TypeAlias = Literal["server", "machine", "task"]
 EARLY: Final = 2.0**-11  # how long before a fault the supervisors are looked at
 GRACE: Final = 1.0 + 3 * 2.0**-18  # the node's kill grace
 QUIET: Final = 8.0 + 7 * 2.0**-18  # how long a child has to run for its next restart to wait no longer than the first
-SETTLING: Final = 2.0**-10  # how long whoever had a long init rests before it turns to what has come meanwhile
+SETTLING: Final = 2.0**-10  # how long a process rests after a long init before it turns to its mailbox
 TERMINATE_GRACE: Final = 3.0 + 5 * 2.0**-18  # how long a worker may take to terminate after a crash
 
 
@@ -35,7 +35,7 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker"):
     """A worker's blueprint: its place in the tree, and its habits.
 
     `failures` says what goes wrong in which start of it, counted over the whole run. `stubborn` code does not end when
-    it is cancelled. Whoever is `named` has its role for a name, which only one process can have at a time.
+    it is cancelled. A `named` worker has its role for a name, which only one process can have at a time.
 
     A `machine` works in a state of its own, and keeps for later what comes meanwhile. A `task` is a routine: it has no
     `terminate`, no name, cannot choose to be ignored, and answers no calls.
@@ -103,7 +103,7 @@ ON_TEAM: Final = (*SIGNALS, *STOPS, JUNK)
 
 
 def fault(at: float, target: str, kind: str) -> Fault:
-    """At this time, do that to whoever plays the role then, if anybody does.
+    """At this time, do that to the process that plays the role then, if there is one.
 
     `TROUBLES` are done by the worker itself, in a handler, when it gets to that message: `link` ties it to the next
     child of its supervisor, `straggle` starts a task that does not end when it is cancelled. `SIGNALS` and `STOPS` come
@@ -129,7 +129,7 @@ CALLS: Final = ("echo", "work", "later", "never", "crash", "farewell")
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """At this time, call whoever plays the role, or played it last.
+    """At this time, call the process that plays the role, or played it last.
 
     `work` takes `seconds`; `later` is answered after `seconds` while the worker goes on; `never` is not answered;
     `crash` raises; `farewell` is answered by a worker that then stops.
@@ -206,7 +206,7 @@ def boss(role: str) -> tuple[str, int]:
 
 
 def is_named(tree: Team, role: str) -> bool:
-    """Whether whoever plays that role has it for a name; children of one template could not each have their own."""
+    """Whether the process that plays that role has it for a name; children of one template could not each have their own."""
     above = blueprint(tree, boss(role)[0]) if "." in role else tree
     return blueprint(tree, role).named and not (isinstance(above, Team) and above.template)
 
@@ -215,7 +215,7 @@ GROUPS: Final = "groups"  # what snapshots say of them stands beside what superv
 
 
 def is_task(tree: Team, role: str) -> bool:
-    """Whether whoever plays that role is a routine."""
+    """Whether the process that plays that role is a routine."""
     found = blueprint(tree, role)
     return isinstance(found, Worker) and found.kind == "task"
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Habits:
-    """The habits of a blueprint, whoever has them."""
+    """The habits of a blueprint, for every kind of worker."""
 
     terminate_grace: ClassVar[float | None] = TERMINATE_GRACE
 

@@ -112,7 +112,7 @@ class Process:
 
 
 class Call:
-    """A request that somebody waits for; whatever comes first is its outcome."""
+    """A request that a caller waits for; whatever comes first is its outcome."""
 
     __slots__ = ("label", "outcome", "wanted", "world")
 

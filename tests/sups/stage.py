@@ -154,7 +154,7 @@ class Stage:
         self.plan = plan
         self.prediction = prediction
         self.node = current_node()
-        self.context = contextvars.copy_context()  # of nobody: requests are not the injection's
+        self.context = contextvars.copy_context()  # of no process: requests are not the injection's
         self.book = Book(self.node, plan, prediction.starts, groups)
         self.others = set(self.node.processes.values())
         self.checks: list[Snapshot | None] = []
@@ -330,7 +330,7 @@ class Stage:
         return [*shown, f"{words}, {counts.supervisors} supervisors, {counts.workers} workers"]
 
     async def _leave(self) -> None:
-        """Nobody and nothing may be left."""
+        """No process, request or handler may be left."""
         for process in tuple(self.node.processes.values()):
             if process not in self.others and process.label != "outside":
                 self.faults.append(f"{self.book.name(process.pid)} is still there")

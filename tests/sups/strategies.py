@@ -138,7 +138,7 @@ class _Cast:
         self.enter(ROOT)
 
     def enter(self, role: str) -> None:
-        """Somebody plays that role, and so do those below."""
+        """Fill that role, and the roles below it."""
         plan = blueprint(self.tree, role)
         if isinstance(plan, Worker):
             self.workers.append(role)

@@ -45,7 +45,7 @@ class Verdict:
 
 
 def attempt(plan: Plan, seed: Seed | None) -> Verdict | None:
-    """Predict, play and compare; None for a plan that nobody can predict."""
+    """Predict, play and compare; None for a plan that cannot be predicted."""
     prediction = predict(plan)
     if prediction.races:
         return None

@@ -4,7 +4,7 @@ Pure: no event loop, nothing of greenroom's engine. A process yields what it wai
 `Begun`) and goes on when that has come. It is the other side's rules in the fewest words: who hears of a death, what a
 signal does to whom, how long code takes to unwind.
 
-Two events at the same moment make a plan that nobody can predict; the world notices, and says so in `races`.
+Two events at the same moment make a plan that cannot be predicted; the world notices, and says so in `races`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class World:
     """All processes, the clock, and what has happened."""
 
     def __init__(self) -> None:
-        """It is 0 o'clock and nobody is there."""
+        """It is 0 o'clock and there are no processes."""
         self.now = 0.0
         self.history: dict[str, list[str]] = {}
         self.outcomes: dict[str, tuple[float, str]] = {}
@@ -72,7 +72,7 @@ class World:
     # --- time
 
     def at(self, when: float, what: str, then: Callable[[], None], matters: Callable[[], bool] = _always) -> None:
-        """Do that at that time; what does not matter, then, changes nothing in the tree and races with nobody."""
+        """Do that at that time; an event that does not matter then changes nothing in the tree and races with no other."""
         heapq.heappush(self._events, (when, next(self._order), matters, what, then))
 
     def soon(self, then: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class World:
             self.now = until
 
     def step(self, what: str, then: Callable[[], None]) -> None:
-        """Somebody outside does something now."""
+        """Do that now, from outside the tree."""
         self._note_race(what)
         then()
         self._settle()
@@ -112,7 +112,7 @@ class World:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing will happen any more by itself, except that somebody's deadline may pass."""
+        """Whether nothing will happen any more by itself, except that a caller's deadline may pass."""
         self._settle()
         return not any(matters() for _, _, matters, _, _ in self._events)
 
@@ -246,7 +246,7 @@ class World:
         process.mailbox.clear()
         wish, process.wish = process.wish, None
         if isinstance(wish, Begun):
-            # Nobody will ever know of that child.
+            # No process will ever know of that child.
             self.condemn(wish.process, KILLED)
         left = self._unwinding(process, wish)
         if left is not None:
@@ -309,7 +309,7 @@ class World:
         return process
 
     def _at_once(self, process: Process, asker: Process) -> bool:
-        """Whether it was gone before anybody could ask: its supervisor has seen to that, or it died of its death."""
+        """Whether it was gone before the asker could ask: its supervisor has seen to that, or it died of its death."""
         return process.parent is asker or (process.reason == KILLED and not process.slowly)
 
     # --- signals and messages
@@ -332,7 +332,7 @@ class World:
             self.condemn(process, reason)
 
     def send(self, process: Process, message: tuple[Any, ...]) -> bool:
-        """Put a message into the mailbox; False when nobody will read it."""
+        """Put a message into the mailbox; False when the process will not read it."""
         if not process.alive():
             return False
         if isinstance(process.wish, Receive):

@@ -26,7 +26,7 @@ SLACK = 10.0
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """The folder for temporary files, which is nobody else's meanwhile. Nothing is left there, nor anywhere else."""
+    """The folder for temporary files, which is this test's alone meanwhile. Nothing is left there, nor anywhere else."""
     folder = tmp_path_factory.mktemp("temporary")
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -37,7 +37,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture
 async def stage(temporary: Path) -> AsyncGenerator[Stage]:
-    """The server, and whoever calls it. No process of it is left when it has stopped, in that very moment; and nothing else a little later."""
+    """The server, and its client. No process of it is left when it has stopped, in that very moment; and nothing else a little later."""
     before = descendants(), held(temporary)
     async with Stage() as stage:
         yield stage

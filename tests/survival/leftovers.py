@@ -1,4 +1,4 @@
-"""What a server could leave behind: processes, descriptors, listening sockets, and files where everybody's are."""
+"""What a server could leave behind: processes, descriptors, listening sockets, and files in folders that all programs share."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def _ours(folder: Path) -> Iterator[Path]:
         try:
             if path.stat().st_uid == os.geteuid():
                 yield path
-        except FileNotFoundError:  # somebody else's, and gone just now
+        except FileNotFoundError:  # another program's, and gone just now
             continue

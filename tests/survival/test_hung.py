@@ -1,4 +1,4 @@
-"""A worker that hangs with nothing to do: nobody has to find that out by the deadline of their own call."""
+"""A worker that hangs with nothing to do: no caller has to find that out by the deadline of its own call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def stopped(workers: Iterable[int]) -> None:
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
     for pid in workers:
-        while pids.everybody()[pid].state != "T":  # noqa: ASYNC110 - the system tells nobody
+        while pids.everybody()[pid].state != "T":  # noqa: ASYNC110 - the system has no event for it
             await asyncio.sleep(0.001)
 
 
@@ -55,7 +55,7 @@ async def test_a_worker_that_is_found_hanging_is_gone_before_anybody_calls(stage
 async def test_a_call_that_is_given_to_one_that_is_dead_goes_to_another(stage: Stage) -> None:
     workers = await all_workers(stage)
     for pid in workers:
-        os.kill(pid, signal.SIGKILL)  # and nobody has heard of it when they are given these
+        os.kill(pid, signal.SIGKILL)  # and the server has not heard of it when they are given these calls
     asked = [await stage.probe.ask("tools/call", {"name": "who", "arguments": {}}) for _ in range(5)]
     answers = [await stage.probe.answer(each, within=10 * SLACK) for each in asked]
     assert not {int(answer["result"]["content"][0]["text"]) for answer in answers} & workers

@@ -1,4 +1,4 @@
-"""What is large on its way from a worker to whoever called: it is whole, and the loop that it comes through goes on with everything else."""
+"""Large results on their way from a worker to the caller: they arrive whole, and the loop that they come through goes on with everything else."""
 
 from __future__ import annotations
 

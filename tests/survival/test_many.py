@@ -149,7 +149,7 @@ async def test_what_lies_behind_a_call_that_lasts_goes_to_another_worker() -> No
 
 
 def minders() -> list[Pid]:
-    """Whoever minds a worker."""
+    """The processes that mind a worker each."""
     return [each.pid for each in current_node().processes.values() if (each.label or "").startswith("Minder")]
 
 
@@ -164,7 +164,7 @@ async def test_what_was_begun_when_whoever_minded_it_died_is_not_begun_by_anothe
                 asyncio.ensure_future(stage.result("marks", path=str(written), number=first + each, seconds=0.002))
                 for each in range(8)
             ]
-            while str(first) not in (  # noqa: ASYNC110 - the other process tells nobody
+            while str(first) not in (  # noqa: ASYNC110 - the other process sends no event
                 written.read_text().split() if written.exists() else ()
             ):
                 await asyncio.sleep(0.0005)

@@ -1,6 +1,6 @@
-"""What a fault is to everybody else: of a hundred calls of other tools none is lost, and the slowest take no more than three times as long.
+"""What a fault costs other callers: of a hundred calls of other tools none is lost, and the slowest take no more than three times as long.
 
-But for whoever returns a hundred megabytes: the client that is in the same loop here has to parse them (`test_large` has the server's part).
+But for the tool that returns a hundred megabytes: the client that is in the same loop here has to parse them (`test_large` has the server's part).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ENDLESS: Final = (
 
 @asynccontextmanager
 async def opened(fault: str) -> AsyncGenerator[Client]:
-    """Whoever calls a server that has been called for some time; `fault` may be called there, for a second at most if it never ends."""
+    """A client of a server that has been called for some time; `fault` may be called there, for a second at most if it never ends."""
     stage = Stage()
     if fault in ENDLESS:
         stage.server.registry.register_tool(fault, getattr(stage.tools, fault), stage.options(timeout=1))

@@ -41,7 +41,7 @@ async def test_handlers_of_the_programs_own_file_run_in_workers(arguments: tuple
 
 async def _gone(before: set[int]) -> None:
     async with asyncio.timeout(15):
-        while descendants() - before:  # noqa: ASYNC110 - the system tells nobody
+        while descendants() - before:  # noqa: ASYNC110 - the system has no event for it
             await asyncio.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""The survival table: what a tool can do to its process, what its caller is told, and that nobody else notices."""
+"""The survival table: what a tool can do to its process, what its caller is told, and that no other caller notices."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_tool_that_holds_the_interpreter_within_its_deadline_succeeds(st
 
 async def _gone(child: int) -> None:
     async with asyncio.timeout(SLACK):
-        while pids.is_alive(child):  # noqa: ASYNC110 - the system tells nobody
+        while pids.is_alive(child):  # noqa: ASYNC110 - the system has no event for it
             await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Records of tasks, for those who keep them."""
+"""Records of tasks, for the tests of their stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever dies, a task never works for ever, and whoever waits for it is answered once."""
+"""Whichever process dies, a task never works for ever, and a client that waits for it is answered once."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ async def test_a_record_without_a_process_is_found_out() -> None:
         player = await stage.player(Peer("test", principal="ann"))
         record = left("task_a", stage.company.tasks.now())
         stage.company.tasks.store.put(record)
-        answer = await result(player, "task_a")  # nobody is there to say when it ends
+        answer = await result(player, "task_a")  # no process is there to say when it ends
         assert answer["error"]["code"] == -32603
         await asyncio.sleep(62)
         assert (stage.record("task_a").status, stage.record("task_a").message) == ("failed", LOST)

@@ -138,7 +138,7 @@ async def play(plan: FaultPlan, acts: list[list[tuple[str, int, str]]]) -> None:
     await asyncio.sleep(5)
     await injection.close()  # what was made to hang goes on
     await asyncio.wait_for(asyncio.gather(*peers), 1000)
-    await asyncio.sleep(130)  # whoever looks after them has come by
+    await asyncio.sleep(130)  # the process that looks after them has come by
     left: list[TaskRecord] = [each for each in company.tasks.store.list() if not each.terminal]
     assert not left
     player = await meet(company, Peer("test", principal="peer 0"))

@@ -38,7 +38,7 @@ async def test_what_has_ended_stays_as_it_is() -> None:
         player, tasks = await stage.player(), stage.server.tasks
         id = tasks.create(player.session.id)
         assert tasks.finish(id, "first")
-        assert tasks.fail(id, "second")  # nobody has looked yet: what comes first decides
+        assert tasks.fail(id, "second")  # no client has looked yet: the first end decides
         assert texts(await result(player, id)) == ["first"]
         assert not tasks.finish(id, "third")
         assert not tasks.fail(id, "third")

@@ -128,7 +128,7 @@ class Play:
         return await answered
 
     async def act(self, act: str, model: Model) -> None:
-        """Do it, and see whether those who can be refused are."""
+        """Do it, and see whether an act that can be refused is."""
         if act in TOOL:
             await self.orders.put(act)
         elif act.startswith("host"):

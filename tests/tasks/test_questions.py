@@ -230,7 +230,7 @@ async def test_a_question_that_nobody_answers_ends_as_any_other() -> None:
     async with performing(Settings(ask_timeout=30)) as stage:
         player = await stage.player()
         id = await begun(player, "ask")
-        await asyncio.sleep(100)  # nobody was asked yet, so no time runs
+        await asyncio.sleep(100)  # the client was not asked yet, so no time runs
         assert await status(player, id) == "input_required"
         feed = await waits(player, id)
         await question_on(feed)

@@ -71,7 +71,7 @@ async def test_what_was_put_is_there_in_the_next_life(tmp_path: Path) -> None:
     await store.open("company")
     assert store.get(running.id) == running
     assert store.get(over.id) is not None
-    assert store.get(late.id) is None  # it expired while nobody looked
+    assert store.get(late.id) is None  # it expired while the store was closed
     assert [each.id for each in store.list()] == [running.id, over.id]
     await store.close()
 
@@ -157,7 +157,7 @@ async def test_one_file_is_one_servers(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     store, other = SqliteTasks(file), SqliteTasks(file, patience=0.05)
     await store.open("company")
-    await store.open("company")  # whoever opened it was restarted
+    await store.open("company")  # the process that opened it was restarted
     with pytest.raises(TaskStoreError, match="is another server's: each needs a file of its own"):
         await other.open("company")
     with pytest.raises(TaskStoreError, match="is another server's in this program"):

@@ -125,7 +125,7 @@ def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
 
     with pressing(file) as (_, port):
         visitor = Visitor.enter(port)
-        assert visitor.ask("tasks/list")["result"]["tasks"] == []  # nobody can tell who asks: the id is the ticket
+        assert visitor.ask("tasks/list")["result"]["tasks"] == []  # callers are anonymous: the id is the ticket
         for id, (task, what) in ended.items():
             assert visitor.ask("tasks/get", taskId=id)["result"] == task
             assert outcome(visitor, id) == what

@@ -37,7 +37,7 @@ def _usage(*, ca: bool) -> x509.KeyUsage:
 
 
 class Authority:
-    """Signs, and is trusted by whoever is given its certificate."""
+    """Signs, and is trusted by each peer that is given its certificate."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self.folder = folder

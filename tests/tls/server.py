@@ -1,4 +1,4 @@
-"""The playhouse over TLS, with HTTP/2 for those who want it: `server.py CERTFILE KEYFILE PORT`."""
+"""The playhouse over TLS, with HTTP/2 for clients that want it: `server.py CERTFILE KEYFILE PORT`."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ async def test_a_body_that_nobody_reads_stalls_no_other(opened: Any) -> None:
 
     async with opened(app) as (_, frames):
         deaf = [frames.begin("POST", "/deaf") for _ in range(20)]
-        for stream in deaf:  # 1.3 MB that nobody reads
+        for stream in deaf:  # 1.3 MB that the application does not read
             for _ in range(4):
                 frames.data(stream, b"x" * (WINDOW // 4))
             await frames.until(lambda: frames.windows.get(0, 0) >= 0)

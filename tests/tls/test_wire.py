@@ -192,7 +192,7 @@ async def test_what_is_no_handshake_is_the_end_of_it(
             await connections(await found.listener(), 0)
     assert "greenroom.http" not in {
         record.name for record in caplog.records
-    }  # anybody can do that, as often as he likes
+    }  # any peer can do that, as often as it likes
 
 
 async def test_bytes_that_are_no_tls_are_the_end_of_it(opened: Any) -> None:

@@ -74,7 +74,7 @@ class Bystander:
             await self._answered.wait()
 
     async def stop(self) -> None:
-        """After its last call; and nobody may have noticed anything."""
+        """Stop after the last call; one process has to have answered them all."""
         self._over = True
         await self.task
         assert self.calls

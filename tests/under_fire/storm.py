@@ -63,7 +63,7 @@ class Trouble(NamedTuple):
 
 
 def troubles(seed: int, count: int, every: float) -> list[Trouble]:
-    """So many, one every so many seconds on average, for those who are not spared."""
+    """So many, one every so many seconds on average, for the servers that are not spared."""
     source = random.Random(seed)
     at = 1.0
     made: list[Trouble] = []
@@ -136,7 +136,7 @@ class Far:
                 route.out.delay(seconds, CALL, times=3)
             case "delay back":
                 route.back.delay(seconds, times=3)
-            case "double":  # answers only: a request that comes twice is done twice, by whomever it was sent
+            case "double":  # answers only: a request that comes twice is done twice, whichever side sent it
                 route.back.double(times=3)
             case "garble out":
                 route.out.garble(CALL, times=1)
@@ -223,7 +223,7 @@ def _shape(branch: Branch) -> tuple[str, object]:
 
 
 def _foretold(root: Branch, servers: list[Far]) -> None:
-    """Nobody was started again but who was shot at: the kin of those that are not spared, on this side of the way."""
+    """Only processes that were shot at were started again: those of the servers that are not spared, on this side of the way."""
     allowed = {f"upstream {far.id}" for far in servers if not far.spared}
     waiting = [(root, False)]
     while waiting:

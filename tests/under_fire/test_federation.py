@@ -21,7 +21,7 @@ def test_five_hundred_faults() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("every", [0.05, 0.2, 1.0])
 def test_ten_thousand_faults(every: float) -> None:
-    most = 4 * FAULTS if every < 0.1 else 2 * FAULTS  # some find nobody, since it is parked or is just being started
+    most = 4 * FAULTS if every < 0.1 else 2 * FAULTS  # some find no process: it is parked or is just being started
     done = seed = 0
     while done < FAULTS:
         seed += 1

@@ -1,4 +1,4 @@
-"""Ten thousand faults on a host of twenty real servers in memory, and on the ways to them: nobody dies but who was to, nothing is done twice.
+"""Ten thousand faults on a host of twenty real servers in memory, and on the ways to them: only the chosen processes die, nothing is done twice.
 
 `make soak` has them all; a twentieth of them comes with the other tests.
 """

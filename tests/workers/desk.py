@@ -55,13 +55,13 @@ class House:
         self.sent.append((session_id, key, list(ids)))
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """Nobody has subscribed to anything here."""
+        """There are no subscribers here."""
 
     def list_changed(self, kind: Kind) -> None:
-        """Nobody hears of it."""
+        """There are no sessions to hear of it."""
 
     def completed(self, elicitation_id: str) -> bool:
-        """Nobody was sent anywhere."""
+        """No user was sent to a page."""
         raise NotImplementedError(elicitation_id)
 
     def put(self, *entries: Entry) -> None:
@@ -220,7 +220,7 @@ async def _work(watched: asyncio.Event, job: Job) -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for what nobody tells of."""
+    """Wait for a condition that has no event."""
     while not condition():  # noqa: ASYNC110 - threads tell of nothing, and the time is virtual
         await asyncio.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""Whatever user code does, its caller hears once, in general terms, and nobody else hears anything."""
+"""Whatever user code does, its caller hears once, in general terms, and no other caller hears anything."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAILED = {"content": [{"type": "text", "text": "Tool execution failed"}], "isErr
 
 
 class Cruel(BaseException):
-    """Nobody expects it."""
+    """An exception that no code expects."""
 
 
 async def raises_value_error() -> None:

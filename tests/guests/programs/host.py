@@ -13,7 +13,7 @@ weather = Server("weather")
 
 
 def note(what: str) -> None:
-    """For whoever watches from outside."""
+    """Leave a note for the test, which watches from outside."""
     Path(f"{sys.argv[2]}.{what}").touch()
 
 
@@ -67,7 +67,7 @@ def pack(city: str) -> str:
 
 
 async def main() -> None:
-    """Until somebody ends it."""
+    """Serve until the process is ended."""
     host = Host({"weather": weather, "offline": "http://127.0.0.1:9/mcp"})
     reception = host.admit_guests(Path(sys.argv[2]), address=sys.argv[1])
     async with host:

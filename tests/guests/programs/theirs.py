@@ -83,7 +83,7 @@ class Stillborn(Actor):
 
 
 class Listener(Actor):
-    """Whoever sends it a pair (an address, a message) has it say that message there; it keeps all that it hears."""
+    """Sends on each message that comes as a pair (an address, a message), to that address; keeps all others."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ async def whisper(ctx: Context, text: str, words: int, pause: float = 0.01) -> s
 
 @server.tool
 async def shout(words: int, size: int, pause: float = 0.0) -> int:
-    """Tell everybody something, again and again; how many there were the last time."""
+    """Tell all sessions something, again and again; returns how many there were the last time."""
     heard = 0
     for count in range(words):
         heard = await server.broadcast(

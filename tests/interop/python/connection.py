@@ -82,7 +82,7 @@ class Connection:
 
 
 class Following:
-    """What such a command prints, value by value, until nobody wants it any more."""
+    """The output of such a command, value by value, until `end`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         """It runs already."""

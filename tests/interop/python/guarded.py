@@ -84,7 +84,7 @@ class Everybody:
             token=access, client_id=client_id, scopes=scopes, expires_at=until, resource=resource, subject="ann"
         )
         self.refreshes[refresh] = RefreshToken(token=refresh, client_id=client_id, scopes=scopes, resource=resource)
-        # it does not say how long: so nobody renews it beforehand, and a 401 has to do
+        # it does not say how long: so no client renews it beforehand, and a 401 has to do
         return OAuthToken(access_token=access, refresh_token=refresh, scope=" ".join(scopes))
 
 

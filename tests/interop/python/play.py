@@ -283,7 +283,7 @@ async def pages(player: Player) -> None:
     player.ears.asked.clear()
     player.ears.done.clear()
     player.ears.form = {"action": "accept"}
-    if player.revision < "2025-11-25":  # nobody was sent anywhere
+    if player.revision < "2025-11-25":  # users were not sent to pages yet
         await refused("a page", player.call("pay", {}), -32600)
         await refused("a page first", player.call("backstage", {}), -32600)
         return
@@ -342,7 +342,7 @@ async def subscription(player: Player) -> None:
     same("the dial", (await player.read(DIAL))["contents"][0]["text"], "7")
     await player.unsubscribe(DIAL)
     await player.call("turn", {"value": 8})
-    await asyncio.sleep(0.05)  # whoever subscribes in the same moment may well be told
+    await asyncio.sleep(0.05)  # a client that subscribes in the same moment may well be told
     await player.subscribe(DIAL)
     await player.call("turn", {"value": 9})
     await becomes("updates, none while not subscribed", lambda: player.ears.updates, [DIAL, DIAL])

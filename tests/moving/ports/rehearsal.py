@@ -54,7 +54,7 @@ async def say(line: str) -> list[str]:
 
 @mcp.tool
 async def cast(actor: str, ctx: Context) -> str:
-    """Ask which part somebody plays."""
+    """Ask which part an actor plays."""
     match await ctx.elicit(f"What does {actor} play?", Casting):
         case Accepted(casting):
             return f"{actor} plays {casting.part}, understudy: {casting.understudy}"

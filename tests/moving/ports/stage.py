@@ -24,12 +24,12 @@ def mood(scene: str) -> str:
 
 @trapdoor.tool
 def drop(who: str) -> str:
-    """Let somebody disappear."""
+    """Let a person disappear."""
     return f"{who} is gone"
 
 
 async def curtain(method: str, ctx: Context, proceed: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-    """Counts what is called, and lets nobody through the trapdoor."""
+    """Counts the tool calls, and does not let the director disappear."""
     if method == "tools/call":
         evening["calls"] += 1
         if ctx.params.get("arguments", {}).get("who") == "the director":

@@ -54,7 +54,7 @@ async def say(line: str, ctx: Context) -> list[str]:
 
 @mcp.tool()
 async def cast(actor: str, ctx: Context) -> str:
-    """Ask which part somebody plays."""
+    """Ask which part an actor plays."""
     answer = await ctx.elicit(f"What does {actor} play?", schema=Casting)
     if answer.action == "accept":
         return f"{actor} plays {answer.data.part}, understudy: {answer.data.understudy}"

@@ -26,12 +26,12 @@ def mood(scene: str) -> str:
 
 @trapdoor.tool
 def drop(who: str) -> str:
-    """Let somebody disappear."""
+    """Let a person disappear."""
     return f"{who} is gone"
 
 
 class Curtain(Middleware):
-    """Counts what is called, and lets nobody through the trapdoor."""
+    """Counts the tool calls, and does not let the director disappear."""
 
     def __init__(self) -> None:
         self.calls = 0

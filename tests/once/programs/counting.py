@@ -1,6 +1,6 @@
 """A server whose tools must not be done twice: `counting.py NAME [WORKERS]`, over HTTP on a free port, or on stdio where there is no number.
 
-Each tool writes the token that it is called with into a file, as a line, before anybody hears of it; what is written outlives every kill.
+Each tool writes the token that it is called with into a file, as a line, before the caller hears of it; what is written outlives every kill.
 """
 
 from __future__ import annotations

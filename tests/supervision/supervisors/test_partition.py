@@ -1,4 +1,4 @@
-"""The partition supervisor: every key has one child, the same in each run and for whoever asks."""
+"""The partition supervisor: every key has one child, the same in each run and for each caller."""
 
 from __future__ import annotations
 

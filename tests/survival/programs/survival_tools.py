@@ -47,7 +47,7 @@ def naps() -> int:
 
 
 def lasts(seconds: float) -> int:
-    """The same, much later; until then nobody else has the interpreter."""
+    """The same, much later; until then no other thread has the interpreter."""
     holds_interpreter(seconds)
     return os.getpid()
 
@@ -129,7 +129,7 @@ def forks_and_leaves() -> int:
 
 def forks_unseen() -> int:
     """As code in C does: Python hears nothing of it."""
-    child: int = ctypes.PyDLL(None).fork()  # whoever forks has the interpreter, and so has the child
+    child: int = ctypes.PyDLL(None).fork()  # the thread that forks has the interpreter, and so has the child
     if not child:
         time.sleep(3600)
         os._exit(0)
@@ -137,7 +137,7 @@ def forks_unseen() -> int:
 
 
 def starts_program() -> int:
-    """In a session of its own, so that nobody's signals reach it."""
+    """In a session of its own, so that no signals to the worker's group reach it."""
     return subprocess.Popen(["sleep", "3600"], start_new_session=True).pid
 
 

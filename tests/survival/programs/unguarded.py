@@ -1,4 +1,4 @@
-"""A server as people write it first: it runs when the file is executed, whoever executes it."""
+"""A server as people write it first: it runs when the file is executed, in whichever process."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Wrong(GenStatem[Light]):
 
     @state(Light.ON)
     def on(self, event: Event) -> Result[Light]:
-        """Somebody else's state."""
+        """Another machine's state."""
         return Next(Other.ON)  # expect-error: arg-type, reportReturnType
 
     @state(Light.OFF)  # expect-error: type-var, reportArgumentType, reportUntypedFunctionDecorator

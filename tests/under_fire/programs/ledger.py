@@ -1,6 +1,6 @@
 """A server whose calls can be counted from outside, whatever becomes of it: `ledger.py FILE [PORT]`, over HTTP where there is a port.
 
-What was done is a line in the file, which is there before anybody hears of it.
+What was done is a line in the file, which is there before any caller hears of it.
 """
 
 from __future__ import annotations
