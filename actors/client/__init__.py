@@ -1,4 +1,4 @@
-"""The client: a connection to a server that is kept alive, and what is asked over it.
+"""The client: a connection to a server that is kept alive, and the requests over it.
 
-`Connection` is the process. Everybody else holds its `Line` (see `seam`).
+`Connection` is the process. Its callers hold a `Line` (see `seam`).
 """

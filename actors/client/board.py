@@ -55,11 +55,11 @@ class Board:
         self.welcome: Welcome | None = None
         self.ids = count(1)
         self.supervised = False
-        """Whether somebody starts the connection again when it crashes."""
+        """Whether a supervisor starts the connection again when it crashes."""
         self.held: list[PendingRequest] = []
-        """What was asked while there was no process."""
+        """Requests made while there was no process."""
         self.coming: dict[PendingRequest, None] = {}
-        """What lies in the connection's mailbox, which nobody can look into once it has died."""
+        """Requests in the connection's mailbox, which cannot be read once it has died."""
         self.level: str | None = None
         """What the server was last told to log."""
         self.tools_changed: Callable[[], object] | None = None
@@ -116,7 +116,7 @@ class Board:
 
 
 class _Watcher(Wakeup):
-    """Somebody who wants to know."""
+    """A task that waits for a change of the status."""
 
     __slots__ = ("stale",)
 
@@ -137,20 +137,20 @@ UPDATED: Final = "notifications/resources/updated"
 
 
 class Readers:
-    """All of one line."""
+    """All readers of one line."""
 
     def __init__(self, most: int) -> None:
         """`most` is how much is kept for each."""
         self.most = most
         self.over = False
-        """Whether nothing will come, for as long as nobody begins anew."""
+        """Whether nothing will come, until the connection is started again."""
         self.by_uri: dict[str, dict[Reader, None]] = {}
         self.by_method: dict[str, dict[Reader, None]] = {}
-        """Under an empty name those who want to hear everything."""
+        """Under an empty name the readers of all methods."""
         self.granted: set[str] = set()
         """Of which resources the server has been asked to tell."""
         self.turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Who asks for a resource, and who does not want it any more, do so one after the other."""
+        """Subscribing to a resource and unsubscribing from it are serialized."""
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """It was said."""
@@ -168,7 +168,7 @@ class Readers:
                 reader.add(told)
 
     def gap(self) -> None:
-        """Something may have been missed by everybody."""
+        """Tell all readers that they may have missed something."""
         for kept in (*self.by_uri.values(), *self.by_method.values()):
             for reader in kept:
                 reader.add(GAP)

@@ -124,7 +124,7 @@ class Connection(GenStatem[Phase]):
         return Next(Phase.CONNECTING, NextEvent(Internal()))
 
     def exited(self, reason: ExitReason) -> None:
-        """The process is gone, however that came: nobody may wait for it any more."""
+        """The process has ended, for whatever reason: settle all requests that wait for it."""
         board = self.board
         board.process = None
         if is_orderly(reason):
@@ -135,7 +135,7 @@ class Connection(GenStatem[Phase]):
         self._pass_on(reason)
 
     def _pass_on(self, reason: ExitReason) -> None:
-        """What nobody has read of the mailbox: surely not sent, so a successor may have it."""
+        """Requests still unread in the mailbox: certainly not sent, so a successor may have them."""
         board = self.board
         coming, board.coming = board.coming, {}
         for pending in coming:
@@ -143,7 +143,7 @@ class Connection(GenStatem[Phase]):
             if is_orderly(reason):
                 pending.settle(None, ClientClosed("the client was closed"))
             elif board.supervised and pending.waits and pending.deadline is not None:
-                board.held.append(pending)  # which nobody promises to come for
+                board.held.append(pending)  # a successor is not certain, but its deadline is
             else:
                 pending.settle(None, RequestLost(pending.method, _cause(reason), maybe_done=False))
 
@@ -156,7 +156,7 @@ class Connection(GenStatem[Phase]):
             self.requests.end_all(lambda entry: RequestLost(entry.method, cause, maybe_done=entry.wire is not None))
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Nobody is left waiting, and no wire open."""
+        """Settle all requests and close all wires."""
         self._wind_up(reason)
         self._settle_all(reason)
         for wire in tuple(self.reach.wires.values()):
@@ -166,7 +166,7 @@ class Connection(GenStatem[Phase]):
                 kill(wire.pid)
 
     def report_state(self) -> str:
-        """What a crash report says: nothing that anybody has said."""
+        """What a crash report says: nothing of what client or server have said."""
         return f"connection {self.board.name}, {len(self.requests)} requests, {len(self.errands)} errands"
 
     @property
@@ -175,7 +175,7 @@ class Connection(GenStatem[Phase]):
         return self.process.node.random
 
     def report(self, kind: type[ConnectionReport], **fields: Any) -> None:
-        """Tell whoever listens to the node."""
+        """Emit a report on the node's bus."""
         process = self.process
         process.node.reports.emit(kind(pid=process.pid, label=process.label, server=self.board.name, **fields))
 
@@ -241,7 +241,7 @@ class Connection(GenStatem[Phase]):
 
     @state(Phase.PARKED, to=(Phase.CONNECTING, Phase.CLOSING, END))
     def parked(self, event: Event) -> Result[Phase]:
-        """Nobody tries any more."""
+        """No attempt is made until `retry`."""
         if type(event) is Cast and event.method == Connection.retry:
             return self.reach.again(patient=False)
         return self._common(event)
@@ -463,7 +463,7 @@ class Errand:
             process.node.from_thread(process.send, answered)
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
-        """The worker is gone: if it has not answered, nobody else will."""
+        """The worker is gone: if it has not answered, answer with an internal error."""
         self.worker = None
         if not self._spoken:
             self._connection.send(Answered(self, None, INTERNAL))
@@ -545,7 +545,7 @@ class Errands:
             self._drop(errand)
 
     def abandon(self, wire: Pid | None = None) -> None:
-        """Nobody is there to be answered any more: on that wire, or at all."""
+        """Drop the errands whose wire is gone: those of one wire, or all."""
         for errand in tuple(self._open.values()):
             if wire is None or errand.wire.pid == wire:
                 self._drop(errand)
@@ -577,7 +577,7 @@ async def _work(errand: Errand, handler: ClientHandler, request: Request) -> Non
             result = await result
     except BaseException as error:
         if process.life:
-            raise  # ended from outside: whoever did that has answered
+            raise  # ended from outside: the task that did so has answered
         errand.answer(None, error)
         if not isinstance(error, McpError):
             raise

@@ -3,7 +3,7 @@
 ::
 
     ClientError
-    ├─ NotReady            the handshake is not over, and nobody wanted to wait
+    ├─ NotReady            the handshake is not over, and the caller did not want to wait
     ├─ ClientClosed        the client was closed, or is about to be
     ├─ Unsupported         the server has not declared that it can do this: nothing was sent
     ├─ RequestTimeout      the deadline is over; the server was told
@@ -11,7 +11,7 @@
     ├─ InitFailed          the handshake failed
     │  ├─ InitTimeout
     │  └─ ProtocolVersionError
-    ├─ Unavailable         the server is away: the next attempt is some time off, or nobody tries any more
+    ├─ Unavailable         the server is away: the next attempt is some time off, or there will be none
     │  ├─ CircuitOpen
     │  └─ Parked
     └─ TooManyPages        a list that does not end
@@ -62,7 +62,7 @@ class Unsupported(ClientError):
 
 
 class RequestTimeout(ClientError, TimeoutError):
-    """The deadline is over. The server was told that nobody waits any more."""
+    """The deadline is over. The server was told that the caller does not wait any more."""
 
     reason = "timeout"
 
@@ -156,13 +156,13 @@ class CircuitOpen(Unavailable):
 
 
 class Parked(Unavailable):
-    """Nobody tries any more, until somebody says so."""
+    """No attempt is made until `retry` is called."""
 
     reason = "parked"
     _state = "parked"
 
 
 class TooManyPages(ClientError):
-    """A list went on for more pages than anybody believes."""
+    """A list went on for more pages than the settings allow."""
 
     reason = "max_pages"

@@ -47,7 +47,7 @@ class Deferred:
         return True
 
     def deliver_to(self, deliver: Callable[[Any, BaseException | None], object]) -> None:
-        """Whoever has to answer is told the outcome, at once if there is one."""
+        """Have the outcome delivered to this callback, at once if there is one."""
         with self._lock:
             self._deliver = deliver
             outcome = self._outcome
@@ -68,7 +68,7 @@ class ClientHandler:
     def init(self, line: Line) -> Awaitable[None] | None:
         """The connection has begun. `line` is the way to ask its server something."""
 
-    def handle_request(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:  # noqa: ARG002 - for those who override it
+    def handle_request(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:  # noqa: ARG002 - for subclasses that override it
         """Answer a request of the server's: the result, or a `Deferred`. Raise `McpError` to refuse."""
         raise not_found(method)
 

@@ -55,7 +55,7 @@ _LEAVING: Final = 5.0
 
 
 class ConnectionLine:
-    """A way to ask one server, for as long as anybody likes: connections come and go behind it."""
+    """The handle for requests to one server. It outlives connections: they come and go behind it."""
 
     __slots__ = ("__weakref__", "board")
 
@@ -145,7 +145,7 @@ class ConnectionLine:
         return pending
 
     def _comes_back(self) -> bool:
-        """Whether somebody is about to start it again."""
+        """Whether its supervisor is about to start it again."""
         board = self.board
         ends = board.phase in (Phase.CLOSING, Phase.CLOSED)
         return board.supervised and not ends and len(board.held) < board.settings.max_pending
@@ -224,7 +224,7 @@ class ConnectionLine:
                 if uri in readers.by_uri or uri not in readers.granted:
                     return
                 readers.granted.discard(uri)
-                with contextlib.suppress(GreenroomError):  # whoever is not there tells nothing either
+                with contextlib.suppress(GreenroomError):  # a server that is away sends no updates either
                     await self.request("resources/unsubscribe", {"uri": uri}, timeout=_LEAVING, wait=False)
 
         return Reader(readers, uri=uri, enter=enter, leave=leave)
@@ -246,7 +246,7 @@ class ConnectionLine:
         return Ref.of(process)
 
     async def snapshot(self) -> dict[str, Any]:
-        """What the connection is at, for those who look."""
+        """The state of the connection, for inspection."""
         return await self._ref().call(Connection.snapshot)
 
     def retry(self) -> None:
@@ -258,7 +258,7 @@ class ConnectionLine:
             self._ref().cast(Connection.retry)
 
     async def close(self, timeout: float | None = _DEFAULT) -> None:
-        """End it in order, by default within the grace that is set; whoever is not gone then is killed."""
+        """End it in order, by default within the grace that is set; a process that has not ended then is killed."""
         board = self.board
         process = board.process
         if process is None:

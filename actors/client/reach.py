@@ -90,7 +90,7 @@ class Reach:
     # --- attempts
 
     def again(self, *, patient: bool = True) -> Result[Phase]:
-        """The next attempt is due; not `patient` when somebody has asked for it."""
+        """The next attempt is due; not `patient` when a caller has asked for it."""
         if not patient:
             self._falls = 0
         self._board.tell(Phase.CONNECTING, self._board.cause, self._board.attempts)
@@ -101,7 +101,7 @@ class Reach:
         board = self._board
         try:
             wire = self.wire = self._route.open(self._connection.pid)
-        except Exception as error:  # noqa: BLE001 - a route is anybody's code, and this is one failure of many
+        except Exception as error:  # noqa: BLE001 - a route may be a user's code, and this is one failure of many
             cause = error if isinstance(error, TransportError) else ConnectFailed(f"{type(error).__name__}: {error}")
             return self.fail(cause)
         self.wires[wire.pid] = wire
@@ -269,7 +269,7 @@ class Reach:
     # --- pings
 
     def ping(self) -> Result[Phase]:
-        """Ask whether anybody is there."""
+        """Ask whether the server still answers."""
         self._requests.take(OwnRequest(next(self._board.ids), "ping", None, self._ponged))
         return Keep(After(self._settings.ping_timeout, PONG))
 
@@ -280,7 +280,7 @@ class Reach:
                 self.acts += [Cancel(PONG), After(self._settings.ping_interval, PING)]
 
     def no_pong(self) -> Result[Phase]:
-        """Nobody has answered in time."""
+        """The ping was not answered in time."""
         self._missed_pings += 1
         if self._missed_pings >= self._settings.ping_failure_threshold:
             return self.fail(SilentTooLong(f"no answer to {self._missed_pings} pings in a row"))
@@ -333,7 +333,7 @@ def refused(error: BaseException) -> Exception:
 
 
 def is_final(cause: Exception) -> bool:
-    """Whether trying again is no use, until somebody has changed something."""
+    """Whether trying again is no use, until the configuration or the server has changed."""
     if isinstance(cause, InitFailed):
         said = cause.__cause__
         return isinstance(cause, ProtocolVersionError) or (isinstance(said, PeerError) and said.code in _FINAL)

@@ -62,11 +62,11 @@ IDEMPOTENT: Final = frozenset(
         "tasks/result",
     )
 )
-"""What may be sent once more when nobody knows whether it was seen."""
+"""Requests that may be sent once more when it is unknown whether the server has seen them."""
 
 
 class Withdrawn(NamedTuple):
-    """To the connection: nobody waits for it any more."""
+    """To the connection: the caller does not wait for this request any more."""
 
     request: PendingRequest
     reason: str
@@ -118,7 +118,7 @@ class PendingRequest:
             raise
 
     async def result(self) -> dict[str, Any]:
-        """The result. Whoever is cancelled while waiting for it cancels the request."""
+        """The result. A task that is cancelled while waiting for it cancels the request."""
         return await self
 
     async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
@@ -134,7 +134,7 @@ class PendingRequest:
             await words.wait()
 
     def cancel(self, reason: str = "") -> None:
-        """Nobody wants it any more."""
+        """Cancel the request: its caller does not want it any more."""
         if self.settle(None, RequestCancelled(reason)):
             self._withdraw(reason)
 
@@ -162,7 +162,7 @@ class PendingRequest:
         self._progress = _Words(most)
 
     def begin(self, node: Node, seconds: float | None) -> None:
-        """Its time begins, and ends with whoever asks."""
+        """Start its deadline, and tie it to the calling process: when that ends, so does the request."""
         owner = self._owner = running_process()
         if owner is not None:
             owner.await_death(self)
@@ -170,7 +170,7 @@ class PendingRequest:
             self.deadline = node.loop.time() + seconds
             node.deadlines.add(seconds, self)
 
-    # --- for whoever ends it
+    # --- for the callers that settle it
 
     def settle(self, result: dict[str, Any] | None, error: BaseException | None = None) -> bool:
         """Decide it. False when it was decided already."""
@@ -225,7 +225,7 @@ class PendingRequest:
         return True
 
     def handed_to(self, connection: Process) -> None:
-        """From now on a connection has to hear of it when nobody wants it any more."""
+        """From now on this connection has to be told when the request is cancelled."""
         self._connection = connection
 
     def forgotten(self) -> None:
@@ -287,7 +287,7 @@ class OwnRequest:
         """It is out of the table."""
 
     def tell(self, progress: Progress) -> None:
-        """Nobody asked."""
+        """Ignored: an own request asks for no progress."""
 
 
 Entry: TypeAlias = "PendingRequest | OwnRequest"
@@ -334,7 +334,7 @@ class Requests:
         self._followed: dict[str, PendingRequest] = {}
         """By their ids, the tasks whose progress is told to the calls that they were made of."""
         self.strays = 0
-        """How many answers came that nobody waits for: too late, twice, or to nothing that was asked."""
+        """How many answers came that no request waits for: too late, twice, or to nothing that was asked."""
         self._needs: dict[str, str | None] = {}
 
     def __len__(self) -> int:
@@ -454,7 +454,7 @@ class Requests:
     # --- in
 
     def answered(self, answer: Response | Failure, wire: Pid) -> Entry | None:
-        """Settle the request that it answers; returns that, if somebody waited for it."""
+        """Settle the request that it answers; returns that request, if it is known."""
         entry = self._pop_from(wire, answer.id)
         if entry is None:
             self.strays += 1

@@ -1,4 +1,4 @@
-"""What everybody holds who asks a server something: a `Line`. The connection behind it may die and come back; the line stays.
+"""The handle with which callers send requests to a server: a `Line`. The connection behind it may die and come back; the line stays.
 
 Facades, federations and gateways are written against this and nothing else, so that a test, or another kind of client, can stand in.
 """
@@ -42,7 +42,7 @@ class Status:
     retry_in: float | None = None
     """In how many seconds the next attempt comes; 0 while one is under way."""
     generation: int = 0
-    """How many handshakes have succeeded: whoever kept something of an older one has to ask again."""
+    """How many handshakes have succeeded: a caller that kept something of an older one has to ask again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A notification of the server's, or (with an empty method) that some may have been lost while nobody was connected."""
+    """A notification of the server's, or (with an empty method) that some may have been lost while there was no connection."""
 
     method: str
     params: Mapping[str, Any]
@@ -79,7 +79,7 @@ class Told:
 
 
 class Pending(Protocol):
-    """A request that is under way. Await it, and its result comes; whoever is cancelled while awaiting it cancels the request."""
+    """A request that is under way. Await it for its result; a task that is cancelled while awaiting it cancels the request."""
 
     @property
     def id(self) -> RequestId:
@@ -95,11 +95,11 @@ class Pending(Protocol):
         ...
 
     def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
-        """Have `tell` called once, soon after it is settled, with the result or with the error; also when nobody awaits it."""
+        """Have `tell` called once, soon after it is settled, with the result or with the error; also when no task awaits it."""
         ...
 
     def cancel(self, reason: str = "") -> None:
-        """Nobody wants it any more: the server is told, and whoever awaits it gets `RequestCancelled`. Nothing when it is settled."""
+        """Cancel the request: the server is told, and tasks awaiting it get `RequestCancelled`. Nothing when it is settled."""
 
 
 class Updates(Protocol):

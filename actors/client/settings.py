@@ -54,7 +54,7 @@ class ClientSettings:
     """How long to wait between attempts. The first one after a loss is made at once, if it had been ready for `backoff.quiet` seconds or
     this is the first loss since."""
     park_after: int | None = None
-    """After so many attempts in vain, nobody tries any more until `retry`."""
+    """After so many failed attempts, no further one is made until `retry`."""
 
     max_pages: int = 1000
     """How many pages of a list are asked for."""

@@ -1,6 +1,6 @@
-"""What desks say to each other: an errand, and what comes of it. All of it travels, in one piece with whatever else the link has to carry.
+"""The messages between desks: an errand, and its outcome. All of it travels, in one piece with whatever else the link has to carry.
 
-Messages of the protocol go as the bytes that they would be on the wire: no node has to walk through somebody's arguments twice.
+Messages of the protocol go as the bytes that they would be on the wire: no node has to walk through a caller's arguments twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DESK: Final = "greenroom.desk"
 """What the desk of each node is registered as."""
 
 REQUEST, NOTIFY, RESPOND, LISTEN, END, ONCE, CONFIRM = range(7)
-_LIMITS: Final = Limits.of_size(1 << 30)  # it has been through somebody's limits already
+_LIMITS: Final = Limits.of_size(1 << 30)  # the node that received it has checked it against its limits already
 
 
 class Errand(NamedTuple):
@@ -40,14 +40,14 @@ class Errand(NamedTuple):
 
     kind: int
     home: Pid
-    """The desk that it comes from: when that is gone, nobody wants what was borrowed."""
+    """The desk that it comes from: when that is gone, a borrowed feed has no reader."""
     session: str
     peer: Peer
     what: Any = None
 
 
 class Lent(NamedTuple):
-    """The answer is a feed: whoever has it there gives its events to whoever asks."""
+    """The answer is a feed: the `lender` process on the session's node gives its events to the process that asks."""
 
     name: str
     lender: Pid
@@ -83,9 +83,9 @@ def unpacked(data: bytes) -> Any:
     return parse(data, _LIMITS)
 
 
-# --- Ids that tell on which node what they name lives: to those who have the key, and to nobody else.
+# --- Ids that tell on which node the session or task that they name lives, to nodes that have the key and to no others.
 # A mark of four bytes is appended to the random part. It is what a keyed hash makes of that part, and the node's number is folded into its last
-# byte: so no table is shared, an id that somebody has made up is refused without asking any other node, and nobody outside learns how many there are.
+# byte: so no table is shared, an invented id is refused without asking any other node, and clients do not learn how many nodes there are.
 
 MOST: Final = 64
 """How many nodes can be told apart."""
@@ -109,7 +109,7 @@ class Marks:
         return f"<Marks of {self.place}>"
 
     def new(self, kind: str, *, channel: bool = False) -> str:
-        """An id that nobody can guess. `channel` says that what it names has one channel, and no streams."""
+        """An id that cannot be guessed. `channel` says that the session it names has one channel, and no streams."""
         token = secrets.token_hex(16)
         return f"{kind}_{token}{self._mark(token, self.place | (_CHANNEL if channel else 0))}"
 

@@ -279,7 +279,7 @@ class Elsewhere:
         return said
 
     async def _meet(self) -> None:
-        """Have the two nodes connected, before anything is said of which nobody would know whether it was heard."""
+        """Have the two nodes connected before anything is sent: whether a lost first message arrived could not be known."""
         try:
             await self._desk.call(Desk.is_there)
         except ProcessExited as error:
@@ -357,7 +357,7 @@ class Borrowed:
 
 
 class _Nowhere:
-    """The channel of a session of another node: what comes on it is read there, by whoever holds its stream."""
+    """The channel of a session of another node: its events are read on that node, by the holder of its stream."""
 
     name = "channel"
 
@@ -366,7 +366,7 @@ class _Nowhere:
         return None
 
     def leave(self) -> None:
-        """Nobody was here."""
+        """No-op: it has no reader here."""
 
 
 _NOWHERE: Final = _Nowhere()
@@ -374,7 +374,7 @@ _NOWHERE: Final = _Nowhere()
 
 # --- The desk of one node: takes errands of the others for sessions that live here, and hears what all nodes are to hear.
 # It waits for nothing: an errand is answered from a task of its own. When the desk dies, its callers on other nodes hear so; its successor begins with
-# a gap, after which everybody, here and there, is told again of all that they wait for.
+# a gap, after which all subscribers, on this node and on others, are told again of all that they wait for.
 
 _FLUSH: Final = object()
 
@@ -468,13 +468,13 @@ class Desk(GenServer):
         tell_gap(self._company.subscriptions, self._company.board)
 
     def completed(self, elicitation_id: str) -> None:
-        """A user has done with the page that somebody's peer sent them to."""
+        """A user has done with the page to which a session's peer sent them."""
         found = find_visited(current_node(), self._company, elicitation_id)
         if found is not None:
             found.send(Visited(elicitation_id))
 
     def broadcast(self, method: str, params: Mapping[str, Any]) -> NoReply:
-        """Send a notification to everybody here; the answer is to how many sessions."""
+        """Send a notification to all sessions of this node; the answer is to how many."""
         _ = answering(self.caller, self._company.peers.broadcast_here(method, params))
         return NoReply()
 
@@ -506,16 +506,16 @@ def _lent(reply: Reply, errand: Errand) -> Answer | Lent | None:
     return reply if reply is None or isinstance(reply, Answer) else Lent(reply.name, spawn(lend, reply, errand.home))
 
 
-# --- Lending a feed to another node: the process that has it here, and gives the events to whoever asks there, a batch for each question.
-# So nothing is on its way that was not asked for, and what nobody has fetched stays where the session keeps it for those who come back. It is tied to
-# the desk that it was lent to: when that node is lost, nobody reads here any more.
+# --- Lending a feed to another node: the process that has it here, and gives the events to the reader there, a batch for each question.
+# So nothing is on its way that was not asked for, and events not yet fetched stay where the session keeps them for a client that comes back. It is
+# tied to the desk that it was lent to: when that node is lost, the feed has no reader any more.
 
 UNFETCHED: Final = 10.0
-"""Seconds after which a feed that nobody has asked for is taken back: whoever was to have it has gone away meanwhile."""
+"""Seconds after which a feed that was never asked for is taken back: its reader has gone away meanwhile."""
 
 
 async def lend(feed: Feed, home: Pid) -> None:
-    """Until it has ended; whoever has it there ends this process when they leave."""
+    """Serve the feed until it has ended; its reader on the other node ends this process on leaving."""
     patience: float | None = UNFETCHED
     try:
         link(home)
@@ -586,6 +586,6 @@ class _Others:
             each.cast(Desk.renew_certificates)
 
     async def broadcast(self, method: str, params: Mapping[str, Any]) -> int:
-        """How many the others reached; a node that is lost meanwhile reaches nobody."""
+        """How many sessions the other nodes reached; a node that is lost meanwhile counts as none."""
         answers = await multi_call([each.within(5.0) for each in self._desks], Desk.broadcast, method, params)
         return sum(answers.replies.values())

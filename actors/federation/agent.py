@@ -1,9 +1,9 @@
 """The federation as one set of tools: a catalogue under names that say whose they are, and calls that find their way.
 
-It keeps nothing that would have to be kept right: what servers offer is the federation's to know, and is put together anew
-whenever one of them offers something else. A server that does not answer is left out with a warning, and keeps nobody waiting for long.
+It keeps no state of its own: the federation knows what servers offer, and the catalogue is put together anew
+whenever one of them offers something else. A server that does not answer is left out with a warning, and does not keep a caller waiting for long.
 
-Before a call is sent, its arguments are held against the tool's own schema, so that who called (a model, mostly) hears of all its mistakes at
+Before a call is sent, its arguments are held against the tool's own schema, so that the caller (a model, mostly) hears of all its mistakes at
 once, and a server is not bothered with them.
 """
 
@@ -75,7 +75,7 @@ AS_SET: Final[Any] = ...
 """As long as is said of the server: see `UpstreamSpec.tool_timeout`."""
 _TOLD: Final = 20
 _ANEW: Final = 3
-"""So often somebody is asked about one call of a tool that becomes another meanwhile."""
+"""How often consent is asked for one call whose tool becomes another meanwhile."""
 
 
 class Agent:
@@ -376,7 +376,7 @@ class Agent:
         return self._consent is None or not self._consent.denies_elicitation(server)
 
     async def _consented(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> bool:
-        """Whether what was allowed is what would be called: while somebody thinks, a server may be replaced, or its tool. Raises `ConsentDenied`."""
+        """Whether what was allowed is what would be called: while the user decides, a server may be replaced, or its tool. Raises `ConsentDenied`."""
         if self._consent is None:
             return True
         serial = self._upstreams.serial(tool.server)
@@ -527,7 +527,7 @@ class Agent:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """A result that says what was wrong, for whoever can do it better."""
+    """A result that says what was wrong, so that the caller can correct the call."""
     return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 

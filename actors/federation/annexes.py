@@ -4,13 +4,13 @@
 
     annexes (rest_for_one)        a child of the federation's upstreams, begun with the first connection that wants one
     ├─ cluster                    what starts processes, and ends them
-    ├─ keepers                    dynamic; one keeper for each annex that somebody is in
-    └─ porter                     the last to be begun, and so the first to be stopped: waits until everybody has left
+    ├─ keepers                    dynamic; one keeper for each annex that has tenants
+    └─ porter                     the last to be begun, and so the first to be stopped: waits until all tenants have left
 
 A keeper has the process of its annex started, and ends when that does, for the same reason; the last tenant to leave has it stopped. It is
-never started again by itself: the tenants of an upstream hear why it ended, their supervisor counts that, and the next one who comes has another
-process started. So how often that may be is each upstream's own to say, and a server that takes its annex down again and again is parked. When
-there is no machine for it, after one was lost for instance, nobody has died: the tenant looks again later, as the connection does.
+never started again by itself: the tenants of an upstream hear why it ended, their supervisor counts that, and the next tenant has another
+process started. So each upstream says how often that may be, and a server that takes its annex down again and again is parked. When
+there is no machine for it, after one was lost for instance, no process has died: the tenant looks again later, as the connection does.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ PRELOAD: Final = tuple(f"greenroom.transports.client.{name}" for name in ("remot
 _TRIES: Final = 5
 """How often to ask again for an annex that was just being closed."""
 _LEAVING: Final = 10.0
-"""How long everybody may take to leave when all of it is stopped."""
+"""How long all tenants may take to leave when the federation's annexes are stopped."""
 _STOPPING: Final = 10.0
 _LOOK_AGAIN: Final = 30.0
 """How long a tenant waits where there is no machine for it. Meanwhile the connection asks with pauses of its own, and is in before."""
 
 
 class Premises(Protocol):
-    """Who has processes for annexes."""
+    """Where the processes of annexes come from."""
 
     def child_spec(self) -> ChildSpec[Any]:
         """What has to run before there can be any."""
@@ -113,7 +113,7 @@ class Annexes:
         return Room(self, annex)
 
     async def keeper(self, annex: Annex) -> Ref[Keeper]:
-        """Whoever keeps it, begun if need be."""
+        """The keeper of an annex, started if need be."""
         name = Name(self._key, f"annex-{annex.serial}")
         found = whereis(name)
         if found is not None:
@@ -139,7 +139,7 @@ class Annexes:
 
 
 async def _begun(supervisor: Ref[DynamicSupervisor], spec: ChildSpec[Any]) -> None:
-    with contextlib.suppress(AlreadyRegistered):  # somebody else was first, which is as good
+    with contextlib.suppress(AlreadyRegistered):  # another task started it first, which is as good
         await start_child(supervisor, spec)
 
 
@@ -177,7 +177,7 @@ class Room:
 
 
 class Keeper(GenServer):
-    """One for each annex that somebody is in."""
+    """The process that owns one annex; it runs while the annex has tenants."""
 
     def __init__(self, premises: Premises, annex: Annex) -> None:
         """Nothing runs yet."""
@@ -188,7 +188,7 @@ class Keeper(GenServer):
         self._tenants: set[Monitor] = set()
 
     def init(self) -> Continue:
-        """Whoever begins it goes on; whoever wants to be in it waits."""
+        """The caller that starts the keeper goes on; callers of `lodge` wait until the annex runs."""
         return Continue(None)
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
@@ -200,7 +200,7 @@ class Keeper(GenServer):
         return None
 
     def lodge(self) -> Lodging:
-        """Somebody comes in, until they end."""
+        """The caller becomes a tenant, until its process ends."""
         tenant = self.caller.process
         if tenant is not None:
             self._tenants.add(monitor(tenant.pid))
@@ -211,7 +211,7 @@ class Keeper(GenServer):
         return await self._host.call(Host.process_id)
 
     def handle_info(self, message: Any) -> Stop | None:
-        """Somebody has left."""
+        """A tenant has ended; with the last one the keeper stops."""
         if not isinstance(message, Down):
             super().handle_info(message)
             return None
@@ -219,35 +219,35 @@ class Keeper(GenServer):
         return None if self._tenants else Stop(NORMAL)
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Nobody is in it any more: it is closed in order."""
+        """Stop the annex in order, when it has no tenants any more."""
         if reason == NORMAL:
             with contextlib.suppress(
                 ActorError
-            ):  # it has ended by itself, or does so when whoever starts processes ends
+            ):  # it has ended by itself, or does so when the cluster that starts processes ends
                 await stop(self._host, NORMAL, _STOPPING)
 
     def report_state(self) -> str:
-        """Who is in it."""
+        """The annex, its node and the number of tenants."""
         return f"annex {self._annex.name} on {self._node or 'no node yet'}, {len(self._tenants)} tenants"
 
 
 class Porter(GenServer):
-    """Sees to it that an annex is not closed over those who are still on their way out."""
+    """Delays the shutdown, so that an annex is not closed while tenants are still leaving it."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, keepers: Ref[DynamicSupervisor]) -> None:
-        """Who keeps them."""
+        """For the annexes of these keepers."""
         self._keepers = keepers
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """Wait until all are empty, for as long as anybody may."""
+        """Wait until all annexes are empty, at most as long as tenants may take to leave."""
         try:
             async with asyncio.timeout(_LEAVING):
                 for each in await which_children(self._keepers):
                     await wait_down(each.pid, None)
         except (TimeoutError, ProcessExited):
-            return  # who has not left by now is made to
+            return  # tenants that have not left by now are stopped
 
 
 class Tenant(GenServer):

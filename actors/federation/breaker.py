@@ -1,8 +1,8 @@
 """The circuit breaker of one upstream: a pure machine that is told the time, and never asks for it.
 
-Closed, it counts how requests end. When enough of the latest failed it opens, and whoever wants something is refused at once. After a
+Closed, it counts how requests end. When enough of the latest failed it opens, and requests are refused at once. After a
 while one probe may go, and only one at a time: half open. If that comes through it closes; if not, it is open again, for longer.
-Traffic is no probe: what somebody wants done is not sent to see whether it can be.
+Traffic is no probe: a caller's request is not sent to see whether the upstream can answer it.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Breaker:
     def probe(self, now: float) -> int | None:
         """The right to send the one probe, if it is time for it; give it back with `probed`."""
         if self.state is BreakerState.HALF_OPEN and now >= self._expires:
-            self._open(now, self.cause)  # nobody will ever say how that one ended
+            self._open(now, self.cause)  # the outcome of that probe will never be reported
         if self.state is not BreakerState.OPEN or self.tripped or now < self._due:
             return None
         self.state = BreakerState.HALF_OPEN
@@ -190,7 +190,7 @@ class Breaker:
         return True
 
     def hasten(self, now: float) -> None:
-        """Somebody does not want to wait: the next probe is due now, and after it the waiting begins anew."""
+        """A caller does not want to wait: the next probe is due now, and after it the waiting begins anew."""
         self._tries = 0
         if self.state is BreakerState.OPEN:
             self._due = now

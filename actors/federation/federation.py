@@ -4,11 +4,11 @@
 
     federation (rest_for_one)
     ├─ upstreams            a tree for each server: see `upstream`
-    ├─ errands              who waits for one to be ready, or to have answered
-    └─ steward              who starts, replaces, stops and parks them
+    ├─ errands              processes that wait for one to be ready, or to have answered
+    └─ steward              starts, replaces, stops and parks them
 
-`Federation` itself is no process. It holds what outlives each of them (the roster of who is wanted), and is what hosts and gateways have in
-hands. Looking never waits: the roster and each catalogue are immutable, and replaced by one assignment.
+`Federation` itself is no process. It holds what outlives each of them (the roster of wanted upstreams), and hosts and gateways hold a
+reference to it. Looking never waits: the roster and each catalogue are immutable, and replaced by one assignment.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Federation:
         return id not in self.roster and id not in self.first
 
     async def place(self, id: str, spec: UpstreamSpec, *, ready_within: float = 30.0, keep_old: bool = False) -> None:
-        """As `replace`; and as `start` where whoever was to remove it came no further than that."""
+        """As `replace`; and as `start` where an earlier replacement came no further than removing the server."""
         if self.lacks(id):
             await self.start(id, spec)
         else:
@@ -161,7 +161,7 @@ class Federation:
             await upstream.bell.wait()
 
     async def _manned(self) -> None:
-        """Between two stewards, wait for the next one: nobody has heard yet of what is wanted, so it need not be lost."""
+        """Between two stewards, wait for the next one: no steward has seen the request yet, so it need not be lost."""
         if whereis(self.name("steward")) is None and whereis(self.name("federation")) is not None:
             await self.bell.wait(_MANNED)
 
@@ -282,7 +282,7 @@ class Federation:
         return None if upstream is None else upstream.spec.patience(method)
 
     def keep(self, *parts: Part) -> None:
-        """Keep these lists of all servers from now on, also of those whose specs leave them to whoever wants them."""
+        """Keep these lists of all servers from now on, also of those whose specs fetch them on demand only."""
         if not self.kept.issuperset(parts):
             self.kept.update(parts)
             for upstream in self.roster.values():
@@ -375,8 +375,8 @@ class Federation:
 
 
 # --- The line to one server of a federation, by its id: it outlives restarts and replacements, and each request passes the gate.
-# Who holds it need not know who runs behind it. What is asked while nobody does waits for whoever comes, within its deadline; what nobody may
-# ask just now fails at once, and says why.
+# The line survives restarts of the upstream. A request sent while it is down waits for the next one, within its deadline; a request that is
+# refused just now fails at once, and says why.
 
 _DEFAULT: Final[Any] = ...
 
@@ -603,7 +603,7 @@ class Relay:
                 await self.__aexit__(None, None, None)
 
     def _awaits(self, before: Upstream) -> bool:
-        """Whether nobody has come yet: neither its processes again (they were parked, perhaps) nor another upstream."""
+        """Whether the server is still away: neither have its processes come again (they were parked, perhaps) nor has another upstream."""
         there = self._federation.roster.get(self._id) is before and not before.gone
         return there and before.line.status.phase in (Phase.CLOSING, Phase.CLOSED)
 
@@ -630,12 +630,12 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class News:
-    """What readers are told by."""
+    """Tells its readers what has changed, by key."""
 
     __slots__ = ("_readers",)
 
     def __init__(self) -> None:
-        """Nobody reads."""
+        """Without readers."""
         self._readers: WeakSet[Reader[object]] = WeakSet()
 
     def tell(self, key: Hashable) -> None:

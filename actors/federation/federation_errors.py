@@ -31,12 +31,12 @@ class UpstreamBusy(ClientError, Busy):
 # ::
 #     FederationError
 #     ├─ NoSeparator        the name does not say whose tool it is
-#     ├─ UnknownServer      nobody in the federation is called that
+#     ├─ UnknownServer      no server in the federation is called that
 #     │  └─ MisconfiguredServer   it stands in a file, with a mistake
 #     ├─ UnknownTool        the server has no such tool
 #     ├─ ToolCollision      two tools would have the same name
 #     └─ InvalidArguments   the arguments are not what the tool's own schema asks for: nothing was sent
-# What sounds like it is named in the message: whoever mistypes a name is mostly a model, and reads it.
+# The message suggests similar names: the caller that mistypes a name is mostly a model, and reads it.
 
 _MOST_COMPARED = 2000
 _SHOWN = 100
@@ -91,7 +91,7 @@ class NoSeparator(_Unfound):
 
 
 class UnknownServer(_Unfound):
-    """Nobody in the federation is called that."""
+    """No server in the federation is called that."""
 
     reason = "unknown_server"
     _what = "there is no server called {name}"

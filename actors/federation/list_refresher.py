@@ -1,7 +1,7 @@
 """The curator of an upstream: keeps what its server offers, all pages of all lists, and fetches anew what has changed.
 
 It is told by the line: of a new handshake, after which everything is fetched, and of `list_changed`, after which that list is. Whatever
-comes within a moment, or while it fetches, is one more fetch and not many; and what turns out to be the same is told to nobody. When it
+comes within a moment, or while it fetches, is one more fetch and not many; a list that turns out to be the same is not announced. When it
 dies, what it had fetched stays, and its successor fetches again.
 """
 
@@ -68,7 +68,7 @@ class Curator(GenServer):
                     self._fetch(parts)
 
     def complete(self) -> None:
-        """Somebody wants a list that was not kept until now."""
+        """Fetch the lists that are wanted now and were not kept until now."""
         upstream = self._upstream
         missing: tuple[Part, ...] = tuple(part for part in upstream.lists if part not in upstream.had)
         if missing and upstream.line.status.phase is Phase.READY:  # else the next handshake asks for it

@@ -1,6 +1,6 @@
 """What an upstream offers at one moment, over all pages of its lists: an immutable snapshot, and what differs between two.
 
-Whoever reads takes the current one and keeps it as long as it likes. Whoever fetches makes a new one.
+A reader takes the current snapshot and keeps it as long as it likes. A fetch makes a new one.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Offering:
     prompts: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing, repr=False)
     version: int = 0
     left_out: Mapping[Part, int] = field(default_factory=dict[Part, int])
-    """How many entries had no name, or one that another had already: nobody could say which is meant."""
+    """How many entries had no name, or one that another had already: such a name would be ambiguous."""
 
     def part(self, part: Part) -> Mapping[str, Mapping[str, Any]]:
         """One of the lists."""

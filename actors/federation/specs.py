@@ -1,4 +1,4 @@
-"""How an upstream is kept, and the words for how it is: values, for whoever starts one and whoever watches.
+"""How an upstream is kept, and the words for its state: values, for callers that start one and callers that watch one.
 
 An `UpstreamSpec` says where a server is and how much is asked of it. A `Standing` is how one is at a moment; a `Change` is what is
 different in what it offers.
@@ -144,7 +144,7 @@ class UpstreamSpec:
     tool_timeout: float | None = field(default=_AS_ANY, kw_only=True)
     """How long a call of a tool may take whose caller does not say; by default as long as any request."""
     lists: Sequence[Part] = field(default=PARTS, kw_only=True)
-    """Which of its lists are kept from the beginning; the others from when somebody wants them."""
+    """Which of its lists are kept from the beginning; the others from when a caller first wants them."""
     settling: float = field(default=0.05, kw_only=True)
     """For how long changes of a list are collected before it is fetched anew."""
     isolation: Isolation = field(default=None, kw_only=True)

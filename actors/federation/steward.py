@@ -1,4 +1,4 @@
-"""The steward of a federation: the one who starts, replaces, stops and parks upstreams, so that two who want the same do not race.
+"""The steward of a federation: one process starts, replaces, stops and parks upstreams, so that two callers that want the same do not race.
 
 What is wanted stands on the federation, which outlives it: when it dies its successor goes on with that. Whatever takes time (waiting for a
 new upstream to be ready, for an old one to have answered) is done by errands, processes of their own; so it always has time.
@@ -108,7 +108,7 @@ class Steward(GenServer):
                 await self._revive(upstream)
 
     def terminate(self, reason: ExitReason) -> None:
-        """In order: the federation stops, and whoever waits for its servers does so in vain."""
+        """In order: the federation stops, and callers that wait for its servers fail."""
         if is_orderly(reason):
             for upstream in self.federation.roster.values():
                 upstream.stopped = True
@@ -161,7 +161,7 @@ class Steward(GenServer):
         return later()  # type: ignore[no-any-return]  # stands for the pid that comes later
 
     async def retry(self, id: str) -> None:
-        """Somebody does not want to wait: try now."""
+        """A caller does not want to wait: try now."""
         upstream = self._known(id)
         upstream.hasten()
         if upstream.parked is not None:
@@ -181,7 +181,7 @@ class Steward(GenServer):
     def _make(self, id: str, spec: UpstreamSpec) -> Upstream:
         try:
             upstream = self._fresh(id, spec)
-        except Exception as error:  # whoever made the spec is told, and it is nobody else's end
+        except Exception as error:  # the caller that made the spec gets the error; the steward goes on
             raise Reject(error) from error
         self.federation.arriving[upstream.serial] = upstream
         return upstream
@@ -292,7 +292,7 @@ class Steward(GenServer):
 
     async def _left(self, upstream: Upstream) -> None:
         if upstream.pid is not None and is_alive(upstream.pid):
-            await self._see_off(upstream)  # somebody has ended the errand, and not the upstream
+            await self._see_off(upstream)  # the errand was ended, and not the upstream
             return
         upstream.gate.close()
         upstream.gate.abandon()
@@ -309,7 +309,7 @@ class Steward(GenServer):
         self._downs[monitor(pid)] = lambda _: then()
 
     def handle_info(self, message: Any) -> Any:
-        """Somebody is gone, or it is time."""
+        """A monitored process has ended, or a timer is due."""
         match message:
             case Down(ref=ref, reason=reason):
                 then = self._downs.pop(ref, None)

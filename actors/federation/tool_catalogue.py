@@ -143,7 +143,7 @@ class ToolCatalogue:
 
     @cached_property
     def claude_names(self) -> Mapping[str, str]:
-        """The names here by what Claude Code would call them, `mcp__git__log`; those that two tools would have are nobody's."""
+        """The names here by what Claude Code would call them, `mcp__git__log`; those that two tools would have are left out."""
         found: dict[str, list[str]] = {}
         for one in (*self.tools.values(), *self.withdrawn.values()):
             found.setdefault(claude_name(one.server, one.tool), []).append(one.name)
@@ -163,7 +163,7 @@ class ToolCatalogue:
         return self._refusals[provider]
 
     def named(self, name: str) -> str:
-        """The name here of what a provider, or anybody, calls by this name. Raises `UnknownTool`, which suggests names of the same kind."""
+        """The catalogue's name for what a provider, or any other caller, calls by this name. Raises `UnknownTool`, which suggests names of the same kind."""
         if name in self.tools or name in self.withdrawn:
             return name
         found = self.provider_names.back(name) or self.claude_names.get(name)

@@ -118,9 +118,9 @@ class Upstream:
         """Why the last call that had an outcome had none of the server's: a user has to sign in first."""
         self.gone = False
         self.stopped = False
-        """Whether the whole federation was stopped, so that nobody will start it again."""
+        """Whether the whole federation was stopped, so that it is not started again."""
         self.tell: Callable[[Upstream], object] | None = None
-        """Whom a change of its state is told to, and of what it offers."""
+        """Called with a change of its state, and of what it offers."""
         self._told: object = None
         self._marked: tuple[Offering, Offering] | None = None
 
@@ -218,7 +218,7 @@ class Upstream:
 
     @property
     def shown(self) -> Offering:
-        """What it offers to those who list it: while it is away, as its spec says."""
+        """What clients that list it see: while it is away, as its spec says."""
         away = self.spec.away
         if away == "keep" or not self.fetched or self.refusal() is None:
             return self.offering
@@ -258,7 +258,7 @@ class Upstream:
         return self.running and pid is not None and is_alive(pid)
 
     def refresh(self) -> None:
-        """Something may be different: tell whoever wants to know."""
+        """Update the state after a possible change, and wake its watchers."""
         status = self.line.status
         if self.running and status.phase is Phase.READY:
             self.was_ready = True
@@ -351,7 +351,7 @@ class UpstreamTree(Supervisor):
         return begun
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Stop them, and say so: when the whole federation stops, nobody else does."""
+        """Stop them, and record it: when the whole federation stops, nothing else does."""
         await super().terminate(reason)
         self._upstream.falls_down()
 
@@ -360,7 +360,7 @@ class UpstreamTree(Supervisor):
         self._upstream.gate.open()
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
-        """One of them has ended: remembered, for whoever asks why this gave up."""
+        """One of them has ended: its reason is kept, to say later why this gave up."""
         if type(message) is Exit and any(each.pid == message.pid for each in self.children()):
             self._upstream.last_end = message.reason
             self._upstream.refresh()

@@ -97,7 +97,7 @@ class GuardedRequest:
         return self.result().__await__()
 
     async def result(self) -> dict[str, Any]:
-        """The result. Whoever is cancelled while waiting for it cancels the request."""
+        """The result. A task that is cancelled while waiting for it cancels the request."""
         if self._future is not None:
             try:
                 return await asyncio.shield(self._future)
@@ -124,7 +124,7 @@ class GuardedRequest:
             yield each
 
     def cancel(self, reason: str = "") -> None:
-        """Nobody wants it any more."""
+        """Cancel the request: its caller does not want it any more."""
         if self.inner is not None:
             self.inner.cancel(reason)
         if self._future is not None:
@@ -161,7 +161,7 @@ class GuardedRequest:
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
         self._sent = Wakeup()
-        self._context = copy_context()  # it is sent by whoever makes room, and is its caller's all the same
+        self._context = copy_context()  # it is sent by the task that makes room, in the context of its caller
         owner = self._owner = running_process()
         if owner is not None:
             owner.await_death(self)
@@ -235,7 +235,7 @@ class GuardedRequest:
             future.set_result({} if result is None else result)
         else:
             future.set_exception(error)
-            future.exception()  # marks it as seen: perhaps nobody waits any more
+            future.exception()  # marks it as seen: perhaps no task waits for it any more
         self._sent.wake()
 
     def _rest(self) -> None:
@@ -253,7 +253,7 @@ class GuardedRequest:
 
 
 # --- The gate of an upstream: each request passes it, and is refused, made to wait or let go, and counted when it ends.
-# It is no process, so that a request costs no message: whoever asks, or whoever's answer makes room, does the book-keeping.
+# It is no process, so that a request costs no message: the task that asks, or the one whose answer makes room, does the book-keeping.
 
 
 class Gate:
@@ -347,7 +347,7 @@ class Gate:
         self.refuse_waiting()
 
     def abandon(self) -> None:
-        """Nobody is left behind it: what is under way, for whoever may come, does not wait for that."""
+        """No upstream remains: fail waiting requests and those under way now."""
         self.refuse_waiting()
         refusal = self.refusal()
         for request in self._book.going:
@@ -355,7 +355,7 @@ class Gate:
                 request.give_up(refusal)
 
     def refuse_waiting(self) -> None:
-        """Those who wait do so in vain, if nothing may pass."""
+        """Fail the requests that wait, if nothing may pass."""
         refusal = self.refusal
         for request in self._book:
             if (why := refusal()) is not None:
@@ -384,12 +384,12 @@ class Gate:
             self._empty()
 
     def _empty(self) -> None:
-        """Perhaps somebody waits for it to be empty: only who is about to go."""
+        """Wake an upstream that is about to leave and waits for its gate to be empty."""
         if self._upstream.leave_by is not None and self.idle:
             self._upstream.bell.wake()
 
     def pump(self) -> None:
-        """Let go whose turn it is."""
+        """Send the requests whose turn it is."""
         if not self._book.waiting:
             return
         if not self._upstream.connected:
@@ -471,7 +471,7 @@ class FanOut(Generic[T]):
         return Entry(granted=False, displaced=displaced)
 
     def refusal(self) -> UpstreamBusy:
-        """What is said to whoever finds no room."""
+        """The error for a request that finds no room."""
         text = f"{self.name}: {len(self._since)} requests are under way, and {len(self._waiting)} wait"
         return UpstreamBusy(text, self.retry_after())
 
