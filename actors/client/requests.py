@@ -454,7 +454,7 @@ class Requests:
     # --- in
 
     def answered(self, answer: Response | Failure, wire: Pid) -> Entry | None:
-        """Settle the request that it answers; returns that request, if it is known."""
+        """Settle the request that it answers; returns that request, if it was still open."""
         entry = self._pop_from(wire, answer.id)
         if entry is None:
             self.strays += 1

@@ -1,1 +1,1 @@
-"""Who may call which tool, and who is asked first: rules, what was decided before, and the one gate that every call passes."""
+"""Consent to calls of tools: the rules, what was decided before, and the one gate that every call passes."""

@@ -1,7 +1,7 @@
 """The gate: each call of a tool passes it, and so does each question that a server has for the user.
 
-What is denied is denied. What is to be asked is looked up in what was decided before, and else somebody is asked: one question at a time, for
-so long and no longer. Where nobody can be asked the answer is no, and the error says what to write so that it is yes. A tool that is not
+What is denied is denied. What is to be asked is looked up in what was decided before, and else the user is asked: one question at a time, for
+so long and no longer. Where no user can be asked the answer is no, and the error says what to write so that it is yes. A tool that is not
 what was pinned is asked about, whatever the rules allow. Servers take turns in asking: one that asks much keeps no other waiting for long.
 """
 
@@ -41,13 +41,13 @@ PATIENCE: Final = 300.0
 _MOST: Final = 32
 """So many questions about one server may wait for their turn,"""
 _TURNS: Final = 2
-"""and for so many times the patience of whoever is asked."""
+"""and for so many times the patience that one question has."""
 _log: Final = logging.getLogger("greenroom.consent")
 
 
 @dataclass(frozen=True, slots=True)
 class ConsentAnswer:
-    """What somebody said. `remember` is for this once, for so many seconds, or for good (`"always"`)."""
+    """What the user said. `remember` is for this once, for so many seconds, or for good (`"always"`)."""
 
     allow: bool
     remember: float | Literal["once", "always"] = "once"
@@ -61,7 +61,7 @@ class ConsentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ConsentQuestion:
-    """What somebody is asked: may this be done?"""
+    """What the user is asked: may this be done?"""
 
     server: str
     tool: str
@@ -90,7 +90,7 @@ Ask: TypeAlias = "Callable[[ConsentQuestion], Said | Awaitable[Said]]"
 class Consent:
     """One for a host.
 
-    `ask` is whoever can be asked: a function, or a coroutine, that gets a `ConsentQuestion` and says `ConsentAnswer(…)`, True or False. `hook` is the
+    `ask` asks the user: a function, or a coroutine, that gets a `ConsentQuestion` and says `ConsentAnswer(…)`, True or False. `hook` is the
     program's own say: it comes before that, for whatever is not denied, and None leaves it to the rules.
     """
 
@@ -104,7 +104,7 @@ class Consent:
         patience: float | None = PATIENCE,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`remembers` is the file of what was decided for good; `patience` is how long somebody may think before it is a no."""
+        """`remembers` is the file of what was decided for good; `patience` is how long the user may think before it is a no."""
         if patience is not None and not patience > 0:
             raise ConfigError(f"patience is more than 0 seconds, or None for ever, not {patience!r}")
         for name, function in (("ask", ask), ("hook", hook)):
@@ -128,7 +128,7 @@ class Consent:
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody can be asked."""
+        """Whether a user can be asked."""
         return self._ask is not None
 
     async def tool(
@@ -153,7 +153,7 @@ class Consent:
         )
 
     def denies_elicitation(self, server: str) -> bool:
-        """Whether that server may ask nobody at all: not even users who answer for themselves."""
+        """Whether that server may ask no user at all: not even users who answer for themselves."""
         return self._decide(server, "").verdict == "deny"
 
     def denies(self, server: str, tool: str) -> bool:
@@ -161,7 +161,7 @@ class Consent:
         return self._decide(server, tool).verdict == "deny"
 
     def verdict(self, server: str, tool: str, definition: Mapping[str, Any]) -> tuple[Verdict, str]:
-        """What would happen to a call now, and why, without asking anybody."""
+        """What would happen to a call now, and why, without asking the user."""
         decided = self.permissions.of_tool(server, tool)
         if decided.verdict == "ask":
             before = self.memory.of(Key(server, "tool", tool), self._seen(server, definition))
@@ -266,7 +266,7 @@ def _remedy(question: ConsentQuestion) -> str:
 
 
 # --- Whose question comes next: one at a time, and no server keeps the others waiting by asking much.
-# Servers take turns, and of each no more than so many questions wait. Whoever asks belongs to one loop: each loop has its own.
+# Servers take turns, and of each no more than so many questions wait. An asking task belongs to one loop: each loop has its own queue.
 
 
 class Turns:
@@ -276,7 +276,7 @@ class Turns:
         """`most` is how many of one server's may wait."""
         self._most = most
         self._last: Hashable = None
-        """Whose turn it is, or was last; None when nobody has been asked anything yet."""
+        """Whose turn it is, or was last; None before the first question."""
         self._taken = False
         self._waiting: FairQueue[Turn] = FairQueue()
 
@@ -372,7 +372,7 @@ class Memory:
         return len(self._kept)
 
     def of(self, key: Key, seen: str) -> bool | None:
-        """Whether it was allowed; None when nobody has decided, it has run out, or the tool is not what it was."""
+        """Whether it was allowed; None when it was not decided, the decision has run out, or the tool is not what it was."""
         self._catch_up()
         kept = self._kept.get(str(key))
         if kept is None or kept.hash != seen:

@@ -1,4 +1,4 @@
-"""The rules of who may call what, and which of them decides. Pure: no clock, no file, nobody is asked here.
+"""The rules for calls of tools, and which of them decides. Pure: no clock, no file, no question to a user.
 
 A rule says allow, ask or deny of a pattern. It stands for all servers, or in the block of one. Whatever order they are written in, they
 are looked at in this one, and the first that fits decides:
@@ -55,7 +55,7 @@ class Rule:
     server: str | None = None
     """In whose block it stands; None for all."""
     where: str = ""
-    """The file and line, for whoever wants to change it."""
+    """The file and line where the operator can change it."""
     only: frozenset[str] | None = None
     """About no other servers than these, whatever the pattern says; None for all."""
 
@@ -121,7 +121,7 @@ def _parse(rule: Rule) -> _Meaning:
 
 
 class Decided(NamedTuple):
-    """What holds, and because of which rule; None when no rule says anything, which is to ask, or that nobody has written any."""
+    """What holds, and because of which rule; None when no rule says anything, which is to ask, or when none were written."""
 
     verdict: Verdict
     rule: Rule | None = None
@@ -187,7 +187,7 @@ class Permissions:
         return self._otherwise
 
     def dead(self, servers: Iterable[str]) -> list[Dead]:
-        """The rules that can never decide: about nobody, about others than those whose block they are in, or behind another that takes all of theirs."""
+        """The rules that can never decide: about no known server, about servers other than their block's, or behind another rule that takes all of theirs."""
         known = list(servers)
         found: list[Dead] = []
         for place, (rule, meaning) in enumerate(self._steps):
@@ -339,7 +339,7 @@ class ConsentDenied(GreenroomError):
     reason: ClassVar[str] = "consent_denied"
 
     def __init__(self, what: str, why: str) -> None:
-        """Both are for whoever reads it, a model too."""
+        """Both texts are for the reader of the error, a model too."""
         super().__init__(what, why)
         self.what = what
         self.why = why

@@ -4,7 +4,7 @@ It is sent what `messages` has, and answers each request once: with what the nod
 cannot be reached. It comes back by itself when the node does, and subscribes again to what was subscribed to.
 
 It never blocks where others wait for it: Thespian watches the link's descriptor. Where a system cannot do that it looks from time to time, by
-wakeups; and in the simple system, where nothing runs while nobody asks, it waits for the answer of each request, no longer than the
+wakeups; and in the simple system, where nothing runs between requests, it waits for the answer of each request, no longer than the
 request allows. Nothing is raised into Thespian, which would run the handler a second time.
 """
 
@@ -49,7 +49,7 @@ _SILENCE: Final = 3 * _BEAT
 _PAUSES: Final = Backoff(first=0.05, longest=5.0)
 _CHANCE: Final = random.SystemRandom()  # guests that were forked from one program would draw alike from any other
 _LOOK: Final = 0.02
-"""How often it looks, in seconds, where nobody watches for it."""
+"""How often it looks, in seconds, where the system does not watch the descriptor."""
 _SOON: Final = 0.005
 _AFTER_FAULT: Final = 1.0
 """How soon it goes on after a fault of its own, in seconds: what is due is due still, and may fail again."""
@@ -181,7 +181,7 @@ class Guest(Actor):
             self._put(id)
 
     def _hang_up(self, reason: str, text: str) -> None:
-        """The link is over: whoever waits hears of it."""
+        """The link is over: fail the requests that were sent over it."""
         link, self._link = self._link, None
         if link is not None:
             link.close()

@@ -77,7 +77,7 @@ class Visit(GenServer):
         """Of each subscription that is not answered yet, which requests want the same, and until when."""
 
     def init(self) -> None:
-        """Without the doorman nobody would ever tell it; its end is that of all links."""
+        """Monitor the doorman: the events of the link come from it, and its end is that of all links."""
         monitor(self._doorman)
 
     def handle_info(self, message: Any) -> Stop | None:
@@ -96,7 +96,7 @@ class Visit(GenServer):
         return None
 
     def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
-        """Nobody is left to be told."""
+        """End the jobs and subscriptions: the guest cannot be told of them any more."""
         for pid in (*self._ids, *self._follows.values()):
             kill(pid)
         self._link.close()
@@ -156,7 +156,7 @@ class Visit(GenServer):
         self._ids[pid] = id
 
     def _drop(self, id: int) -> None:
-        """Nobody waits for it any more."""
+        """The guest does not wait for it any more."""
         pid = self._jobs.pop(id, None)
         if pid is None or self._joined.get(pid, {}).pop(id, None) is not None:
             return
@@ -304,7 +304,7 @@ class Refused(GreenroomError):
 
 
 class Asked(NamedTuple):
-    """Who is asked: the servers, and whoever has a say in which tools may be called, by what they were pinned as and by consent."""
+    """What requests are made of: the servers, and the agent that decides which tools may be called, by pins and by consent."""
 
     federation: Federation
     agent: Agent | None = None
@@ -329,7 +329,7 @@ def failure(error: BaseException) -> Outcome:
         return failed("peer_error", error.message, code=error.code, data=error.data)
     if isinstance(error, RequestLost):
         return failed(error.reason, str(error), maybe_done=error.maybe_done)
-    if isinstance(error, RequestCancelled):  # its reason is somebody's words, or none
+    if isinstance(error, RequestCancelled):  # its reason is free text of the canceller, or none
         return failed(
             "cancelled", f"the request was cancelled: {error.reason}" if error.reason else "the request was cancelled"
         )
@@ -360,7 +360,7 @@ def _text(fields: Fields, name: str) -> str:
 
 
 async def _list(part: Part, asked: Asked, fields: Fields, seconds: float) -> Outcome:
-    """Who does not say in time what it offers is left out, unless nobody else was asked; and a tool that is not as it was pinned, if such are refused."""
+    """A server that does not answer in time is left out, unless it alone was asked; so is a tool that is not as it was pinned, if such are refused."""
     federation, agent = asked.federation, asked.agent
     one = fields.get("server")
     if one is not None:

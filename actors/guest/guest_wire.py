@@ -1,6 +1,6 @@
-"""What a guest and its node say to each other, as bytes: JSON, in the items of a link's frames.
+"""The messages between a guest and its node, as bytes: JSON, in the items of a link's frames.
 
-Both ends bound what they take and what they send. Who has an item that is too large says so, instead of sending it.
+Both ends bound what they take and what they send. Instead of an item that is too large, an end sends that it is.
 
     to the node      ["ask", id, kind, fields, seconds], ["drop", id], ["ping"]
     to the guest     ["answer", id, kind, fields], ["updated", server, uri, gap], ["ended", server, uri, why], ["pong"]
@@ -38,7 +38,7 @@ _unwrap: Final = msgspec.msgpack.Decoder(Annotated[list[bytes], msgspec.Meta(max
 
 
 class BadItem(GreenroomError):
-    """The other end says what nobody of this version does."""
+    """The other end says what no end of this version does."""
 
 
 class TooLarge(GreenroomError):

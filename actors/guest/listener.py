@@ -6,8 +6,8 @@
     ├─ visits     dynamic; a process per guest, temporary
     └─ doorman    listens, and sees to it that link and visit end together
 
-Nothing listens unless it is asked for. The default is a socket in the abstract namespace, which only processes of the same user (and root's) are
-let in by; a host and port can be named instead. Whoever connects proves that they hold the key before anything else is read of them.
+Nothing listens unless it is asked for. The default is a socket in the abstract namespace, which lets in only processes of the same user (and
+root's); a host and port can be named instead. A peer that connects proves that it holds the key before anything else is read from it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Doorman(GenServer):
     # --- the process
 
     async def init(self) -> None:
-        """Listen. Whoever did before is gone, killed perhaps, and could not close."""
+        """Listen. The doorman before is gone, killed perhaps, and could not close."""
         self._node = node = current_node()
         self._offences = Offences(str(self._reception.name("doorman")), node.loop.time, node.reports.emit)
         reception = self._reception
@@ -163,7 +163,7 @@ class Doorman(GenServer):
             spawn_link(_look, Ref[Doorman](self.pid, None), self._reception)
 
     def found(self, stranger: str | None) -> None:
-        """Who has the address that it stands by for. It is told once, when it was so twice running: one that is about to close answers nobody either."""
+        """Which stranger has the address that it stands by for. It is reported once, when it was so twice running: a listener about to close does not answer either."""
         self._looks = False
         before, self._stranger = self._stranger, stranger
         if stranger is None:
@@ -201,7 +201,7 @@ class Doorman(GenServer):
                     link.end("its process has ended")
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
-        """Let nobody in any more; who is there goes."""
+        """Close the address and the links of all guests."""
         self.shut()
 
     def shut(self) -> None:
@@ -225,7 +225,7 @@ class Doorman(GenServer):
         return self._reception.key, greeting(self._node.name, self._node.incarnation, kind="host")
 
     def met(self, link: Link, peer: Greeting) -> str | None:
-        """Somebody holds the key."""
+        """The peer holds the key: admit it as a guest, or say why not."""
         if peer.kind != KIND:
             return "only guests are let in here: a node has other doors"
         if sum(each.up for each in self._links) >= self._reception.most_guests:
@@ -263,19 +263,19 @@ class Doorman(GenServer):
 
 
 async def _shut_after(doorman: Doorman) -> None:
-    """A process: whoever kills a doorman leaves its sockets to us."""
+    """A process that closes the sockets of a doorman that was killed."""
     await wait_down(doorman.pid, None)
     doorman.shut()
 
 
 async def _look(doorman: Ref[Doorman], reception: Reception) -> None:
-    """A process: who it is may take its time to say so."""
+    """A process, since the listener at the address may take its time to answer."""
     doorman.cast(Doorman.found, await stranger_at(reception.address, reception.key))
 
 
-# --- The door that guests come to: one address, open as long as it is wanted, and nobody else's meanwhile.
-# An abstract name and a port cannot be taken twice. The file of a unix socket can: whoever binds has to take away what somebody who was killed has
-# left there, and must not take what somebody answers at. So it is knocked first, and none of ours does so while another one is at it.
+# --- The door that guests come to: one address, open as long as it is wanted, and held by no other process meanwhile.
+# An abstract name and a port cannot be taken twice. The file of a unix socket can: a process that binds has to remove the file that a killed process
+# has left there, and must not remove one at which a listener answers. So it knocks first, and no two of our processes do so at a time.
 
 log: Final = logging.getLogger("greenroom.host")
 _BACKLOG: Final = 100
@@ -301,7 +301,7 @@ class Door:
         self._file: _File | None = None
 
     async def open(self, make: Callable[[], Link], address: str) -> str:
-        """Listen. The address, with the port that it has; raises `OSError`, with `EADDRINUSE` when it is somebody else's."""
+        """Listen. The address, with the port that it has; raises `OSError`, with `EADDRINUSE` when another process has it."""
         kind, _, where = address.partition(":")
         if kind == "tcp":
             host, _, port = where.rpartition(":")
@@ -324,9 +324,9 @@ class Door:
         return address
 
     def close(self) -> None:
-        """Nobody comes any more. Again is nothing."""
+        """Stop listening. Closing again is a no-op."""
         file, self._file = self._file, None
-        if file is not None:  # before it stops listening: as long as it answers the name is nobody else's
+        if file is not None:  # before it stops listening: as long as it answers no other process takes the name
             with contextlib.suppress(FileNotFoundError):
                 found = os.lstat(file.path)
                 if (found.st_dev, found.st_ino) == file[1:]:
@@ -377,7 +377,7 @@ def _bound(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(path)
-        os.chmod(path, 0o600)  # noqa: PTH101 - as above; nobody can connect before it listens
+        os.chmod(path, 0o600)  # noqa: PTH101 - as above; no peer can connect before it listens
         sock.listen(_BACKLOG)
         sock.settimeout(0)
     except BaseException:
@@ -387,20 +387,20 @@ def _bound(path: str) -> socket.socket:
 
 
 def _answers(path: str) -> bool:
-    """Whether it is somebody's; who is too busy to answer is there as well."""
+    """Whether a process listens there; one that is too busy to answer counts as well."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
         knocking.settimeout(0)
         return knocking.connect_ex(path) not in (errno.ENOENT, errno.ECONNREFUSED)
 
 
-# --- Who has the address that a reception waits for: one that holds the same key, or somebody else.
+# --- Which process has the address that a reception waits for: one that holds the same key, or a stranger.
 # The listener proves first that it has the key, and no more than that is asked of it: it is left before anything is said to it.
 
 _ENOUGH: Final = "it was only looked who is there"
 
 
 async def stranger_at(address: str, key: bytes) -> str | None:
-    """Why whoever listens there is a stranger; None when it holds the key, or nobody is there."""
+    """Why the process that listens there is a stranger; None when it holds the key, or none listens."""
     knock = _Knock(key)
     try:
         async with asyncio.timeout(2 * HANDSHAKE_SECONDS):
@@ -459,7 +459,7 @@ class _Knock(Party):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameTaken(Report):
-    """A reception waits for its turn at an address, and whoever has that is none of the same server: no guest is let in anywhere."""
+    """A reception waits for its turn at an address, and the process that has it is none of the same server: no guest is let in anywhere."""
 
     level: ClassVar[int] = logging.WARNING
 

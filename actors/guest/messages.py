@@ -1,6 +1,6 @@
-"""What a Thespian program says to a `Guest`, and what it hears: plain values that pickle.
+"""The messages between a Thespian program and a `Guest`: plain values that pickle.
 
-Every request has exactly one answer, which carries the request's `ticket`: Thespian's `ask` takes whatever message comes next, so whoever
+Every request has exactly one answer, which carries the request's `ticket`: Thespian's `ask` takes whatever message comes next, so a program that
 asks more than once compares the two. An `Updated` or an `Ended` comes later, of what was subscribed to, with the ticket of that request.
 """
 
@@ -253,7 +253,7 @@ ANSWERS: Final[Mapping[str, type[Answer]]] = {
 
 @dataclass(frozen=True)
 class Updated(_AboutResource):
-    """A resource has changed; with `gap`, it may have: the node was away, and nobody knows what was missed."""
+    """A resource has changed; with `gap`, it may have: the node was away, and what was missed is unknown."""
 
     gap: bool = False
 
@@ -285,7 +285,7 @@ def ask(system: Any, guest: Any, request: Request) -> Answer:
 
 
 def _answer(mine: ActorSystem, guest: Address, request: Request, until: float) -> Answer:
-    """Whatever else comes is nobody's any more; in the simple system, which has one endpoint, that is what was not listened to."""
+    """Other messages that come are dropped; in the simple system, which has one endpoint, they are those that were not listened to."""
     heard: Any = mine.ask(guest, request, request.timeout + _SLACK)
     while heard is not None:
         if isinstance(heard, Answer) and heard.ticket == request.ticket and not isinstance(heard, Updated | Ended):

@@ -1,1 +1,1 @@
-"""Handlers that run in processes of their own: pools of them, what they are told, and what is said when one is lost."""
+"""Handlers that run in processes of their own: pools of workers, the messages to them, and the errors when one is lost."""

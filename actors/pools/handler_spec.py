@@ -83,7 +83,7 @@ def plan_of(entry: Entry) -> bytes:
 
 
 def plans_of(entries: Sequence[Entry], known: dict[int, bytes]) -> dict[int, bytes]:
-    """Of all these; `known` are those that were made before, and those that are made now. One that cannot be is said to whoever calls it."""
+    """The plans of all these; `known` are those that were made before, and those that are made now. An entry that has no plan is refused when it is called."""
     plans: dict[int, bytes] = {}
     for entry in entries:
         number = entry.handler.number
@@ -135,7 +135,7 @@ def entry_of(data: bytes) -> Shelf:
 
 
 def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that can say and hear nothing while it runs needs no thread: nobody waits for this process's loop meanwhile.
+    """A function without a context, which sends and receives nothing while it runs, needs no thread: nothing else waits for this process's loop meanwhile.
 
     It is called as from a thread all the same: it may run a loop of its own, and a child that it forks ends with it.
     """
@@ -252,7 +252,7 @@ def _module(found: Found, main: Main | None) -> ModuleType:
             return imported(found.module)
         assert main is not None
         return _program(main)
-    except BaseException as error:  # a program may end in any way, and whoever calls wants to know why
+    except BaseException as error:  # a program may end in any way, and the caller wants to know why
         why = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise NotLoaded(f"{found} cannot be imported by a worker: {why}") from error
 
@@ -273,7 +273,7 @@ def imported(name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        if not _loader.has_ended:  # it may have become somebody's crash on its way up
+        if not _loader.has_ended:  # it may have become the crash of a caller on its way up
             sys.modules.pop(name, None)
             raise
     return sys.modules.get(name, module)

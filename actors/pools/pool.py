@@ -58,7 +58,7 @@ class Pool:
     that had nothing to do for `idle` seconds goes; `warm` of them are there from the start, and stay.
 
     `memory` is how many bytes one may have (half of the machine's; None for no limit), `cpu` how many seconds of processor time one call may
-    take. Whoever goes beyond is ended, and the caller is told of which limit. After `max_calls` calls a process is replaced by a new one, before
+    take. A process that exceeds a limit is ended, and the caller is told which limit. After `max_calls` calls a process is replaced by a new one, before
     what it has leaked becomes a nuisance.
 
     `cluster` is one that the program has started in its own tree, before anything that has such a pool: its processes are then

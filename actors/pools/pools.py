@@ -1,4 +1,4 @@
-"""What a company knows of pools: who has which, and how a call gets there and back.
+"""The pools of a company: which process owns which pool, and how a call gets there and back.
 
 A job whose handler has a process of its own comes here with what it would have run; it waits in its own process, which is what a session
 cancels and ends. Pools are started by the first call that needs them; those with warm workers, with the company.
@@ -133,7 +133,7 @@ class Pools:
             forget()
 
     async def foreman(self, pool: Pool) -> Ref[Foreman]:
-        """Who has that pool; started if nobody has."""
+        """The foreman of that pool; started if it does not run."""
         name = self._name("pool", pool)
         process = whereis(name)
         if process is None:
@@ -181,7 +181,7 @@ class Pools:
 
 
 async def _ensured(supervisor: Name, spec: ChildSpec[Any]) -> None:
-    """That child runs there, whoever has started it: supervisors start one after the other, and the second finds its name taken."""
+    """That child runs there, started by this call or another: supervisors start one after the other, and the second finds its name taken."""
     try:
         await start_child(supervisor, spec)
     except AlreadyRegistered:
@@ -209,7 +209,7 @@ class Opener(GenServer):
         self._pools = pools
 
     async def init(self) -> None:
-        """A handler that no worker would find is told of before anybody calls it."""
+        """Report a handler that no worker would find before its first call."""
         self._pools.check()
         await self._pools.warm_up()
 

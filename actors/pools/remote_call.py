@@ -1,4 +1,4 @@
-"""One call that is to run in a worker, as home has it: who asked, what is sent, and who hears of it.
+"""One call that is to run in a worker, as home has it: its principal, what is sent, and which caller gets the outcome.
 
 It is made by the job's own process, kept by the foreman while it waits and by a minder while it runs, and answered once: `Caller` takes the
 first answer, and drops the rest.
@@ -53,7 +53,7 @@ class Order:
     moved: int = 0
     """How many workers had it and did not even begin with it."""
     is_dropped: bool = False
-    """Whether whoever asked is gone."""
+    """Whether the caller is gone."""
     _parts: BytesIO | None = None
     _context: Context = field(default_factory=copy_context)
     _questions: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
@@ -79,7 +79,7 @@ class Order:
 
     @property
     def is_unwanted(self) -> bool:
-        """Whether nobody waits for it any more: then it is not begun anew."""
+        """Whether no caller waits for it any more: then it is not begun anew."""
         return self.is_dropped or bool(self.job.cancelled)
 
     def take(self, piece: bytes) -> None:
@@ -89,7 +89,7 @@ class Order:
         self._parts.write(piece)
 
     def put_together(self) -> bytes:
-        """All the parts that have come. They lie where they will stay: to copy them now, all at once, would hold everybody up."""
+        """All the parts that have come. They lie where they will stay: to copy them now, all at once, would hold up all other calls."""
         parts, self._parts = self._parts or BytesIO(), None
         return parts.getvalue()
 
@@ -188,19 +188,19 @@ class FarFacts:
 # ::
 #     home -> seat     PLAN n, plan          what handler n is; before the first call of it
 #                      RUN call, n, errand   begin with this call
-#                      CANCEL call, why      nobody wants it any more: raise its flag
+#                      CANCEL call, why      its caller does not wait any more: raise its flag
 #                      STOP call             end it, as far as that can be done from inside
 #                      HEARD call, count, size  so many more of its words have arrived
 #     seat -> home     SAY call, what, *args something for the peer, by the method `what` of the call's voice
 #                      TOUCH call            its handler has reported something that is not sent
 #                      EXPECT call, ids
-#                      TELL call, what, *args  something for all who listen to the company
+#                      TELL call, what, *args  something for all that listen to the company
 #                      AWAY call, retry      close the call's stream for now
 #                      PART call, piece      of a long response, before the last
 #                      DONE call, *outcome   the last of a call; its body is empty when that came in parts
 # Calls are counted by home, and a seat has one at a time. All of it goes over one link, which keeps the order: nothing that a handler says
 # arrives behind its result. What a handler asks the peer is a call of the kernel's to home, which ends with either of them: call, method, params,
-# timeout. The calls of a worker are none, since a file decides which process has one: who takes a call back tells nobody.
+# timeout. The calls that a worker runs are none, since a file decides which process has one: taking a call back needs no message.
 
 PLAN: Final = 1
 RUN: Final = 2
@@ -258,14 +258,14 @@ errand_to_bytes: Final = msgspec.json.Encoder().encode
 errand_of: Final = msgspec.json.Decoder(Errand, float_hook=to_float).decode
 
 
-# --- Who begins with a call that was sent ahead: its worker, or nobody there. Decided once, between two processes that do not wait for each other.
+# --- Whether a worker begins with a call that was sent ahead to it. Decided once, between two processes that do not wait for each other.
 # A worker that has several calls lying before it need not be waited for after each. But one of them may last, and then those behind it are to go
-# elsewhere, while the worker may just be about to begin with them. So each call has a byte of a file in memory, and whoever has locked that byte
-# has the call: the worker before it begins, home before it gives the call to somebody else. The system grants a lock to one of them, whatever
+# elsewhere, while the worker may just be about to begin with them. So each call has a byte of a file in memory, and the process that has locked that
+# byte has the call: the worker before it begins, home before it gives the call to another worker. The system grants a lock to one of them, whatever
 # the other is at.
-# A lock ends with whoever has it, and a handler that closes all descriptors has lost those of its worker, which goes on. So whoever has the lock
-# also writes down that it has the call, and only who finds nothing written has it. That stays true when either of them is dead, and so home knows
-# of each call that a lost worker had before it whether that was begun.
+# A lock ends with its process, and a handler that closes all descriptors has lost those of its worker, which goes on. So the process with the lock
+# also writes down that it has the call, and only a process that finds nothing written has it. That stays true when either of them is dead, and so home
+# knows of each call that a lost worker had before it whether that was begun.
 
 _MARKS: Final = 4096
 """How many marks there are: many more than calls that one worker can have before it, so that the file does not grow."""

@@ -1,13 +1,13 @@
-"""Who has a pool: the calls that wait for a worker, whose principals take turns, and how many workers there are.
+"""The scheduler of a pool: the calls that wait for a worker, whose principals take turns, and how many workers there are.
 
 ::
 
     pool (one_for_all)
     ├─ staff       dynamic; a minder for each worker, never restarted
-    └─ foreman     who waits, who is free; starts minders, and lets them go
+    └─ foreman     has the waiting calls and the free workers; starts minders, and lets them go
 
 A worker that is lost while it had a call is replaced when the next call needs one, at once. One that does not come up, or that dies with
-nothing to do, is not tried again and again: the callers that have nobody else to wait for get the reason, and each further attempt waits
+nothing to do, is not tried again and again: the callers that have no other worker to wait for get the reason, and each further attempt waits
 longer. Jobs call it; when it dies, they hear so, and its successor begins with nothing.
 """
 
@@ -103,7 +103,7 @@ class Foreman(GenServer):
         self._staff_up()
 
     def terminate(self, reason: ExitReason) -> None:
-        """Nobody comes after us who would know of these."""
+        """Settle what is left: a successor would not know of these calls."""
         for timer in self._timers.values():
             timer.cancel()
         for hand in self._hands.values():
@@ -145,7 +145,7 @@ class Foreman(GenServer):
         return later()  # type: ignore[no-any-return]
 
     def cancel(self, order: Order, why: str) -> None:
-        """Nobody wants it any more; if it runs, it may notice."""
+        """Cancel a call that its caller does not want any more; if it runs, it may notice."""
         hand = self._hand_of(order)
         if hand is not None and order is not hand.orders[0]:
             self._take_back(hand, [order])
@@ -155,7 +155,7 @@ class Foreman(GenServer):
             hand.ref.cast(Minder.cancel, order, why)
 
     def drop(self, order: Order) -> None:
-        """Whoever asked is gone: its worker is not waited for."""
+        """The caller is gone: its worker is not waited for."""
         order.is_dropped = True
         hand = self._hand_of(order)
         if hand is not None and order is not hand.orders[0]:
@@ -215,7 +215,7 @@ class Foreman(GenServer):
         self._waiting.add_first(order.who, order)
 
     def _look_ahead(self) -> None:
-        """What lies behind a call that lasts goes to somebody else, or waits for whoever is free first."""
+        """Take back the calls behind one that lasts: they go to another worker, or wait for the first that is free."""
         self._watching = False
         soon = self._now() - _TOO_LONG
         for hand in self._hands.values():
@@ -246,7 +246,7 @@ class Foreman(GenServer):
         self._serve()
 
     def _serve(self) -> None:
-        """Those that wait have those that are free, and whoever has to come for them."""
+        """Give waiting calls to free workers, and start workers for the rest."""
         while self._free and self._waiting:
             self._take(self._free.pop())
         self._staff_up()
@@ -291,7 +291,7 @@ class Foreman(GenServer):
         return None
 
     def _doubt(self, order: Order) -> None:
-        """A call that was ended has not noticed at once; it may never, and nobody waits for that."""
+        """A call that was ended has not noticed at once, and may never: its worker is not waited for."""
         hand = self._hand_of(order)
         if hand is not None:
             hand.is_leaving = True
@@ -342,7 +342,7 @@ class Foreman(GenServer):
         self._staff_up()
 
     def _failed(self, why: str, began: float) -> None:
-        """One did not come up, or died of nothing: the next attempt has to wait, and so has nobody who has only that to wait for."""
+        """A worker did not come up, or died idle: the next attempt has to wait. Callers fail if they have only that to wait for."""
         pause = self._attempts.failed(why, self._now(), began)
         if pause is not None and self._pool.warm:
             self._arm(pause, _AGAIN)
@@ -378,7 +378,7 @@ class Foreman(GenServer):
             self._hiring = False
 
     def _look(self) -> Stop | None:
-        """Let those go that have had nothing to do for long; and go, if nobody needs any."""
+        """Let workers go that have been idle for long; and stop, if no handler uses the pool."""
         now, idle = self._now(), self._pool.idle
         spare = sum(not hand.is_leaving for hand in self._hands.values()) - self._pool.warm
         for hand in [each for each in self._free if now - each.idle_since >= idle][: max(0, spare)]:
@@ -486,15 +486,15 @@ class Verdict(NamedTuple):
     hung: list[Hand]
     """These do not even begin with what they are given: their processes are to be ended."""
     back: list[Order]
-    """What was taken from them; whoever stands last was the first."""
+    """Calls that were taken from them, in reverse: the last here was the first."""
     is_open: bool
     """Whether it is too early to say of some."""
 
 
 def judged(hands: Iterable[Hand], now: float, *, late: bool) -> Verdict:
-    """Who of them hangs, which their silence would not show: a worker that has a call may be silent.
+    """Which workers hang, which their silence would not show: a worker that has a call may be silent.
 
-    `late` when we were held up ourselves: then nobody is judged in this turn. Where all are slow, each next worker has longer to begin.
+    `late` when the scheduler itself was held up: then no worker is judged in this turn. Where all are slow, each next worker has longer to begin.
     """
     hung: list[Hand] = []
     back: list[Order] = []
@@ -539,7 +539,7 @@ class Attempts:
     def failed(self, why: str, now: float, began: float) -> float | None:
         """One more has, that began then: how long to wait for the next; None when that is known already, or need not wait.
 
-        Those that are lost together, as all are with whoever had started them, are one failure: none of them was an attempt after another.
+        Workers that are lost together, as all are with the process that had started them, are one failure: none of them was an attempt after another.
         """
         self.why = why
         if began < self._failed_at:

@@ -1,4 +1,4 @@
-"""The one in a worker process who runs handlers: one call at a time, as a company's own workers would run it.
+"""The process in a worker that runs handlers: one call at a time, as a company's own workers would run it.
 
 A call is a `Job` here as well, with a house of its own, and `work` is what is done with it: arguments are bound, the result is fitted and
 encoded in this process, and so is the answer to a crash. Only bytes go home. An `async def` runs in this process's loop, and so
@@ -125,7 +125,7 @@ class _Call:
 
 
 class Seat(GenServer):
-    """A worker's own. Started from home, by whoever minds the worker."""
+    """Runs the calls of one worker process. Started from home, by the worker's minder."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Seat(GenServer):
                 if self._call is None:
                     self._go_on()
             case Down():
-                return Stop(SHUTDOWN)  # whoever minds this worker is gone, and nobody would hear of anything
+                return Stop(SHUTDOWN)  # the minder of this worker is gone, and no results could be sent to it
             case _:
                 super().handle_info(message)
         return None
@@ -288,7 +288,7 @@ class Seat(GenServer):
             return
         for sent, start in enumerate(range(0, len(body), words.PIECE), start=1):
             self.home.send([words.PART, call, body[start : start + words.PIECE]])
-            while sent % _AT_A_TIME == 0 and not self._is_heard():  # noqa: ASYNC110 - the system tells nobody
+            while sent % _AT_A_TIME == 0 and not self._is_heard():  # noqa: ASYNC110 - the system sends no event for it
                 await asyncio.sleep(_POLL)
         self._done(call, outcome._replace(body=b""))
 
@@ -341,8 +341,8 @@ def _told_of(error: BaseException) -> list[str]:
 
 
 # --- What a handler in a worker says to the peer: the voice of its call, at the far end of the link.
-# Telling does not wait for home, so nobody can say whether the peer will get it; but home says how much has arrived, and a handler that is
-# too far ahead is told that it speaks to nobody.
+# Telling does not wait for home, so it is unknown whether the peer will get it; but home says how much has arrived, and a handler that is
+# too far ahead is told that the peer will not get it.
 
 
 class FarVoice:
@@ -351,7 +351,7 @@ class FarVoice:
     __slots__ = ("_call", "_cancelled", "_home", "_loop", "_touched", "credit")
 
     def __init__(self, home: Ref[Any], call: int, cancelled: Cancellation) -> None:
-        """`home` is whoever passes it on."""
+        """`home` is the process that passes it on."""
         self._home = home
         self._call = call
         self._cancelled = cancelled
@@ -361,7 +361,7 @@ class FarVoice:
         """Of words that are not at home yet; threads may miscount a little."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Send a notification. False when nobody will get it."""
+        """Send a notification. False when the peer will not get it."""
         encode_notification(
             method, params
         )  # what cannot be said is the handler's own error, and raised where it says it

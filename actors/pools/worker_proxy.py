@@ -1,4 +1,4 @@
-"""Who minds one worker: opens its process, hands it one call at a time, passes on what comes back, and ends it.
+"""The minder of one worker: opens its process, hands it one call at a time, passes on what comes back, and ends it.
 
 It belongs to a pool's staff and is never restarted: the foreman, who monitors it, starts another when one is needed. It ends when its worker does,
 and says why in its reason; its own end takes the worker with it. Whatever happens, the call that it has is answered.
@@ -112,7 +112,7 @@ class Minder(GenServer):
         return Continue(_OPEN)
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
-        """Open a process, and seat somebody there."""
+        """Open a process, and start the worker's main process there."""
         gone: Gone | None = None
         try:
             bench = self._bench = await self._premises.open(self._pool)
@@ -147,7 +147,7 @@ class Minder(GenServer):
         self._seat.send([words.RUN, order.number, number, order.errand, order.facts])
 
     def cancel(self, order: Order, why: str) -> None:
-        """Nobody wants it any more."""
+        """Tell the worker that the caller does not want this call any more."""
         if self._has(order):
             self._seat.send([words.CANCEL, order.number, why])
 
@@ -193,7 +193,7 @@ class Minder(GenServer):
     async def _lost(self) -> Stop:
         """The seat is gone, so that it has said all there is; its process says how it ended, a moment before or after."""
         if not await self._gone.within(_LAST_WORDS):
-            self._bench.end()  # a process without anybody in it is no use
+            self._bench.end()  # a process without its seat is no use
             return self._over(why_lost(NO_CONNECTION, self._pool))
         return self._over(why_lost(self._gone.future.result(), self._pool))
 
@@ -264,7 +264,7 @@ class Minder(GenServer):
         order.settle(outcome)
 
     def terminate(self, reason: ExitReason) -> None:
-        """Whatever it ends of: nobody waits for what it is at any longer. What lies behind that is the foreman's."""
+        """Settle the call it is at, for whatever reason it ends: no caller waits for that any longer. What lies behind that is the foreman's."""
         self._give_up_front(why_lost(reason, self._pool))
 
     def _give_up_front(self, why: str) -> None:
@@ -314,7 +314,7 @@ def why_lost(reason: ExitReason, pool: Pool | None = None) -> str:
 
 
 def _told(ending: Ending, pool: Pool | None = None) -> str:
-    """Without its last words, which are for whoever reads the reports; and with a limit only where that can have had to do with it."""
+    """Without its last words, which are for readers of the reports; and with a limit only where that can have had to do with it."""
     narrow = pool is not None and pool.memory != "half"
     limit = ending.memory if narrow or ending.code == EXIT_MEMORY else None
     return str(replace(ending, memory=limit, words=""))
@@ -387,7 +387,7 @@ def told_of_start(error: BaseException, pool: Pool | None = None) -> str:
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Whether that is all it says: somebody could not be reached any more."""
+    """Whether the error says only that a process could not be reached any more."""
     return isinstance(getattr(error, "reason", None), NoConnection | NoProcess)
 
 
