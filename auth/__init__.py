@@ -1,4 +1,4 @@
-"""Who may call us, and how we log in elsewhere.
+"""Authentication of our callers, and our own logins at other servers.
 
 Tokens are verified and obtained here; which actor acts for which principal is decided in `greenroom.actors`.
 """

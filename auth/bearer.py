@@ -1,4 +1,4 @@
-"""Bearer tokens: signed ones, which are checked here, and opaque ones, which somebody else is asked about.
+"""Bearer tokens: signed ones, which are checked here, and opaque ones, about which an issuer or a verifier is asked.
 
 ::
 
@@ -8,8 +8,8 @@
     BearerAuth(verifier=look_it_up, audience=…)
     BearerAuth(introspection=Introspection(…), audience=…)
 
-Who must be told for whom a token is meant: a token for somebody else is as good as stolen, so `audience` is required. `audience=None` says in so
-many words that it is not looked at.
+A server has to say for which audience its tokens are meant: a token for another server is as good as stolen, so `audience` is required.
+`audience=None` says in so many words that it is not looked at.
 """
 
 from __future__ import annotations
@@ -108,14 +108,14 @@ class BearerAuth:
         if isinstance(resource_metadata, Mapping):
             resource_metadata = ResourceDocument.of(resource_metadata)
         self.notice = resource_metadata if isinstance(resource_metadata, ResourceDocument) else None
-        """What anybody may read, and where."""
+        """The public document, and where it is served."""
         self._metadata = None if isinstance(resource_metadata, ResourceDocument) else resource_metadata
 
     def __repr__(self) -> str:
         return f"BearerAuth({self._way}, issuer={self._issuers!r}, audience={self._audience!r})"
 
     def children(self) -> Sequence[ChildSpec[Any]]:
-        """Whoever keeps the keys, or the answers about opaque tokens."""
+        """The processes that keep the keys, or the answers about opaque tokens."""
         needed = (self._keys, self._introspection)
         return [each.child_spec() for each in needed if each is not None]
 
@@ -138,7 +138,7 @@ class BearerAuth:
         return info
 
     def _still(self, seen: _Seen) -> bool:
-        """Whether nobody need look at the signature again: it is the same token, and the keys are the same. Its claims are looked at each time."""
+        """Whether the signature need not be checked again: it is the same token, and the keys are the same. Its claims are looked at each time."""
         if self._introspection is not None:
             known = self._introspection.known(seen.digest)
             return known is not None and known.claims is seen.claims
@@ -154,14 +154,14 @@ class BearerAuth:
             return found
         if self._keys is not None:
             heading = heading_of(token)
-            if heading.algorithm not in self._algorithms:  # before anybody is asked for keys
+            if heading.algorithm not in self._algorithms:  # before the issuer is asked for keys
                 raise Denied("invalid_token", detail="an algorithm that is not accepted")
             return check(token, await self._keys.find(heading), self._algorithms)
         assert self._key is not None
         return check(token, (self._key,), self._algorithms)
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
-        """As RFC 6750 wants it: without an error for those who have shown nothing."""
+        """As RFC 6750 wants it: without an error for a request that has shown nothing."""
         return bearer_refusal(
             denied,
             realm=self._realm,
@@ -205,7 +205,7 @@ def _fixed(secret: str | bytes | None, key: str | bytes | None, algorithms: Sequ
     return found
 
 
-# --- What a token's claims must say, whoever has vouched for them: that it is still good, whose it is, and that it is meant for us. Pure.
+# --- What a token's claims must say, however they were verified: that it is still good, whose it is, and that it is meant for us. Pure.
 
 
 def check_claims(
@@ -216,7 +216,7 @@ def check_claims(
     issuers: Sequence[str] = (),
     audience: Sequence[str] | None = None,
 ) -> None:
-    """Raises `Denied`. An audience of None is for those who have said that they do not care."""
+    """Raises `Denied`. With an audience of None that claim is not checked."""
     check_times(claims, now=now, skew=skew)
     if issuers and text(claims.get("iss")) not in issuers:
         raise Denied("invalid_token", detail="another issuer's")
@@ -241,7 +241,7 @@ def check_times(claims: Mapping[str, Any], *, now: float, skew: float = 60.0) ->
             raise Denied("invalid_token", "the access token is not valid yet")
 
 
-# --- What a protected resource says of itself (RFC 9728), and where: anybody may read it, from any page, since it is how one learns where to log in.
+# --- What a protected resource says of itself (RFC 9728), and where: it is public, for any page, since clients learn from it where to log in.
 # It is served at the well-known place of the resource's path and at the bare one, by whatever serves the resource: `read` answers a request.
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ class ResourceDocument:
         return {"resource": self.resource, "authorization_servers": list(servers), **self._said}
 
     async def read(self, asking: Asking) -> Refusal:
-        """The answer to whoever asks for it."""
+        """The answer to a request for it."""
         if asking.method not in METHODS:
             allowed = (("allow", ", ".join(METHODS)), ("content-type", "text/plain"))
             return Refusal(405, (*allowed, *_HEADERS), b"Method Not Allowed")

@@ -1,4 +1,4 @@
-"""Why somebody is not let in, or could not log in elsewhere: `AuthError`, with a kind that programs can compare."""
+"""Why a caller is not let in, or a login elsewhere failed: `AuthError`, with a kind that programs can compare."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATUS: Final = {kind: status for kind, (status, _) in KINDS.items()}
 
 
 class AuthError(GreenroomError):
-    """Somebody is not who they would have to be, or may not do what they wanted. The message may be told to them."""
+    """The caller is not who it would have to be, or may not do what it wanted. The message may be told to it."""
 
 
 class Denied(AuthError):
@@ -84,7 +84,7 @@ class SignInError(AuthError, TransportError):
 
     @property
     def final(self) -> bool:
-        """Whether trying again is no use until somebody has done something."""
+        """Whether trying again is no use until the user or the operator has done something."""
         return not self.temporary
 
     def __str__(self) -> str:

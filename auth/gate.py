@@ -1,7 +1,7 @@
-"""The gate of a server: asks its provider who comes, looks at scopes, counts failures, and says no in the way that the provider wants it said.
+"""The gate of a server: asks its provider who the caller is, looks at scopes, counts failures, and says no in the way that the provider wants it said.
 
 Failures are counted by where they come from and by whom they claim to be, so that neither one source nor many can go on guessing. Credentials that
-were good a while ago are let in whatever else comes from the same address: behind a proxy, or in one office, that is everybody. What is logged
+were good a while ago are let in whatever else comes from the same address: all users behind one proxy, or in one office, share it. What is logged
 has a kind, a detail and where it came from; what a request had in its credentials is struck out of it.
 """
 
@@ -80,12 +80,12 @@ class Gate:
 
     @property
     def notices(self) -> Notices | None:
-        """What anybody may read of it; None where there is nothing."""
+        """The provider's public documents; None where there are none."""
         notice: Notice | None = getattr(self.provider, "notice", None)
         return None if notice is None else Hung(notice)
 
     def share(self, key: bytes) -> None:
-        """Have callers whom nobody has named told apart in the same way wherever a gate has this key: before anybody comes."""
+        """Have unnamed callers told apart in the same way wherever a gate has this key. To be called before the first request."""
         self._good = Remembered(GOOD, FOR, hashlib.blake2b(key, person=b"gate").digest()[:64])
 
     def children(self) -> Sequence[ChildSpec[Any]]:
@@ -135,7 +135,7 @@ class Gate:
                 for book, each in self._books(headers, peer, digest):
                     book.failed(each, now, weight)
             return await self._refuse(denied, asking)
-        except Exception as error:  # noqa: BLE001 - somebody's verifier: whatever it raises, nobody gets in
+        except Exception as error:  # noqa: BLE001 - a program's own verifier: whatever it raises, the caller does not get in
             log.error(  # noqa: TRY400 - the traceback as it is may have what was shown
                 "the provider of authentication failed\n%s", told_without(error, shown)
             )
@@ -149,7 +149,7 @@ class Gate:
     async def lacking(
         self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
     ) -> Refusal:
-        """How somebody who was admitted is told that a call needs more than was granted."""
+        """The refusal for an admitted caller whose call needs more than was granted."""
         needed = tuple(dict.fromkeys((*self.required_scopes, *scopes)))
         asking = asking_of(method, path, headers, peer)
         return await self._refuse(Denied("insufficient_scope", scopes=needed), asking)
@@ -162,7 +162,7 @@ class Gate:
         return (self._per_source, source_of(host_in(peer.address))), (self._per_claim, claim)
 
     def _principal(self, info: AuthInfo, digest: bytes) -> Hashable:
-        """Whose sessions these are. Genuine callers whom nobody has named are told apart by what they have shown."""
+        """The principal that owns the sessions. Genuine callers without a name are told apart by what they have shown."""
         principal = info.principal
         if principal is None and not info.anonymous:
             return ("", digest.hex())

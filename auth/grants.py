@@ -1,4 +1,4 @@
-"""From what a configuration, a verifier or a token says of somebody to an `AuthInfo`, read leniently and never guessed at."""
+"""From what a configuration, a verifier or a token says of a caller to an `AuthInfo`, read leniently and never guessed at."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def granted(entry: Mapping[str, Any], name: str) -> AuthInfo:
 
 
 def found_by(found: AuthInfo | Mapping[str, Any], name: str) -> AuthInfo:
-    """What somebody's own function says of a caller: an `AuthInfo`, or a mapping in our words or in those of a token. The rest of it is kept as claims."""
+    """What a program's own function says of a caller: an `AuthInfo`, or a mapping in our words or in those of a token. The rest of it is kept as claims."""
     if isinstance(found, AuthInfo):
         return found
     if not hasattr(found, "items"):
@@ -117,7 +117,7 @@ def number(value: Any) -> float | None:
 
 
 def object_in(data: bytes) -> dict[str, Any] | None:
-    """The JSON object that somebody has sent; None for anything else."""
+    """The JSON object that these bytes are; None for anything else."""
     try:
         found = decode(data)
     except ProtocolError:
@@ -147,7 +147,7 @@ def told(denied: Denied) -> str:
 
 
 def bearer_refusal(denied: Denied, *, realm: str | None = None, **params: str | None) -> Refusal:
-    """A refusal as RFC 6750 wants it: without an error for those who have shown nothing."""
+    """A refusal as RFC 6750 wants it: without an error for a request that has shown nothing."""
     shown = denied.kind != "missing"
     error = CODES.get(denied.kind, denied.kind) if shown else None
     said = told(denied) if shown else None
@@ -171,8 +171,8 @@ def refusal(denied: Denied, *challenges: str, error: str | None = None) -> Refus
     return Refusal(denied.status, headers, body)
 
 
-# --- Who calls, as far as it is known: one value, made by a provider, and what handlers see as `ctx.auth`.
-# It never holds the credential itself: whoever has it in hand cannot pass on somebody's token.
+# --- The caller, as far as it is known: one value, made by a provider, and what handlers see as `ctx.auth`.
+# It never holds the credential itself: a handler that has it cannot pass on the caller's token.
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +180,11 @@ class AuthInfo:
     """A caller that a provider has found to be genuine."""
 
     subject: str | None
-    """Whom it is about, as the issuer calls them; None where nobody said."""
+    """Whom it is about, as the issuer calls them; None where that is unknown."""
     issuer: str | None = None
     audience: tuple[str, ...] = ()
     scopes: frozenset[str] | None = None
-    """What they may do; None when nobody has said anything about it, which is less than nothing: every requirement fails."""
+    """What they may do; None when that is unknown, which is less than nothing: every requirement fails."""
     expires_at: float | None = None
     """In seconds of the epoch."""
     client_id: str | None = None
@@ -194,11 +194,11 @@ class AuthInfo:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """What the server's own configuration says of them."""
     anonymous: bool = False
-    """Whether it may be anybody: then nothing is theirs, and a session is all that tells them from others."""
+    """Whether the caller is unidentified: then nothing is theirs, and a session is all that tells them from others."""
 
     @property
     def principal(self) -> Hashable:
-        """Whose sessions, tasks and streams these are: two callers with equal principals are the same one. None for nobody in particular."""
+        """Whose sessions, tasks and streams these are: two callers with equal principals are the same one. None for a caller without an identity."""
         if self.anonymous or (self.subject is None and self.client_id is None):
             return None
         return (self.issuer or "", self.subject or "", self.client_id or "" if self.subject is None else "")
@@ -225,11 +225,11 @@ class AuthInfo:
 
     @classmethod
     def from_map(cls, claims: Mapping[str, Any]) -> AuthInfo:
-        """What a token's claims say: for whoever has verified a token in a way of their own. It verifies nothing."""
+        """What a token's claims say: for programs that have verified a token in a way of their own. It verifies nothing."""
         return from_claims(claims)
 
 
-# --- What a provider is: somebody who looks at a request's headers, and says who that is, or why not.
+# --- What a provider is: an object that looks at a request's headers, and says who the caller is, or why it is refused.
 
 
 class Asking(NamedTuple):
@@ -243,7 +243,7 @@ class Asking(NamedTuple):
 
 
 class Notice(Protocol):
-    """A document that anybody may read. A provider that has one has it as `notice`."""
+    """A public document. A provider that has one has it as `notice`."""
 
     @property
     def paths(self) -> Collection[str]:
@@ -251,12 +251,12 @@ class Notice(Protocol):
         ...
 
     async def read(self, asking: Asking) -> Refusal:
-        """The answer to whoever asks for it, by whatever method."""
+        """The answer to a request for it, by whatever method."""
         ...
 
 
 class Provider(Protocol):
-    """One way to know who calls."""
+    """One way to identify callers."""
 
     @property
     def headers(self) -> Sequence[str]:
@@ -264,11 +264,11 @@ class Provider(Protocol):
         ...
 
     def children(self) -> Sequence[ChildSpec[Any]]:
-        """The processes that it needs: whoever serves with it starts them."""
+        """The processes that it needs: the server that uses it starts them."""
         ...
 
     async def authenticate(self, asking: Asking) -> AuthInfo:
-        """Who it is. Raises `Denied`; anything else that it raises is its own bug, and lets nobody in."""
+        """Who the caller is. Raises `Denied`; anything else that it raises is its own bug, and lets no caller in."""
         ...
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:

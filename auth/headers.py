@@ -107,7 +107,7 @@ def challenge(scheme: str, **params: str | None) -> str:
     return f"{scheme} {told}" if told else scheme
 
 
-# --- URLs that stand for somebody: issuers and resources, which are compared by their parts, and checked before anybody is sent there. Pure.
+# --- URLs that identify a server: issuers and resources, which are compared by their parts, and checked before a user is sent there. Pure.
 
 _PORTS = {"http": 80, "https": 443}
 _LONGEST = 2048

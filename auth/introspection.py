@@ -1,6 +1,6 @@
 """Opaque tokens, by RFC 7662: the issuer is asked what a token is good for, and its answer is kept for a moment.
 
-What is kept is bounded, is never kept longer than the token lives, and has a digest of the token for its name: who reads our memory finds none.
+What is kept is bounded, is never kept longer than the token lives, and has a digest of the token for its name: a reader of our memory finds none.
 Many requests with one new token are one question, and so many questions at most are under way at a time.
 """
 
@@ -80,7 +80,7 @@ class Introspection:
         return child(Introspector, self).but(name=self._name, id=self._name)
 
     async def claims(self, token: str) -> Mapping[str, Any]:
-        """What the issuer says of the token. Raises `Denied`. What is known already is looked up by whoever asks, and waits for nobody."""
+        """What the issuer says of the token. Raises `Denied`. What is known already is looked up by the caller itself, without a wait."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self.known(digest)
         if known is not None:
@@ -107,7 +107,7 @@ class Introspection:
         return None
 
     def keep(self, digest: bytes, claims: Mapping[str, Any] | None) -> None:
-        """Know it for a while. What is good for nothing has a book of its own: whoever makes tokens up puts no good one out."""
+        """Know it for a while. Bad tokens have a book of their own: a client that makes tokens up puts no good one out."""
         fresh = self.fresh
         expires = None if claims is None else number(claims.get("exp"))
         if expires is not None:
@@ -201,15 +201,15 @@ def _now() -> float:
 
 
 # --- The keys of an issuer: fetched, kept, and fetched again when they are old or when a token names one that is not among them.
-# One process does it, so a thousand requests that come at once with a new key's name are one fetch. Who looks for a key that is there looks at
-# a snapshot, and waits for nobody. An issuer that cannot be reached leaves the keys as they are.
+# One process does it, so a thousand requests that come at once with a new key's name are one fetch. A request whose key is there looks at
+# a snapshot, and does not wait. An issuer that cannot be reached leaves the keys as they are.
 
 log = logging.getLogger(__name__)
 
 KEYSET_FRESH: Final = 600.0
 """Seconds after which keys are fetched again without a reason."""
 PAUSE: Final = 30.0
-"""Seconds between two fetches for keys that were not there: whoever makes up names of keys has us ask no more often."""
+"""Seconds between two fetches for keys that were not there: a client that makes up names of keys has us ask no more often."""
 KEYSET_PATIENCE: Final = 15.0
 
 
@@ -219,7 +219,7 @@ class KeySetError(GreenroomError):
 
 @dataclass(slots=True)
 class Shown:
-    """What everybody may look at: replaced as a whole."""
+    """The snapshot that requests read: replaced as a whole."""
 
     keys: tuple[Key, ...] = ()
     known: bool = False
@@ -260,7 +260,7 @@ class KeyKeeper(GenServer):
         self._tried = _now()
         try:
             keys = _keys_of(await self._fetch(self._url))
-        except Exception as error:  # noqa: BLE001 - whatever fetches is somebody's own: the keys stay as they are
+        except Exception as error:  # noqa: BLE001 - `fetch` may be a program's own: the keys stay as they are
             why = str(error) if isinstance(error, GreenroomError) else type(error).__name__
             self._failure = f"the keys of {self._url.partition('?')[0]} could not be had: {why}"
             log.warning("%s", self._failure)

@@ -1,4 +1,4 @@
-"""Signed tokens: the one file that knows the library for them. What may be used is said by whoever calls, never by the token.
+"""Signed tokens: the one file that knows the library for them. The caller says which algorithms may be used, never the token.
 
 A key is of one family, and a token's algorithm must be one that was asked for and that belongs to that family: so a public key is never
 taken for a secret. `none` is not among them, and nothing is fetched from where a token says.
@@ -47,7 +47,7 @@ class BadKey(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What a token says of how it was signed, before anybody has checked it."""
+    """What a token says of how it was signed, before it is checked."""
 
     algorithm: str
     kid: str | None
@@ -161,7 +161,7 @@ def shown_key(key: Key) -> dict[str, Any]:
 
 
 def read_keys(document: object) -> list[Key]:
-    """The keys of a JWK set that can be used to check signatures. Those of kinds that nobody knows are left out. Raises `BadKey`."""
+    """The keys of a JWK set that can be used to check signatures. Those of unknown kinds are left out. Raises `BadKey`."""
     entries = document.get("keys") if is_object(document) else None
     if not isinstance(entries, list):
         raise BadKey("this is no set of keys")
@@ -200,14 +200,14 @@ def _bits(key: Any) -> int:
 
 
 def _quietly(algorithm: str) -> AbstractContextManager[object]:
-    """`EdDSA` has another name since RFC 9864, of which the library tells everybody; issuers go on to say it."""
+    """Suppress the library's warning that `EdDSA` has another name since RFC 9864; issuers go on to say it."""
     if algorithm != "EdDSA":
         return nullcontext()
     return catch_warnings(action="ignore", category=SecurityWarning)
 
 
 def part_of(token: str, place: int) -> dict[str, Any] | None:
-    """The object in one of the parts of a token, which nobody has checked; None where there is none."""
+    """The object in one of the parts of a token, unchecked; None where there is none."""
     part = [*token.split("."), "", ""][place]
     try:
         return object_in(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

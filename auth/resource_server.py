@@ -1,4 +1,4 @@
-"""A protected resource of OAuth 2.1: tokens come from somebody else, and whoever has none is told from whom.
+"""A protected resource of OAuth 2.1: tokens come from an authorization server, and a client that has none is told from which.
 
 ::
 
@@ -51,10 +51,10 @@ _REMOVED: Final = {
 
 
 class Authorizer(Protocol):
-    """Who decides about tokens."""
+    """Decides about tokens."""
 
     def authorize(self, token: str, resource: OAuthResource, request: Asking) -> Verdict | Awaitable[Verdict]:
-        """Who it is: an `AuthInfo`, the claims of a token, or `Denied`, returned or raised. None is nobody."""
+        """Who the caller is: an `AuthInfo`, the claims of a token, or `Denied`, returned or raised. None refuses it."""
 
 
 class OAuthResource:
@@ -103,7 +103,7 @@ class OAuthResource:
             metadata=metadata,
             insecure=allow_insecure_authorization_servers,
         )
-        """What anybody may read of it, and where."""
+        """The public document, and where it is served."""
         self.resource = self.notice.resource
         self._required: Required = (
             required_scopes if callable(required_scopes) else names("required_scopes", required_scopes)
@@ -128,7 +128,7 @@ class OAuthResource:
         return f"OAuthResource({self.resource!r}, {self._way})"
 
     def children(self) -> Sequence[ChildSpec[Any]]:
-        """Whoever keeps the keys, or the answers about opaque tokens."""
+        """The processes that keep the keys, or the answers about opaque tokens."""
         return () if self._bearer is None else self._bearer.children()
 
     async def required_scopes(self, asking: Asking) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class OAuthResource:
             raise found
         if found is None:
             raise Denied("invalid_token")
-        if not isinstance(found, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - it is somebody's function
+        if not isinstance(found, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - it is a program's own function
             raise TypeError(f"an authorizer says AuthInfo, claims or Denied, and not {type(found).__name__}")
         return from_claims(found)
 
@@ -170,7 +170,7 @@ class OAuthResource:
         return info
 
     def _vouched(self, info: AuthInfo) -> bool:
-        """Whether who was asked about the token is the issuer, which need not be repeated then."""
+        """Whether the server that was asked about the token is the issuer, which need not be repeated then."""
         return self._way == "introspection" and info.issuer is None
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
@@ -208,4 +208,4 @@ def _decides(authorizer: Any) -> Callable[[str, OAuthResource, Asking], Any] | N
         raise ConfigError(
             f"authorizer must be a function of token, resource and request, or have authorize(…), not {authorizer!r}"
         )
-    return found  # type: ignore[no-any-return]  # a function of somebody's
+    return found  # type: ignore[no-any-return]  # a function of the program's

@@ -1,4 +1,4 @@
-"""Keys: whoever has one is let in as whom it was given to.
+"""API-key authentication: each key lets its holder in as one principal.
 
 ::
 
@@ -64,7 +64,7 @@ class _Secrets(_OwnWay):
             raise self._refused(self.late) from None
 
     async def _vouched(self, found: Found | Awaitable[Found], name: str) -> AuthInfo:
-        """Whoever a function says."""
+        """The caller, as the program's function identifies it."""
         said: Found = await settled(found)
         if said is None:
             raise self._refused()
@@ -88,7 +88,7 @@ class APIKeyAuth(_Secrets):
     ) -> None:
         """`keys` are the keys, or with `hash_keys` what `hash_key` made of them; a mapping says besides whose they are.
 
-        A key of a list is its own subject's, which is called after its digest. `verifier` is asked instead, and says None to those that it does
+        A key of a list is its own subject's, which is called after its digest. `verifier` is asked instead, and says None to keys that it does
         not know.
         """
         if (keys is None) == (verifier is None):
@@ -115,7 +115,7 @@ class APIKeyAuth(_Secrets):
         key = extract_api_key(asking.headers, self._header)
         if self._verifier is not None:
             return await self._vouched(self._verifier(key), key_name(key))
-        # Looked up by a digest that nobody outside can foresee, and then compared in constant time: how long it takes tells nothing.
+        # Looked up by a digest that no client can foresee, and then compared in constant time: how long it takes tells nothing.
         for candidate in self._candidates(key):
             stored, info = self._index.get(self._place(candidate), ("", None))
             same = verify_key(key, stored, self._pepper) if self._hashed else _same(key, stored)
@@ -175,7 +175,7 @@ def _same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-# --- Users and passwords. It is for machines that know nothing better: over anything but TLS, everybody on the way reads them.
+# --- Users and passwords. It is for machines that know nothing better: over anything but TLS, every hop on the way can read them.
 
 if TYPE_CHECKING:
     BasicVerifier = Callable[[str, str], Found | Awaitable[Found]]
@@ -287,7 +287,7 @@ Algorithm: TypeAlias = Literal["pbkdf2-sha256", "sha256-hex"]
 
 ROUNDS: Final = 100_000
 MOST_ROUNDS: Final = 10_000_000
-"""Whoever can write into the store could otherwise have each attempt take an hour."""
+"""Without it, a writer of the store could have each attempt take an hour."""
 SALT: Final = 16
 _HMAC: Final = "hmac-sha256$"
 _PBKDF2: Final = "pbkdf2-sha256$"
@@ -349,7 +349,7 @@ def is_hash_of_password(stored: str) -> bool:
 
 
 def key_name(key: str) -> str:
-    """What a key without a subject is called: the same each time, and of no use to whoever reads it."""
+    """What a key without a subject is called: the same each time, and of no use to a reader of it."""
     return f"key-{hashlib.sha256(b'greenroom key name ' + key.encode()).hexdigest()[:16]}"
 
 
@@ -412,14 +412,14 @@ def _warn_once(text: str) -> None:
     log.warning("%s", text)
 
 
-# --- Credentials that were found to be good of late: as digests with a key that nobody else has, so many at most, and for a while at most.
+# --- Credentials that were found to be good of late: as digests with a key of this process alone, so many at most, and for a while at most.
 
 
 class Remembered:
     """The book. Of more than `most`, the one that was not seen for longest is forgotten."""
 
     def __init__(self, most: int, seconds: float, key: bytes | None = None) -> None:
-        """`seconds` counts from when it was found to be good, however often it is seen again. The key is nobody else's unless one is given."""
+        """`seconds` counts from when it was found to be good, however often it is seen again. The key is random unless one is given."""
         self._most = most
         self._seconds = seconds
         self._key = secrets.token_bytes(32) if key is None else key
@@ -467,13 +467,13 @@ class Remembered:
         return hashlib.blake2b(whole, key=self._key, digest_size=32).digest()
 
 
-# --- A provider of somebody's own: an object with `authenticate(token)`, or a function, that says who it is.
+# --- A provider of a program's own: an object with `authenticate(token)`, or a function, that says who the caller is.
 
 
 class CustomAuth(_OwnWay):
     """Asks a function about the bearer token, or else the API key, of a request. What it gives is believed as it is.
 
-    It returns an `AuthInfo`, a mapping (`subject`, `scopes`, `metadata`; whatever else is in it is kept as claims), or None for nobody. What it
+    It returns an `AuthInfo`, a mapping (`subject`, `scopes`, `metadata`; whatever else is in it is kept as claims), or None to refuse. What it
     raises is logged, and never told.
     """
 
@@ -491,7 +491,7 @@ class CustomAuth(_OwnWay):
         return "CustomAuth()"
 
     async def authenticate(self, asking: Asking) -> AuthInfo:
-        """Whoever the function says."""
+        """The caller, as the function identifies it."""
         try:
             token = extract_bearer_token(asking.headers)
         except Denied as denied:
@@ -504,7 +504,7 @@ class CustomAuth(_OwnWay):
         return check_alive(found_by(found, key_name(token)))
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
-        """No word of why; only which scopes are missing, since nobody could ask for more otherwise."""
+        """No word of why; only which scopes are missing, since a client could not ask for more otherwise."""
         if denied.kind in ("server_error", "too_many_failures"):
             return Refusal(STATUS[denied.kind])
         lacking = denied.kind == "insufficient_scope"
@@ -517,11 +517,11 @@ class CustomAuth(_OwnWay):
         return Refusal(STATUS[denied.kind], [("www-authenticate", asked)])
 
 
-# --- No authentication: everybody is `anonymous`, and may do nothing that needs a scope.
+# --- No authentication: every caller is `anonymous`, and may do nothing that needs a scope.
 
 
 class NoAuth(_OwnWay):
-    """Lets everybody in."""
+    """Lets every caller in."""
 
     headers = ()
 

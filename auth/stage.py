@@ -1,7 +1,7 @@
 """Authentication as a stage of its own, in front of an ASGI application: for programs that mount the server somewhere, or have more to protect.
 
-`Protected(app, provider)` lets in who the provider knows, and shows the provider's document at its well-known places; the server behind it sees
-who it is. `Document(provider)` is only the document: what is mounted at ``/mcp`` of another application never sees requests for
+`Protected(app, provider)` lets in callers that the provider knows, and shows the provider's document at its well-known places; the server behind it
+sees who they are. `Document(provider)` is only the document: what is mounted at ``/mcp`` of another application never sees requests for
 ``/.well-known/…``, so it belongs at that application's root.
 """
 
@@ -29,7 +29,7 @@ WELL_KNOWN: Final = "/.well-known"
 
 
 class Protected:
-    """The application, behind a provider. With None for it, everybody is let through."""
+    """The application, behind a provider. With None for it, every request is let through."""
 
     def __init__(self, app: App, provider: Provider | None, *, required_scopes: Collection[str] = ()) -> None:
         """The provider's processes, where it needs some, are yours to start: `provider.children()`."""

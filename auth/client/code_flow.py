@@ -1,6 +1,6 @@
 """The authorization code grant: a user is sent to sign in, and comes back with a code that only we can redeem.
 
-Before the code is shown to anybody, what came back is held against what was sent: the state, and the issuer (RFC 9207), of an error as well.
+Before the code is redeemed, what came back is held against what was sent: the state, and the issuer (RFC 9207), of an error as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _STEP: Final = "authorization"
 _MOST: Final = 1
-"""How often somebody who was forgotten is registered anew."""
+"""How often a client that the server has forgotten is registered anew."""
 
 
 class CodeFlow(NamedTuple):
@@ -264,7 +264,7 @@ class Landing:
             each.abort()
 
     async def arrival(self, state: str) -> Return:
-        """Wait for it. Whoever brings another state is sent away, and the wait goes on."""
+        """Wait for the browser to come back. A request with another state is sent away, and the wait goes on."""
         self._state = state
         self._arrived = asyncio.get_running_loop().create_future()
         return await self._arrived
@@ -373,7 +373,7 @@ class Browser(Protocol):
 
 
 async def open_browser(url: str, /) -> str | None:
-    """Open the user's browser, and say the address on stderr for those who have none here."""
+    """Open the user's browser, and say the address on stderr for users who have none here."""
     check_web(url, "authorization")
     tell(f"To sign in, open this in a browser on this machine:\n\n  {url}\n")
     threading.Thread(
@@ -400,7 +400,7 @@ async def paste_back(url: str, /) -> str | None:
 
 
 async def _line(read: Callable[[], str]) -> str:
-    """A line that somebody types, read in a thread that nobody waits for when the program ends."""
+    """A line that the user types, read in a daemon thread, so that the program can end without it."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[str] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""What a wire asks for its headers: looks at the login that its keeper shows, and has the keeper do what takes longer."""
+"""The credentials that a wire asks for its headers: they look at the login that its keeper shows, and have the keeper do what takes longer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .token_calls import Way
 
 PATIENCE: Final = 900.0
-"""Seconds for a user to sign in, with everything around it, and for those who came before."""
+"""Seconds for a user to sign in, with everything around it, and for the requests before it."""
 _SCHEME: Final = "Bearer "
 
 
@@ -50,7 +50,7 @@ class KeptCredentials:
     """`Credentials` of one way to log in at one server. Those with equal ways and stores share one keeper."""
 
     def __init__(self, way: Way, store: TokenStore, fetch: Fetch) -> None:
-        """Nothing is asked before somebody needs it."""
+        """Nothing is asked before a request needs it."""
         self._way = way
         self._store = store
         self._fetch = fetch
@@ -129,9 +129,9 @@ def _lost(error: BaseException) -> SignInError:
     return SignInError("credential", f"whoever keeps the login has ended: {error}", temporary=True)
 
 
-# --- The process that keeps one login: whoever needs a token, or was refused with one, comes here, one after another.
+# --- The process that keeps one login: requests that need a token, or were refused with one, come here, one after another.
 # So a hundred requests that are refused at once are one refresh: the first has it done, and the others find that their token is not the one that holds any more.
-# The same goes for other processes, since all is done under the store's lock, and what is kept is looked at before anything is asked of anybody.
+# The same goes for other processes, since all is done under the store's lock, and what is kept is looked at before a server is asked.
 # What cannot be reached takes nothing away: a token goes on until it is refused, a refresh token until its issuer does not want it.
 
 log = logging.getLogger(__name__)
@@ -180,12 +180,12 @@ class LoginSettings(ABC):
 
 @dataclass(slots=True)
 class Shown:
-    """What everybody may look at without asking."""
+    """The login as callers may read it without a call to its keeper."""
 
     record: Record | None = None
     loaded: bool = False
     failures: int = 0
-    """How many attempts have failed: who asks says how many there were, and so shares in the failure that they waited for."""
+    """How many attempts have failed: a caller says how many there were, and so shares in the failure that it waited for."""
     used: float = 0.0
     pause: float = 0.0
 
@@ -207,12 +207,12 @@ class Keeper(GenServer):
         """Whether what is held is newer than what the store has, which could not be written."""
 
     def init(self) -> None:
-        """Look now and then whether anybody still comes."""
+        """Look now and then whether the login is still used."""
         self._shown.used = _now()
         send_after(IDLE, self.pid, "idle?")
 
     def handle_info(self, message: Any) -> NoReply | Stop | None:
-        """Nobody may need it any more."""
+        """Stop when the login has not been used for `IDLE` seconds."""
         if message != "idle?":
             return super().handle_info(message)  # type: ignore[return-value]  # it is no coroutine
         if _now() - self._shown.used >= IDLE and not self._unkept:
@@ -265,7 +265,7 @@ class Keeper(GenServer):
 
     @contextmanager
     def _shared_failure(self, seen: int) -> Generator[None]:
-        """One attempt: whoever has waited for one that failed shares its failure, and this one's is for those who wait now."""
+        """One attempt: a caller that has waited for one that failed shares its failure, and this one's is for the callers that wait now."""
         if self._failure is not None and self._shown.failures > seen:
             raise Reject(self._failure)
         try:
@@ -312,7 +312,7 @@ class Keeper(GenServer):
         return record
 
     async def _renew_early(self, old: Record) -> None:
-        """Before it ends: nobody has refused anything yet, so nothing is lost when it does not go well."""
+        """Before it ends: the token was not refused yet, so nothing is lost when it does not go well."""
         try:
             async with self._locked():
                 kept = await self._kept()

@@ -1,7 +1,7 @@
 """Where to sign in: from a server, and what it said with its 401, to the authorization server that gives tokens for it.
 
-A server that says nothing of itself is one of 2025-03-26, whose authorization server is at its own root. What is found once more is held against
-what was found before by whoever asks: an authorization server can change.
+A server that says nothing of itself is one of 2025-03-26, whose authorization server is at its own root. The caller holds what is found against
+what was found before: an authorization server can change.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ async def _at_the_root(url: str, fetch: Fetch) -> ServerMetadata:
         urljoin(root, "/authorize"),
         urljoin(root, "/token"),
         urljoin(root, "/register"),
-        challenge_methods=("S256",),  # which the revision that has this rule demands of everybody
+        challenge_methods=("S256",),  # which the revision that has this rule demands of all servers
     )
 
 
@@ -267,7 +267,7 @@ def _object(body: bytes, what: str) -> dict[str, Any]:
     return said
 
 
-# --- Proof that whoever redeems a code is who asked for it (RFC 7636), and the address that a user is sent to.
+# --- Proof that a code is redeemed by the client that asked for it (RFC 7636), and the address that a user is sent to.
 
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9\-._~]{43,128}\Z")
 _LONGEST: Final = 8192
@@ -324,7 +324,7 @@ _SAID: Final = 300
 
 
 def quoted(code: str, detail: str | None) -> str:
-    """An error of somebody else's, in words that may be shown."""
+    """An error of the authorization server, in words that may be shown."""
     return f"the authorization server refuses: {plain(code)}{f' ({plain(detail)})' if detail else ''}"
 
 

@@ -4,7 +4,7 @@
 
     async with Client("https://calendar.example/mcp", auth=OAuth(store=FileStore())) as client: ...
 
-What is not said is found out: where to sign in, as which client, for which scopes. Nothing is asked of anybody before the server wants it.
+What is not said is found out: where to sign in, as which client, for which scopes. No user and no authorization server is asked before the server wants it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class OAuth(LoginSettings):
     client_metadata_url: str | None = None
     """Where a document says who this program is: for authorization servers that read such."""
     client_name: str = "greenroom"
-    """What users are told who asks."""
+    """The name under which users see this program."""
     also: Sequence[str] = ()
     """What to ask for besides, whatever else is asked for."""
     account: str = "default"
     """Whose login it is, for programs that sign in as several users."""
     browser: Browser | None = open_browser
-    """What takes the user there; None: nobody is there to sign in, and what is not kept already fails at once."""
+    """What takes the user there; None: no user is there to sign in, and a login that is not kept already fails at once."""
     advice: str = "sign in once with a browser"
     """What to do where a sign-in is needed and no browser may be opened."""
     command: str = ""
@@ -191,7 +191,7 @@ class OAuthWay(Way):
         await self._registrar.forget(record.issuer, record.client_id)
 
 
-# --- Taking tokens back (RFC 7009): a login that is forgotten here is of no use to whoever else may have got hold of it.
+# --- Taking tokens back (RFC 7009): a login that is forgotten here is of no use to a thief of its tokens.
 # Only the authorization server that gave them is told, at the place that its own metadata names.
 
 PATIENCE: Final = 10.0
@@ -226,5 +226,5 @@ async def _revoked(settings: OAuth, url: str, record: Record) -> None:
             continue
         form = {"token": token, "token_type_hint": kind}
         answer = await post(Endpoint(place, record.issuer, methods), identity, fetch, form, _STEP)
-        if not 200 <= answer.status < 300:  # noqa: PLR2004 - a success has no body that anybody would have to read
+        if not 200 <= answer.status < 300:  # noqa: PLR2004 - a success has no body to read
             said(answer, _STEP)

@@ -1,6 +1,6 @@
 """Where logins are kept: in memory, in a sealed file of the user's, or in the system's own keyring.
 
-Entries are small JSON objects under names. Whoever is about to change one holds its lock: with a file or a keyring, across processes.
+Entries are small JSON objects under names. A caller that is about to change one holds its lock: with a file or a keyring, across processes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class TokenStore(Protocol):
         """Keep it; None forgets."""
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold a name: nobody else changes it meanwhile."""
+        """Hold a name: no other holder changes it meanwhile."""
         ...
 
 
@@ -157,7 +157,7 @@ class FileStore:
         return tuple(self._read())
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
-        """Keep it; None forgets. The file is replaced as a whole, so whoever dies over it leaves the old one."""
+        """Keep it; None forgets. The file is replaced as a whole, so a process that dies over it leaves the old one."""
         async with file_lock(_private_folder(self.folder) / "credentials.lock", _MOMENT):
             entries = self._read()
             if entry is None:
@@ -197,7 +197,7 @@ class FileStore:
         return {}
 
 
-# --- One at a time, whoever it is: a lock on a file, which other processes of this machine respect. Who dies while holding it gives it back.
+# --- One holder at a time: a lock on a file, which other processes of this machine respect. A process that dies while holding it gives it back.
 # The kernel keeps it, so there is nothing stale to be found: the file itself says nothing, and stays.
 
 _SOONEST: Final = 0.01
@@ -270,14 +270,14 @@ async def _taken(descriptor: int) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            await asyncio.sleep(pause)  # a blocking one would need a thread that nobody could call back
+            await asyncio.sleep(pause)  # a blocking one would need a thread that could not be cancelled
             pause = min(2 * pause, _LATEST)
         else:
             return
 
 
 # --- Sealing what is kept in a file: encrypted and authenticated, with a key that stands in a file of its own, or wherever the program has it.
-# This is the one file that knows the library for it. Whoever can read both files can read the tokens: the seal is against copies of one of them, in
+# This is the one file that knows the library for it. A reader of both files can read the tokens: the seal is against copies of one of them, in
 # backups and logs, and against changes.
 
 

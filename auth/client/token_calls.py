@@ -128,7 +128,7 @@ async def jwt_bearer(
     resource: str | None,
     scopes: Collection[str] = (),
 ) -> Tokens:
-    """A token for what somebody else has signed (RFC 7523)."""
+    """A token for an assertion that another issuer has signed (RFC 7523)."""
     form = {"grant_type": JWT_BEARER, "assertion": assertion}
     return await ask(endpoint, client, fetch, form, resource=resource, scopes=scopes)
 
@@ -224,7 +224,7 @@ class Way(ABC):
     eager = False
     """Whether to log in before the server has asked for it."""
     alone = False
-    """Whether it needs nobody's help, and can be done again at any time."""
+    """Whether it needs no user, and can be done again at any time."""
     bound = False
     """Whether we are known by what was agreed with one issuer: then no other is shown it."""
 

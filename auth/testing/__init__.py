@@ -6,7 +6,7 @@
         server = Server("demo", auth=OAuthResource(resource=url, authorization_servers=[idp.issuer], keys=idp.key_set()))
         token = idp.token(resource=url, scope="read")
 
-It is for tests: it keeps everything in plain sight, and lets in whomever `consent` says.
+It is for tests: it keeps everything in plain sight, and lets in the users that `consent` says.
 """
 
 from .book import Approve, Asked, Client, Cut, Decision, Faults, Flood, Redirect, Refuse, Said, Silence, Wish, landed

@@ -1,6 +1,6 @@
 """`python -m greenroom.auth.testing [PORT]`: the authorization server for tests as a program, on this machine alone, until it is told to stop.
 
-Everybody who asks is `ann`, and what is asked for is granted: it is for trying a client out, and for nothing else.
+Every user is `ann`, and what is asked for is granted: it is for trying a client out, and for nothing else.
 """
 
 from __future__ import annotations

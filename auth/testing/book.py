@@ -1,4 +1,4 @@
-"""The authorization server's book: who may log in, which programs are known, and what was given to whom. All in memory, and in plain sight."""
+"""The authorization server's book: the users, the known programs, and what was given to each. All in memory, and in plain sight."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Client:
 
 
 class Wish(NamedTuple):
-    """Somebody stands before the consent page."""
+    """What a user on the consent page is asked to grant."""
 
     client: Client
     scopes: tuple[str, ...]
@@ -69,7 +69,7 @@ class Refuse(NamedTuple):
 
 
 Decision: TypeAlias = "Approve | Refuse | None"
-"""None is somebody who does nothing: there is a page, and no redirect."""
+"""None is a user who does nothing: there is a page, and no redirect."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Code:
     used: bool = False
 
     def proven(self, verifier: str | None) -> bool:
-        """Whether whoever redeems it is who asked for it."""
+        """Whether the client that redeems it is the one that asked for it."""
         if self.challenge is None:
             return verifier is None
         digest = base64url(hashlib.sha256((verifier or "").encode()).digest())
@@ -256,7 +256,7 @@ class Faults:
     header: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """In the header of tokens: `{"kid": "../../dev/null"}`, `{"jku": "https://evil.example/keys"}`."""
     signature: Signature = "good"
-    """How tokens are signed: not at all (`none`); by HS256 with the public key (`confused`); with a key that nobody knows (`foreign`);
+    """How tokens are signed: not at all (`none`); by HS256 with the public key (`confused`); with a key that is not published (`foreign`);
     or with a bit turned (`broken`)."""
     replayed_codes: bool = False
     """Whether a code is good for more than one token."""
@@ -273,7 +273,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Cut:
-    """Half of an answer, and then nobody is there."""
+    """Half of an answer, and then the connection is closed."""
 
 
 @dataclass(frozen=True)

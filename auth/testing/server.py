@@ -1,4 +1,4 @@
-"""The authorization server: where it is, whom it knows, what it gives out. Requests come over HTTP on this machine, or through `fetch` in memory."""
+"""The authorization server: its address, its users and clients, its tokens. Requests come over HTTP on this machine, or through `fetch` in memory."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ class AuthorizationServer:
         self.faults = Faults()
         """What it says wrong."""
         self.consent: Callable[[Wish], Decision] = lambda _: Approve(self.users[0])
-        """Who looks at the consent page, and what they decide."""
+        """What the user on the consent page decides, and which user that is."""
         self.audience: str | None = None
-        """For whom a token is where no resource was named; None: for nobody in particular."""
+        """The audience of a token where no resource was named; None: the token names none."""
         self.device_interval = 1
         self.device_lifetime = 600.0
         self.rotates = True
@@ -127,7 +127,7 @@ class AuthorizationServer:
         return self
 
     async def stop(self) -> None:
-        """Hang up on everybody. What it knows it keeps."""
+        """Close all connections. What it knows it keeps."""
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.close()
@@ -184,7 +184,7 @@ class AuthorizationServer:
         lifetime: float | None = None,
         **claims: Any,
     ) -> str:
-        """An access token that nobody asked for: `claims` are added to what it says, and None takes one out."""
+        """An access token without a request for it: `claims` are added to what it says, and None takes one out."""
         about = (resource,) if isinstance(resource, str) else tuple(resource)
         grant = Grant(client_id, user or self.users[0], tuple(scope.split()), about, secrets.token_hex(8))
         return self._desk.access(grant, lifetime, claims)
@@ -349,7 +349,7 @@ class Wire:
         return found
 
     async def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         acceptor, self._acceptor = self._acceptor, None
         if acceptor is None:
             return
@@ -369,7 +369,7 @@ class Wire:
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             pass  # a peer that is gone, or speaks no HTTP
         except asyncio.CancelledError:
-            pass  # the end of the server, for a task that nobody else waits for
+            pass  # the end of the server, for a task that only the server waits for
         finally:
             self._tasks.discard(task)
             writer.close()
@@ -418,7 +418,7 @@ def plain(answer: Answer | Plan) -> Answer:
     return Answer(answer.status, answer.headers, answer.body)
 
 
-# --- The authorization server's keys and tokens: signed as they should be, or in one of the ways that nobody must accept.
+# --- The authorization server's keys and tokens: signed as they should be, or in one of the ways that no server may accept.
 
 if TYPE_CHECKING:
     Family = Literal["RSA", "EC", "OKP"]
@@ -445,12 +445,12 @@ class Keys:
         return ALGORITHMS[self._family]
 
     def rotate(self, *, keep: bool = True) -> Key:
-        """Sign with a new one; without `keep`, nobody is shown the old ones any more."""
+        """Sign with a new one; without `keep`, the old ones are not published any more."""
         self.all = [*(self.all if keep else ()), self._new()]
         return self.current
 
     def document(self) -> dict[str, Any]:
-        """What everybody may have of them."""
+        """The public keys, as a JWK set."""
         return {"keys": [shown_key(key) for key in self.all]}
 
     def sign(self, claims: Mapping[str, Any], faults: Faults, header: Mapping[str, Any] | None = None) -> str:

@@ -229,7 +229,7 @@ class TokenDesk:
     # --- what becomes of them
 
     async def introspect(self, asked: Asked) -> Answer:
-        """What a token is good for (RFC 7662); only for those who can show themselves."""
+        """What a token is good for (RFC 7662); only for clients that authenticate."""
         client = await self._desk.client(asked)
         if client.method == "none":
             raise OAuthError("invalid_client", "this is for those who can show themselves", 401)
@@ -266,7 +266,7 @@ class Pages:
         self._desk = Desk(home)
 
     async def authorize(self, asked: Asked) -> Answer:
-        """Ask the user, and send them back. Where they would be sent back to somebody else, they stay here."""
+        """Ask the user, and send them back. Where they would be sent back to an unknown address, they stay here."""
         params = asked.form if asked.method == "POST" else asked.params
         try:
             client = await self._desk.find(params.get("client_id"))
@@ -560,7 +560,7 @@ def keys_of(said: Mapping[str, Any]) -> Any:
 
 
 def peek(token: str) -> dict[str, Any]:
-    """The claims of a token that nobody has checked. Raises `OAuthError`."""
+    """The claims of an unchecked token. Raises `OAuthError`."""
     claims = part_of(token, 1)
     if claims is None:
         raise OAuthError("invalid_grant", "this is no token")
