@@ -84,7 +84,7 @@ class BearerAuth:
     ) -> None:
         """One of `secret`, `key` (PEM), `keys`, `verifier` and `introspection` says who can vouch for a token.
 
-        `resource_metadata` is the URL where a client can read whom to ask for one; or what it reads there, to have it served here: a mapping with
+        `resource_metadata` is the URL where a client can read which server to ask for one; or what it reads there, to have it served here: a mapping with
         `resource`, `authorization_servers` and perhaps `metadata_url`.
         """
         self._way = chosen_way(
@@ -120,7 +120,7 @@ class BearerAuth:
         return [each.child_spec() for each in needed if each is not None]
 
     async def authenticate(self, asking: Asking) -> AuthInfo:
-        """Whose token it is."""
+        """The caller that the token identifies."""
         place = hashlib.sha256(asking.headers.get("authorization", "").encode(errors="surrogatepass")).digest()
         seen = self._seen.get(place)
         if seen is not None and self._still(seen):
@@ -130,7 +130,7 @@ class BearerAuth:
         claims = await self._claims(token)
         check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
         info = from_claims(claims, self._scope_claim)
-        if self._verifier is None:  # who asks a function wants it to be asked each time
+        if self._verifier is None:  # a program's function is to be asked each time
             version = None if self._keys is None else self._keys.version
             self._seen[place] = _Seen(claims, info, version, hashlib.sha256(token.encode()).digest())
             while len(self._seen) > SEEN:
@@ -261,7 +261,7 @@ _HEADERS: Final = (
 
 
 class ResourceDocument:
-    """The document of one resource. It may differ by request only in who gives tokens."""
+    """The document of one resource. It may differ by request only in its authorization servers."""
 
     def __init__(  # noqa: PLR0913 - what can be said of a resource
         self,
@@ -319,11 +319,11 @@ class ResourceDocument:
 
     @property
     def issuers(self) -> tuple[str, ...] | None:
-        """Who gives tokens, where that is the same for all requests."""
+        """The servers that give tokens, where they are the same for all requests."""
         return None if callable(self._servers) else tuple(self._servers)
 
     async def authorization_servers(self, asking: Asking) -> tuple[str, ...]:
-        """Who gives tokens for this request. Raises `ConfigError` for what the function gave that is no list of issuers."""
+        """The servers that give tokens for this request. Raises `ConfigError` for what the function gave that is no list of issuers."""
         if not callable(self._servers):
             return tuple(self._servers)
         return _issuers(await settled(self._servers(asking)), insecure=self._insecure)

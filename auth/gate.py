@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _GUESSES: Final = frozenset({"invalid_token", "invalid_credentials", "invalid_request"})
-"""What counts as a failure: who shows nothing, or what was good once, guesses at nothing."""
+"""What counts as a failure: a request that shows nothing, or what was good once, is no guess."""
 GOOD: Final = 10_000
 AT_ONCE: Final = 32
 """How many credentials that were not good before are looked at at a time: of one source, or of one credential that comes by a trusted proxy,
@@ -224,9 +224,7 @@ class SeveralProviders:
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
         """As the one that decided says no; where no credentials were shown, the words of the first, and the challenges of all."""
         decided: Any = denied.by
-        if (
-            denied.kind == "insufficient_scope" and decided is None
-        ):  # the gate's own no, of a caller whom one has let in
+        if denied.kind == "insufficient_scope" and decided is None:  # the gate's own no, to a caller that was let in
             try:
                 decided, _ = await self._asked(asking)
             except Denied as now:  # what was good a moment ago has expired
@@ -297,7 +295,7 @@ def told_without(error: BaseException, secrets: Iterable[str]) -> str:
     return text
 
 
-# --- Who has failed too often of late, in bounded memory. A pure book; the gate keeps two, by source and by whom it claims to be.
+# --- Callers that have failed too often of late, in bounded memory. A pure book; the gate keeps two, by source and by whom it claims to be.
 
 MOST: Final = 10_000
 

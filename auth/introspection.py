@@ -45,7 +45,7 @@ _OK: Final = 200
 
 
 class Introspection:
-    """Who is asked, and how we show ourselves there."""
+    """The endpoint that is asked, and how we authenticate there."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _Told(NamedTuple):
 
 
 class Introspector(GenServer):
-    """Asks, once for all who want to know the same."""
+    """Asks, once for all requests with the same token."""
 
     def __init__(self, about: Introspection) -> None:
         """`about` has the books: they outlive this process."""

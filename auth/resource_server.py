@@ -138,11 +138,11 @@ class OAuthResource:
         return names("required_scopes", await settled(self._required(asking)))
 
     async def authorization_servers(self, asking: Asking) -> tuple[str, ...]:
-        """Who gives tokens for this request."""
+        """The servers that give tokens for this request."""
         return await self.notice.authorization_servers(asking)
 
     async def authenticate(self, asking: Asking) -> AuthInfo:
-        """Whose token it is."""
+        """The caller that the token identifies."""
         token = extract_bearer_token(asking.headers)
         if self._bearer is not None:
             return await self._check(self._bearer, asking)

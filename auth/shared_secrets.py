@@ -111,7 +111,7 @@ class APIKeyAuth(_Secrets):
         return f"APIKeyAuth({how}, header_name={self._header!r})"
 
     async def authenticate(self, asking: Asking) -> AuthInfo:
-        """Whose key it is."""
+        """The caller that the key identifies."""
         key = extract_api_key(asking.headers, self._header)
         if self._verifier is not None:
             return await self._vouched(self._verifier(key), key_name(key))

@@ -129,7 +129,7 @@ class _Watcher(Wakeup):
         super().wake()
 
 
-# --- Who reads which notifications: bounded queues that live beside the connection, and so outlive its process.
+# --- The readers of notifications: bounded queues that live beside the connection, and so outlive its process.
 # What a reader does not take in time is dropped, oldest first, and it finds a gap in its place.
 
 GAP: Final = Told("", {})

@@ -91,7 +91,7 @@ class Connection(GenStatem[Phase]):
     initial: ClassVar[Any] = Phase.CONNECTING
 
     def __init__(self, line: ConnectionLine, route: Route, handler: ClientHandler) -> None:
-        """`line` is who is answered for; `route` says where the server is."""
+        """`line` is the handle whose requests it answers; `route` says where the server is."""
         self.line = line
         self.board = line.board
         self.settings = self.board.settings
@@ -554,7 +554,7 @@ class Errands:
         return self._open.get((errand.wire.pid, id_key(errand.id))) is errand
 
     def _drop(self, errand: Errand) -> bool:
-        """Forget it, and end who works on it; False when that was done already."""
+        """Forget the errand, and end its worker; False when that was done already."""
         if not self._has(errand):
             return False
         del self._open[errand.wire.pid, id_key(errand.id)]
@@ -585,7 +585,7 @@ async def _work(errand: Errand, handler: ClientHandler, request: Request) -> Non
         errand.answer(result, None)
 
 
-# --- Who takes notifications to the handler: one process, in the order in which they were said, with a bounded mailbox.
+# --- The attendant takes notifications to the handler: one process, in the order in which they were said, with a bounded mailbox.
 # It begins with the handler's `init` and ends with its `terminate`. What the handler raises is this process's crash: it is reported, and
 # the next notification finds a new one.
 

@@ -265,7 +265,7 @@ def _remedy(question: ConsentQuestion) -> str:
     return f'write allow = ["{word}"] in [server.{question.server}.permissions], or give the host somebody to ask'
 
 
-# --- Whose question comes next: one at a time, and no server keeps the others waiting by asking much.
+# --- The order of questions: one at a time, and no server keeps the others waiting by asking much.
 # Servers take turns, and of each no more than so many questions wait. An asking task belongs to one loop: each loop has its own queue.
 
 
@@ -276,7 +276,7 @@ class Turns:
         """`most` is how many of one server's may wait."""
         self._most = most
         self._last: Hashable = None
-        """Whose turn it is, or was last; None before the first question."""
+        """The server whose turn it is, or was last; None before the first question."""
         self._taken = False
         self._waiting: FairQueue[Turn] = FairQueue()
 

@@ -53,7 +53,7 @@ class Rule:
     verdict: Verdict
     pattern: str
     server: str | None = None
-    """In whose block it stands; None for all."""
+    """The server in whose block it stands; None for all."""
     where: str = ""
     """The file and line where the operator can change it."""
     only: frozenset[str] | None = None
@@ -87,7 +87,7 @@ class _Meaning(NamedTuple):
 
 
 def _parse(rule: Rule) -> _Meaning:
-    """Whom and what a rule is about, as patterns."""
+    """The servers and tools that a rule is about, as patterns."""
     pattern, home = rule.pattern, rule.server
     if pattern.startswith("Elicit") and (found := _ELICIT.fullmatch(pattern)):
         who = found["server"]
@@ -211,7 +211,7 @@ class Permissions:
 
 
 def _server_said(pattern: str) -> str | None:
-    """Whose tool is meant by who writes, in a server's block, what may only stand outside of it."""
+    """The server that a pattern names; None when it names none, as is right in a server's block."""
     if pattern.startswith("mcp__"):
         return pattern.removeprefix("mcp__").partition("__")[0]
     head, colon, _ = pattern.partition(":")
@@ -256,7 +256,7 @@ def _names(whose: str, server: str) -> bool:
 
 
 def _readings(meaning: _Meaning) -> Iterator[tuple[str, str]]:
-    """Whose tool is allowed, and which, by each `__` that may part them."""
+    """Each server and tool that the pattern may mean, by each `__` that may part them."""
     yield meaning.server, meaning.tool
     parts = meaning.claude.removeprefix("mcp__").split("__")
     for length in range(2, len(parts)):

@@ -532,7 +532,7 @@ async def lend(feed: Feed, home: Pid) -> None:
         feed.leave()
 
 
-# --- Making a company one of several: what it is called by, whom it tells, and the door and the desk through which the others reach it.
+# --- Making a company one of several: its name, the nodes that it tells, and the door and the desk through which the others reach it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Annexes:
     premises: ClassVar[type[Premises]] = ClusterPremises
 
     def __init__(self, key: Key, upstreams: Ref[DynamicSupervisor]) -> None:
-        """`upstreams` is under whom they run."""
+        """`upstreams` is the supervisor under which they run."""
         self._key = key
         self._upstreams = upstreams
         self._keepers: Ref[DynamicSupervisor] = Ref(Name(key, "keepers"), None)

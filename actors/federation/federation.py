@@ -79,15 +79,15 @@ class Federation:
         self.key = Key.new(name)
         self.first: Mapping[str, UpstreamSpec] = dict(first or {})
         self.roster: Mapping[str, Upstream] = MappingProxyType({})
-        """Who is wanted. The steward writes it."""
+        """The upstreams that are wanted. The steward writes it."""
         self.arriving: dict[int, Upstream] = {}
-        """Who is about to take a place."""
+        """Upstreams that are about to take a place."""
         self.leaving: dict[int, Upstream] = {}
-        """Who has lost it, and still has something under way."""
+        """Upstreams that have lost it, and still have something under way."""
         self.kept: set[Part] = set()
         """Which lists are kept of all of them, whatever their specs say."""
         self.news = News()
-        """Whose state has changed."""
+        """Tells which upstreams' states have changed."""
         self.bell = Wakeup()
         """Rings when a steward is there."""
         self.upstreams: Ref[DynamicSupervisor] = Ref(self.name("upstreams"), None)
@@ -112,7 +112,7 @@ class Federation:
         tree = child(Tree, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
         return tree.but(id=self.key, name=self.name("federation"))
 
-    # --- who is in it
+    # --- the servers in it
 
     async def start(self, id: str, spec: UpstreamSpec) -> Pid:
         """Begin with a server; returns the pid of its supervisor. It need not be reachable: look at its state, or wait for `ready`.
@@ -174,7 +174,7 @@ class Federation:
             self._steward.cast(Steward.retry, id)
 
     def ids(self) -> Collection[str]:
-        """Who is in it."""
+        """The servers in it."""
         return tuple(self.roster)
 
     def whereis(self, id: str) -> Pid | None:
@@ -210,7 +210,7 @@ class Federation:
     def line(self, id: str, who: Hashable = None) -> FederatedLine | None:
         """The way to a server; None when there is no such server. It stays good whatever happens to that.
 
-        `who` is on whose behalf it asks: where more wait than may go, those take turns.
+        `who` is the principal for whom it asks: where more wait than may go, principals take turns.
         """
         return FederatedLine(self, id, who) if id in self.roster else None
 
@@ -244,7 +244,7 @@ class Federation:
             upstream.calls_beside -= 1
 
     def watch(self) -> AsyncGenerator[Standing, None]:
-        """How each server is, and then each change of that, from now on without end. Who reads slowly gets the latest of each."""
+        """How each server is, and then each change of that, from now on without end. A slow reader gets the latest of each."""
         return self._watch(self.news.reader(self.roster, lambda id: self.standing(cast("str", id))))
 
     async def _watch(self, read: Reader[Standing]) -> AsyncGenerator[Standing, None]:
@@ -289,7 +289,7 @@ class Federation:
                 upstream.complete()
 
     async def listed(self, *parts: Part, timeout: float | None) -> dict[str, Exception]:
-        """Keep these lists, and wait until they are here, of all servers that have said what they offer. Returns who has failed to, and why."""
+        """Keep these lists, and wait until they are here, of all servers that have said what they offer. Returns the servers that failed to, and why."""
         self.keep(*parts)
         wanted = frozenset(parts)
         missing = [id for id, each in self.roster.items() if each.fetched and not each.had >= wanted]
@@ -387,7 +387,7 @@ class FederatedLine:
     __slots__ = ("_federation", "_id", "_who")
 
     def __init__(self, federation: Federation, id: str, who: Hashable) -> None:
-        """`who` is on whose behalf it asks: where many wait, those take turns."""
+        """`who` is the principal for whom it asks: where many wait, principals take turns."""
         self._federation = federation
         self._id = id
         self._who = who

@@ -191,7 +191,7 @@ class Sentry(GenServer):
         failure: GreenroomError | None = None
         try:
             await upstream.line.request("ping", timeout=upstream.breaker.settings.probe_timeout)
-        except PeerError as error:  # also who knows no ping is there
+        except PeerError as error:  # a server that knows no ping is there as well
             if error.code in upstream.breaker.settings.peer_codes:
                 failure = error
         except GreenroomError as error:

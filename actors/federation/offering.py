@@ -135,7 +135,7 @@ def _by_name(entries: Iterable[Any], key: str) -> tuple[Mapping[str, Any], int]:
     return MappingProxyType(found), left_out
 
 
-# --- What an agent, a host and a gateway need of a federation: who is in it, the way to each, and what each of them offers.
+# --- What an agent, a host and a gateway need of a federation: its servers, the way to each, and what each of them offers.
 # The federation implements it; so may a test, or a program that has its servers from somewhere else.
 
 
@@ -143,7 +143,7 @@ class Upstreams(Protocol):
     """Servers by their ids."""
 
     def ids(self) -> Collection[str]:
-        """Who is in it just now."""
+        """The servers in it just now."""
         ...
 
     def line(self, id: str) -> Line | None:

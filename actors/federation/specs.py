@@ -133,7 +133,7 @@ class UpstreamSpec:
     concurrent: int = field(default=16, kw_only=True)
     """How many requests may be under way at once,"""
     queue: int = field(default=256, kw_only=True)
-    """and how many more may wait; who comes then is refused with `UpstreamBusy`."""
+    """and how many more may wait; the next request is refused with `UpstreamBusy`."""
     intensity: int = field(default=3, kw_only=True)
     """How often its processes may die within the period; once more, and it is parked."""
     period: float = field(default=60.0, kw_only=True)
@@ -216,7 +216,7 @@ class UpstreamSpec:
         return connection_spec(route, handler, line=line), line
 
 
-# --- A process beside the program, for connections that must not be able to harm it: one `Annex` says what it may use, and who shares it.
+# --- A process beside the program, for connections that must not be able to harm it: one `Annex` says what it may use, and which upstreams share it.
 # It is a value and owns nothing: each host that has a server with it runs a process of its own (`annexes`).
 
 _serials: Final = count(1)

@@ -75,7 +75,7 @@ class Steward(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, federation: Federation) -> None:
-        """Whose roster it writes."""
+        """It writes the roster of this federation."""
         self.federation = federation
         self._downs: dict[Monitor, Callable[[ExitReason], Any]] = {}
         self._replacing: dict[str, _Replacing] = {}
@@ -217,7 +217,7 @@ class Steward(GenServer):
         try:
             await self._run(upstream)
         except ProcessExited:
-            self._later(upstream, _SOON)  # they who start it are away, and not the upstream
+            self._later(upstream, _SOON)  # its supervisor is away, and not the upstream
         except ActorError as error:
             upstream.pid = None
             self._park(upstream, error)

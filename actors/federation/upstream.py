@@ -88,7 +88,7 @@ class Upstream:
         self.had: frozenset[Part] = frozenset()
         """Which of them."""
         self.curator: Pid | None = None
-        """Who fetches them."""
+        """The process that fetches them."""
         self.trouble: Exception | None = None
         """Why its lists could not be had the last time."""
         self.pid: Pid | None = None

@@ -68,7 +68,7 @@ class GuardedRequest:
         who: Hashable,
         **options: Any,
     ) -> None:
-        """`who` is on whose behalf: those take turns. The `options` are the line's."""
+        """`who` is the principal: principals take turns. The `options` are the line's."""
         self.method = method
         self.params = params
         self.wait = wait

@@ -426,7 +426,7 @@ class Waiting:
 
 
 class Follower(NamedTuple):
-    """Who has subscribed, by which request."""
+    """An actor that has subscribed, and by which request."""
 
     sender: Address
     ticket: str

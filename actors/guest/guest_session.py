@@ -52,7 +52,7 @@ class Told(NamedTuple):
 
 
 class News(NamedTuple):
-    """From who follows a resource, of which that guest may have another follower by now: what has become of it."""
+    """From the follower of a resource, of which that guest may have another follower by now: what has become of it."""
 
     follower: Pid
     item: list[Any]
@@ -64,7 +64,7 @@ class Visit(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, asked: Asked, link: Link, doorman: Pid) -> None:
-        """Whom it asks, how it is reached, and who tells it that the guest is gone."""
+        """What its requests are made of, its link, and the doorman, which tells it that the guest is gone."""
         self._asked = asked._replace(who=link)
         self._link = link
         self._doorman = doorman
@@ -181,7 +181,7 @@ class Visit(GenServer):
             self._begin(id, pid)
 
     def _join_anew(self, pid: Pid) -> None:
-        """A subscription is forgotten. If it was given up after its time, that says nothing of who has joined later: they begin another."""
+        """A subscription is forgotten. If it was given up after its time, that says nothing of requests that joined later: they begin another."""
         key, joined = self._keys.pop(pid, None), self._joined.pop(pid, {})
         if key is not None and self._follows.get(key) == pid:
             del self._follows[key]
@@ -309,7 +309,7 @@ class Asked(NamedTuple):
     federation: Federation
     agent: Agent | None = None
     who: Hashable = None
-    """On whose behalf: of requests that wait for one server, the guests take turns."""
+    """The principal: of requests that wait for one server, the guests take turns."""
 
 
 async def outcome(asked: Asked, kind: str, fields: Fields, seconds: float) -> Outcome:

@@ -84,7 +84,7 @@ class Reception:
         most_guests: int = MOST_GUESTS,
         name: str = "guests",
     ) -> None:
-        """`asked` is whom they ask. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name that is made of `name`. Raises `ConfigError`."""
+        """`asked` is what guests ask. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name that is made of `name`. Raises `ConfigError`."""
         self.asked = asked
         self.key = guests_key(key)
         self.address = check_address(address or f"unix:@greenroom-{os.geteuid()}-{name}")
@@ -96,7 +96,7 @@ class Reception:
         self.stands_by = False
         """Whether an address that is taken is another node's of the same server: then this one waits for its turn."""
         self.doorman: Doorman | None = None
-        """Who let them in last."""
+        """The last doorman that let them in."""
 
     def __repr__(self) -> str:
         return f"<Reception at {self.address}, {self.guests} guests>"
@@ -121,7 +121,7 @@ class Doorman(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, reception: Reception) -> None:
-        """For whom."""
+        """The doorman of that reception."""
         self._reception = reception
         self._node: Node
         self._offences: Offences
@@ -156,14 +156,14 @@ class Doorman(GenServer):
             raise ConfigError(f"guests cannot be let in at {reception.address}: {error}") from error
 
     def _stand_by(self) -> None:
-        """Try again, and see meanwhile who it is that has the address."""
+        """Try again, and see meanwhile which process has the address."""
         send_after(_TURN, self.pid, _MINE)
         if not self._looks:
             self._looks = True
             spawn_link(_look, Ref[Doorman](self.pid, None), self._reception)
 
     def found(self, stranger: str | None) -> None:
-        """Which stranger has the address that it stands by for. It is reported once, when it was so twice running: a listener about to close does not answer either."""
+        """Which stranger has the address that it stands by for. Reported once, when it was so twice running: one that is about to close does not answer either."""
         self._looks = False
         before, self._stranger = self._stranger, stranger
         if stranger is None:
@@ -221,7 +221,7 @@ class Doorman(GenServer):
         return link
 
     def greet(self) -> tuple[bytes, Greeting]:
-        """Who we are."""
+        """The key, and the greeting of this node."""
         return self._reception.key, greeting(self._node.name, self._node.incarnation, kind="host")
 
     def met(self, link: Link, peer: Greeting) -> str | None:
@@ -281,7 +281,7 @@ log: Final = logging.getLogger("greenroom.host")
 _BACKLOG: Final = 100
 _TRIES: Final = 100
 _WAIT: Final = 0.02
-"""How long to wait for others who open a path in the same folder just now, in seconds, and how often."""
+"""How long to wait for others that open a path in the same folder just now, in seconds, and how often."""
 
 
 class _File(NamedTuple):
@@ -417,7 +417,7 @@ async def stranger_at(address: str, key: bytes) -> str | None:
 
 
 class _Knock(Party):
-    """One, and whose link it is."""
+    """One attempt, and the party of its link."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

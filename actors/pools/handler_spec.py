@@ -188,7 +188,7 @@ class ImportEnds(BaseException):
 
 
 class _Loader:
-    """What of this process is a worker's, and who is importing."""
+    """Whether this process is a worker, and whether it is importing."""
 
     def __init__(self) -> None:
         self.is_worker = False

@@ -86,7 +86,7 @@ class Pools:
         return Name(self._key, role, "" if pool is None else str(pool.serial))
 
     def opening_spec(self) -> ChildSpec[Any]:
-        """Who begins with what is to be warm."""
+        """The process that starts the warm pools."""
         return child(Opener, self).but(id="opener", name=self._name("opener"))
 
     def isolated(self, pool: Pool | None = None) -> list[Entry]:
@@ -232,7 +232,7 @@ class Bench(Protocol):
 
     @property
     def claims(self) -> Claims | None:
-        """The file by which it is decided who begins with a call that was sent ahead; None where nothing is."""
+        """The file by which it is decided which process begins with a call that was sent ahead; None where none is."""
         ...
 
     async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
@@ -249,7 +249,7 @@ class Bench(Protocol):
 
 
 class Premises(Protocol):
-    """Who has room for workers."""
+    """Where the processes of workers come from."""
 
     def child_spec(self) -> ChildSpec[Any] | None:
         """What has to run before anything is opened; it stops after all pools."""
@@ -287,7 +287,7 @@ class Lodging:
 
 
 class ProcessBench:
-    """One process, and who stands for it here."""
+    """One process, and the host process that stands for it here."""
 
     def __init__(self, who: Ref[Host], name: str, os_pid: int, pool: Pool, cluster: Cluster) -> None:
         """It has just come up."""

@@ -40,12 +40,12 @@ class Order:
     entry: Entry
     node: InitVar[str]
     who: Hashable = field(init=False)
-    """Whose part of the pool it takes."""
+    """The principal whose part of the pool it takes."""
     errand: bytes = field(init=False)
     facts: list[bytes | str | None] = field(init=False)
     caller: Caller[Outcome] = field(init=False)
     minder: Pid | None = None
-    """Who has it, once it is with a worker; the foreman writes it."""
+    """The minder that has it, once it is with a worker; the foreman writes it."""
     number: int = 0
     """Which call of that worker it is."""
     taken: Receipts = field(default_factory=lambda: Receipts(_OFTEN))
@@ -138,7 +138,7 @@ def _unpacked(data: bytes | str | None, what: str) -> Any:
 
 
 class FarPeer:
-    """Who calls."""
+    """The caller, as a worker knows it."""
 
     __slots__ = ("_auth", "_principal", "address", "transport")
 
@@ -160,7 +160,7 @@ class FarPeer:
 
     @property
     def principal(self) -> Any:
-        """Whose call it is."""
+        """The principal of the call."""
         return _unpacked(self._principal, "ctx.principal")
 
 
@@ -316,7 +316,7 @@ class Claims:
         return self._lock(call) and self._mark(call)
 
     def _mark(self, call: int) -> bool:
-        """Write down whose it is. False when the other has."""
+        """Write down that this process has the call. False when the other has."""
         place, mark = call % _MARKS, _mark(call)
         try:
             return os.pread(self._fd, 1, place) != mark and os.pwrite(self._fd, mark, place) == 1

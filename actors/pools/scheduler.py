@@ -113,7 +113,7 @@ class Foreman(GenServer):
             order.settle(Outcome(why=f"its pool was stopped ({reason})"))
 
     def report_state(self) -> str:
-        """How much there is to do, and who does it."""
+        """The number of workers, and of calls that wait."""
         return f"{len(self._hands)} workers, {len(self._free)} of them free, {len(self._waiting)} calls wait"
 
     # --- calls
@@ -365,7 +365,7 @@ class Foreman(GenServer):
         return len(present) < self._pool.warm or coming < len(self._waiting)
 
     async def hire(self) -> None:
-        """Start minders, who take their time by themselves."""
+        """Start minders, which open their processes by themselves."""
         try:
             entries = self._entries()
             while self._is_short():

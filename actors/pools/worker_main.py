@@ -90,7 +90,7 @@ class _House:
         self._tell("list_changed", kind)
 
     def completed(self, elicitation_id: str) -> bool:
-        """A user has done with the page that they were sent to: home is asked to tell it, and knows whom."""
+        """A user has done with the page that they were sent to: home is asked to tell the session, and knows which."""
         return self._tell("completed", elicitation_id)
 
     def _tell(self, what: str, *args: Any) -> bool:

@@ -218,7 +218,7 @@ def answer_of(status: str, title: str, text: str) -> bytes:
 
 
 class Landing:
-    """The page. `async with Landing(port) as landing:` listens; `await landing.arrival(state)` is who comes back with that state."""
+    """The page. `async with Landing(port) as landing:` listens; `await landing.arrival(state)` is the return with that state."""
 
     def __init__(self, port: int = 0, host: str = HOST) -> None:
         """Port 0 is any that is free. `host` is what the address says; it is the loopback in any case."""

@@ -160,7 +160,7 @@ class LoginSettings(ABC):
     private: bool = False
     """Whether authorization servers may be in networks that are not public."""
     trust: Trust | None = None
-    """Whom to trust over TLS, for whatever is asked of an authorization server."""
+    """The TLS trust for requests to authorization servers."""
     fetch: Fetch | None = None
     """What fetches, instead of our own."""
 
@@ -274,7 +274,7 @@ class Keeper(GenServer):
             raise Reject(self._failed(error)) from None
 
     def _failed(self, error: SignInError | OSError) -> SignInError:
-        """The failure that all who wait share. An error of the program's own functions, as of its `browser`, fails this login and not the process."""
+        """The failure that all waiting callers share. An error of the program's own functions, as of its `browser`, fails this login and not the process."""
         if isinstance(error, OSError):
             what = f"{type(error).__name__}: {reason(error)}"
             error = SignInError("authorization", f"a function that signs in has failed: {what}", temporary=True)

@@ -51,7 +51,7 @@ class ClientCredentials(LoginSettings):
     token_endpoint: str | None = None
     """Where: then the first token is fetched before the first request, so that what is wrong shows at once. None: what the server says."""
     issuer: str | None = None
-    """Who knows this program: no other authorization server is shown its secret."""
+    """The authorization server that knows this program: no other is shown its secret."""
     resource: str | None = None
     """What the token is for; None: the server."""
 
@@ -62,7 +62,7 @@ class ClientCredentials(LoginSettings):
             raise ConfigError("a program that logs in as itself has a client_secret, a key or an assertion")
 
     def identity(self) -> Identity:
-        """As whom."""
+        """The client identity of the program."""
         return Identity(
             self.client_id,
             secret=self.client_secret,
@@ -90,12 +90,12 @@ class EnterpriseManaged(LoginSettings):
     key: Key | None = None
     algorithm: Algorithm = "ES256"
     idp_client_id: str | None = None
-    """As whom this program is known to the organisation; None: by the same name and secret."""
+    """The client id by which the organisation knows this program; None: by the same name and secret."""
     idp_client_secret: str | None = field(default=None, repr=False)
     as_token_endpoint: str | None = None
     """The token endpoint of the server's own authorization server; None: what the server says."""
     audience: str | None = None
-    """Whom the exchanged token is for; None: that authorization server."""
+    """The audience of the exchanged token; None: that authorization server."""
     resource: str | None = None
     issuer: str | None = None
 

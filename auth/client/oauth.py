@@ -40,13 +40,13 @@ class OAuth(LoginSettings):
     """How a user signs in. A value: each server that it is used for has a login of its own."""
 
     client_id: str | None = None
-    """As whom this program is known there, when that was agreed beforehand."""
+    """The id by which this program is known there, when that was agreed beforehand."""
     client_secret: str | None = field(default=None, repr=False)
     key: Key | None = None
     """What to sign with instead of a secret."""
     algorithm: Algorithm = "ES256"
     issuer: str | None = None
-    """Who knows it by that name: no other authorization server is shown it."""
+    """The authorization server that knows it by that id: no other is shown it."""
     client_metadata_url: str | None = None
     """Where a document says who this program is: for authorization servers that read such."""
     client_name: str = "greenroom"
@@ -54,7 +54,7 @@ class OAuth(LoginSettings):
     also: Sequence[str] = ()
     """What to ask for besides, whatever else is asked for."""
     account: str = "default"
-    """Whose login it is, for programs that sign in as several users."""
+    """The user of the login, for programs that sign in as several users."""
     browser: Browser | None = open_browser
     """What takes the user there; None: no user is there to sign in, and a login that is not kept already fails at once."""
     advice: str = "sign in once with a browser"
@@ -183,7 +183,7 @@ class OAuthWay(Way):
         return SignInError("authorization", text, code="insufficient_scope", url=self.url)
 
     async def identity(self, record: Record) -> Identity | None:
-        """As whom that login was made."""
+        """The client identity with which that login was made."""
         return await self._registrar.kept(record.issuer, record.client_id)
 
     async def forget(self, record: Record) -> None:

@@ -81,7 +81,7 @@ class Registrar:
         """What the store could not take, by its key."""
 
     async def kept(self, issuer: str, client_id: str) -> Identity | None:
-        """Whom we were to that issuer by that name."""
+        """The identity that we had at that issuer, by its client id."""
         if self.known is not None:
             return self.known if self.known.client_id == client_id else None
         if client_id == self._document:
@@ -197,7 +197,7 @@ def _identity(entry: Mapping[str, Any]) -> Identity | None:
     return Identity(client_id, secret=secret if usable != "none" else None, method=usable)
 
 
-# --- As whom a program shows itself at a token endpoint: with nothing, a secret, or a signed assertion. Its repr has no secret in it.
+# --- How a program authenticates at a token endpoint: with nothing, a secret, or a signed assertion. Its repr has no secret in it.
 
 METHODS: Final = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 _ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -241,7 +241,7 @@ class Identity:
     def show(
         self, form: dict[str, str], headers: dict[str, str], *, offered: Sequence[str] = (), audience: str, step: str
     ) -> None:
-        """Put it into a request. `audience` is whom an assertion is for. Raises `SignInError`."""
+        """Put it into a request. `audience` is the server that an assertion is for. Raises `SignInError`."""
         method = self.method_at(offered)
         form["client_id"] = self.client_id  # also beside a login, since some servers look for it there first
         if method == "client_secret_basic":

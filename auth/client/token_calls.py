@@ -244,7 +244,7 @@ class Way(ABC):
         """Log in. Raises `SignInError`."""
 
     async def identity(self, record: Record) -> Identity | None:  # noqa: ARG002 - nothing is refreshed
-        """As whom that login was made, if that is still known: for refreshing it."""
+        """The client identity with which that login was made, if still known: for refreshing it."""
         return None
 
     async def forget(self, record: Record) -> None:  # noqa: B027 - most have nothing to forget

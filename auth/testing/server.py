@@ -149,7 +149,7 @@ class AuthorizationServer:
         """One of its places: `authorize`, `token`, `register`, `introspect`, `revoke`, `device_authorization`, `device`, `jwks`."""
         return f"{self.issuer}/{place}"
 
-    # --- whom it knows
+    # --- the clients it knows
 
     def add_client(
         self,

@@ -415,7 +415,7 @@ def resources(asked: Asked) -> tuple[str, ...]:
     return tuple(said.get("resource", ()))
 
 
-# --- Who asks, and what they get: clients are recognised here, and tokens made.
+# --- The desk: clients are recognised here, and tokens made.
 
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 SIGNED = ("ES256", "RS256", "EdDSA", "PS256", "ES384", "RS384", "RS512")
@@ -428,7 +428,7 @@ class Desk:
         """`home` has the book."""
         self._home = home
 
-    # --- who asks
+    # --- the client that asks
 
     async def find(self, id: str | None) -> Client:
         """The program of that name; one whose name is a URL is described there. Raises `OAuthError`."""
