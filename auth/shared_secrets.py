@@ -412,7 +412,7 @@ def _warn_once(text: str) -> None:
     log.warning("%s", text)
 
 
-# --- Credentials that were found to be good of late: as digests with a key of this process alone, so many at most, and for a while at most.
+# --- Credentials that were found to be good of late: as digests with a secret key, so many at most, and for a while at most.
 
 
 class Remembered:

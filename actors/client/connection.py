@@ -124,7 +124,7 @@ class Connection(GenStatem[Phase]):
         return Next(Phase.CONNECTING, NextEvent(Internal()))
 
     def exited(self, reason: ExitReason) -> None:
-        """The process has ended, for whatever reason: settle all requests that wait for it."""
+        """The process has ended, for whatever reason: settle its requests, or pass them on to a successor."""
         board = self.board
         board.process = None
         if is_orderly(reason):

@@ -333,7 +333,7 @@ def refused(error: BaseException) -> Exception:
 
 
 def is_final(cause: Exception) -> bool:
-    """Whether trying again is no use, until the configuration or the server has changed."""
+    """Whether trying again is no use, until the user or an operator has changed something."""
     if isinstance(cause, InitFailed):
         said = cause.__cause__
         return isinstance(cause, ProtocolVersionError) or (isinstance(said, PeerError) and said.code in _FINAL)

@@ -181,7 +181,7 @@ class Guest(Actor):
             self._put(id)
 
     def _hang_up(self, reason: str, text: str) -> None:
-        """The link is over: fail the requests that were sent over it."""
+        """The link is over: fail all requests that wait."""
         link, self._link = self._link, None
         if link is not None:
             link.close()

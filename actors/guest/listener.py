@@ -84,7 +84,7 @@ class Reception:
         most_guests: int = MOST_GUESTS,
         name: str = "guests",
     ) -> None:
-        """`asked` is what guests ask. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name that is made of `name`. Raises `ConfigError`."""
+        """`asked` is what guests ask. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name made of `name`. Raises `ConfigError`."""
         self.asked = asked
         self.key = guests_key(key)
         self.address = check_address(address or f"unix:@greenroom-{os.geteuid()}-{name}")
@@ -163,7 +163,7 @@ class Doorman(GenServer):
             spawn_link(_look, Ref[Doorman](self.pid, None), self._reception)
 
     def found(self, stranger: str | None) -> None:
-        """Which stranger has the address that it stands by for. Reported once, when it was so twice running: one that is about to close does not answer either."""
+        """Which stranger has the address that it stands by for. Reported once, when seen twice running: one that is about to close does not answer either."""
         self._looks = False
         before, self._stranger = self._stranger, stranger
         if stranger is None:

@@ -273,7 +273,7 @@ def imported(name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        if not _loader.has_ended:  # it may have become the crash of a caller on its way up
+        if not _loader.has_ended:  # it may have become another exception on its way up
             sys.modules.pop(name, None)
             raise
     return sys.modules.get(name, module)

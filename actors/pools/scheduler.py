@@ -103,7 +103,7 @@ class Foreman(GenServer):
         self._staff_up()
 
     def terminate(self, reason: ExitReason) -> None:
-        """Settle what is left: a successor would not know of these calls."""
+        """Cancel the timers, close the claims, settle the calls: a successor would not know of these."""
         for timer in self._timers.values():
             timer.cancel()
         for hand in self._hands.values():
