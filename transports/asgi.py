@@ -1,6 +1,6 @@
 """The endpoint as an ASGI application: for any ASGI server, alone or mounted in another application, with no lifespan to wire.
 
-A request runs in the task that the server gave it. Its body is read with a bound and a deadline, and somebody always listens for
+A request runs in the task that the server gave it. Its body is read with a bound and a deadline, and the endpoint always listens for
 the disconnect. That ends the wait here and leaves the call alone: it belongs to its session. A peer that does not read what it is
 sent is given up after the write deadline; under our own listener its connection is cut, which ASGI has no word for.
 """
@@ -37,7 +37,7 @@ KNOWN: Final = "greenroom.peer"
 """In a scope's `state`: the `Peer`, where something in front has found out who it is."""
 
 WATCH_AFTER: Final = 0.02
-"""Seconds that an answer may take before anybody looks whether there is still somebody to have it: most are out by then."""
+"""Seconds that an answer may take before the endpoint watches for the peer's disconnect: most are out by then."""
 
 
 class Endpoint:
@@ -218,7 +218,7 @@ class AsgiResponder(Incoming):
         await self._out({"type": "http.response.start", "status": status, "headers": list(encoded(headers))})
 
     async def stream_chunk(self, data: bytes) -> bool:
-        """More of it. False when nobody will read it."""
+        """More of it. False when the peer reads no more."""
         return await self._out({"type": "http.response.body", "body": data, "more_body": True})
 
     async def stream_end(self) -> None:

@@ -1,7 +1,7 @@
 """An address that is listened on, for longer than any one listener lives.
 
 The sockets are bound before anything starts, so a port that is taken is an error at once, and port 0 is a real one. A listener
-accepts on copies of them: while it is being restarted, those who connect wait instead of being refused.
+accepts on copies of them: while it is being restarted, new connections wait instead of being refused.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Binding:
         return listening
 
     def copies(self) -> list[socket.socket]:
-        """Sockets to accept on, for whoever asks to close."""
+        """Sockets to accept on; the caller closes them."""
         self.open()
         return [each.dup() for each in self._sockets]
 
@@ -135,10 +135,10 @@ class Binding:
         self.close()
 
 
-# --- How much each of several processes has that accept on one socket, where all of them see it: so that the next connection goes to who has least.
-# A page of memory that they share, with a place for each: how many connections and sessions are there, how many it has ever taken, and when it last said so. Whoever has
-# more than somebody else gives way for a moment; whoever has said nothing for a while is dead, or busy, and nobody gives way to it. Nothing is
-# locked: a number that is a moment old costs a connection its best place, and nothing else.
+# --- How much each of several processes has that accept on one socket, where all of them see it: so that the next connection goes to the one with the least.
+# A page of memory that they share, with a place for each: how many connections and sessions are there, how many it has ever taken, and when it last said so. A
+# process that has more than another gives way for a moment. A process that has said nothing for a while is dead, or busy, and the others do not give way to it.
+# Nothing is locked: a number that is a moment old costs a connection its best place, and nothing else.
 
 _PLACE: Final = struct.Struct("=QQd")
 FRESH: Final = 1.0
@@ -168,7 +168,7 @@ class Shares:
         self.besides: Callable[[], int] = _nothing
         """What there is here besides connections, which stays when they are closed: sessions."""
         others = [taken for _, taken in self._others()]
-        self._taken = min(others, default=0)  # or the others would give way to whoever comes until it has caught up
+        self._taken = min(others, default=0)  # or the others would give way to this process until it has caught up
 
     def say(self, connections: int) -> int:
         """So many are open here; what it has together with what they have left behind."""
@@ -182,7 +182,7 @@ class Shares:
         self.say(connections)
 
     def gives_way(self, connections: int) -> bool:
-        """Whether somebody else should have the next one."""
+        """Whether another process should have the next one."""
         mine = (self.say(connections), self._taken)
         return any(other < mine for other in self._others())
 
@@ -192,12 +192,12 @@ class Shares:
         return [(here, taken) for at, (here, taken, said) in enumerate(places) if at != self._place and said > since]
 
     def leave(self) -> None:
-        """It takes no more, for now: nobody gives way to it."""
+        """It takes no more, for now, and the others do not give way to it."""
         _PLACE.pack_into(self._memory, self._place * _PLACE.size, 0, self._taken, 0.0)
 
 
-# --- Listening sockets for other processes of this program: one process binds, and gives copies to whoever shows the ticket.
-# The socket that all accept on is one, and whoever gave it away keeps it too. So the connections that wait in it are lost with no process: the others
+# --- Listening sockets for other processes of this program: one process binds, and gives copies to each that shows the ticket.
+# The socket that all accept on is one, and the process that gave it away keeps it too. So the connections that wait in it are lost with no process: the others
 # take them. With a socket for each (`SO_REUSEPORT`), those that wait for a process that dies are reset, and those of one that hangs wait for it.
 
 log: Final = logging.getLogger("greenroom.http")
@@ -242,7 +242,7 @@ class Handover(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, binding: Binding, ticket: Ticket, page: int) -> None:
-        """Whoever shows this ticket gets them, and a descriptor of the page on which they say how much they have (`shares`)."""
+        """A process that shows this ticket gets them, and a descriptor of the page on which they say how much they have (`shares`)."""
         self._binding = binding
         self._page = page
         self._ticket = ticket
@@ -281,7 +281,7 @@ class Handover(GenServer):
                 os.unlink(self._ticket.address)  # noqa: PTH108 - a text everywhere else
 
     def terminate(self, reason: ExitReason) -> None:
-        """Nobody serves here any more, unless there is to be a successor."""
+        """Close the binding, unless there is to be a successor."""
         if not isinstance(reason, Crash):
             self._binding.close()
 
@@ -337,7 +337,7 @@ class Handed(NamedTuple):
 
 
 async def taken_over(ticket: Ticket, place: int, timeout: float = _PATIENCE) -> Binding:
-    """The binding, in another process, which has that place among those who accept. Raises `NotHandedOver`."""
+    """The binding, in another process, which has that place among the processes that accept. Raises `NotHandedOver`."""
     handed = await handed_over(ticket, timeout)
     try:
         return Binding.of(handed.sockets, Shares(handed.page, place))
@@ -346,11 +346,11 @@ async def taken_over(ticket: Ticket, place: int, timeout: float = _PATIENCE) -> 
 
 
 async def handed_over(ticket: Ticket, timeout: float = _PATIENCE) -> Handed:
-    """What is handed over to whoever shows that. Raises `NotHandedOver`."""
+    """What is handed over for that ticket. Raises `NotHandedOver`."""
     try:
         async with asyncio.timeout(timeout):
             while (found := await _asked(ticket)) is None:  # noqa: ASYNC110 - another process has no event to wait for
-                await asyncio.sleep(_AGAIN)  # whoever hands them over is being restarted
+                await asyncio.sleep(_AGAIN)  # the process that hands them over is being restarted
             return found
     except TimeoutError:
         raise NotHandedOver(f"nobody has handed over the listening sockets within {timeout:g} s") from None

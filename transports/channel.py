@@ -2,8 +2,8 @@
 
 A channel is lossless and has one session at a time, which begins when the first message comes (before `initialize`: what is
 asked too early has to be answered, too). When the session dies, every request that it has not answered is answered here with an
-error, and the peer may begin anew. The channel belongs to whoever drives it and outlives them: a transport's process that is
-restarted goes on with the same one, and the peer notices nothing.
+error, and the peer may begin anew. The channel belongs to its transport and outlives the transport's processes: one that is
+restarted goes on with the same channel, and the peer notices nothing.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Channel:
                 await session.request(message)
             case Notification():
                 if message.method == "notifications/cancelled":
-                    self._paid(message.params.get("requestId"))  # nobody waits for it now
+                    self._paid(message.params.get("requestId"))  # the peer does not wait for it now
                 await session.notify(message)
             case _:
                 await session.respond(message)
@@ -121,7 +121,7 @@ class Channel:
     # --- out
 
     async def carry(self) -> None:
-        """Send what comes from the company, session after session, for as long as nobody cancels it."""
+        """Send what comes from the company, session after session, until it is cancelled."""
         while True:
             await self._entered.wait()
             session = self._session
@@ -191,8 +191,8 @@ class Channel:
 
 
 # --- A channel within one program: a peer that speaks the wire to a company in the same loop, with nothing in between.
-# What is sent is taken at once, in the sender's own task; what comes back waits in a queue of a few frames, and when nobody
-# reads, the company waits. One process carries the answers; when it dies the wire ends, and with it `receive`.
+# What is sent is taken at once, in the sender's own task; what comes back waits in a queue of a few frames, and when the peer
+# does not read, the company waits. One process carries the answers; when it dies the wire ends, and with it `receive`.
 
 DEPTH = 64
 """How many frames wait for their reader."""

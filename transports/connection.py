@@ -1,9 +1,9 @@
-"""Connections that speak HTTP/1.1 by way of Hypercorn, which has its only door here, for who asks for it (`HttpConfig.hypercorn`).
+"""Connections that speak HTTP/1.1 by way of Hypercorn, which has its only door here, for a server that asks for it (`HttpConfig.hypercorn`).
 
-Hypercorn's own `serve` is not used: it installs signal handlers, waits for open streams for ever (from Python 3.12 on), and lets
-nobody near a connection that hangs. What it is made of is: its TCP server, its HTTP/1.1 protocol, its configuration. Here they get
-what they lack: whoever does not read is cut, HTTP/2 stays out, a refusal is not lost with the connection, and all of it can be told
-to end.
+Hypercorn's own `serve` is not used: it installs signal handlers, waits for open streams for ever (from Python 3.12 on), and gives
+no access to a connection that hangs. What it is made of is: its TCP server, its HTTP/1.1 protocol, its configuration. Here they
+get what they lack: a peer that does not read is cut, HTTP/2 stays out, a refusal is not lost with the connection, and all of it
+can be told to end.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Hypercorn:
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), self.enter, loop=loop)
 
     def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody has connected."""
+        """A client has connected."""
         hall = self.hall
         if not hall.has_room(writer.transport):
             writer.write(_FULL)
@@ -241,7 +241,7 @@ class Connection(TCPServer):
             await self._flush()
 
     async def _flush(self) -> None:
-        """Wait until the kernel has it all. Whoever takes nothing of it for too long is cut."""
+        """Wait until the kernel has it all. A peer that takes nothing of it for too long is cut."""
         size, seconds = self._transport.get_write_buffer_size, self._hall.config.write_timeout
         left = size()
         alarm: asyncio.TimerHandle
@@ -325,7 +325,7 @@ class _Idle:
 
 
 class Http1(H11Protocol):
-    """Hypercorn's HTTP/1.1, and no other protocol that somebody might like to change to."""
+    """Hypercorn's HTTP/1.1, and no other protocol that a peer might like to change to."""
 
     def __init__(self, server: Connection, raw: socket.socket) -> None:
         """One connection's."""
@@ -390,7 +390,7 @@ def _asks_for_websocket(headers: Any) -> bool:
 
 
 class _NextTurn:
-    """The wait of a request for the answer to the one before it. Nobody reads meanwhile: it looks whether the peer is still there."""
+    """The wait of a request for the answer to the one before it. Nothing reads meanwhile: it looks whether the peer is still there."""
 
     def __init__(self, protocol: Http1) -> None:
         self._protocol = protocol

@@ -1,10 +1,10 @@
-"""Reading and writing descriptors that others may hold as well, without blocking the loop and without changing them for anybody.
+"""Reading and writing descriptors that others may hold as well, without blocking the loop and without changing them for the other holders.
 
-`O_NONBLOCK` belongs to what is open, not to who opened it: set on the one end of a terminal or of a shared pipe, it turns the
+`O_NONBLOCK` belongs to what is open, not to the process that opened it: set on the one end of a terminal or of a shared pipe, it turns the
 `print` of every other holder into an error. So nothing here sets it. What the loop can poll is read when there is something, and
 written in pieces that are sure to fit; what it cannot poll (files, some devices, everything on Windows) gets a daemon thread.
 
-Both ends keep what is under way in themselves: whoever reads or writes through them may be killed at any moment, and
+Both ends keep what is under way in themselves: the process that reads or writes through them may be killed at any moment, and
 the next one goes on where it was, in the middle of a line if need be.
 """
 
@@ -51,7 +51,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Nobody will read any more."""
+        """End it: there will be no more reads."""
 
 
 class Sink(Protocol):
@@ -62,22 +62,22 @@ class Sink(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody is there any more to read them: whatever is put then is dropped."""
+        """Whether their reader has gone: whatever is put then is dropped."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether anything is still to be written, to somebody who may read it."""
+        """Whether anything is still to be written, to a reader that may take it."""
         ...
 
     def put(self, data: bytes) -> None:
-        """Begin to write it, behind what is being written. Whoever puts waits for `drained` before the next: that is the bound."""
+        """Begin to write it, behind what is being written. A writer waits for `drained` before the next: that is the bound."""
 
     async def drained(self) -> None:
-        """Wait until everything is written, or nobody is there to read it."""
+        """Wait until everything is written, or the reader has gone."""
 
     def close(self) -> None:
-        """Nobody will write any more; what has not been written is dropped."""
+        """End it: there will be no more writes, and what has not been written is dropped."""
 
 
 def source_of(descriptor: int, serve: Serve = _at_once) -> Source:
@@ -121,7 +121,7 @@ class PolledSource:
         self._ended = False
 
     async def read(self) -> bytes:
-        """As `Source` says: between the readiness and the read nobody is asked to wait, so nothing can be lost in between."""
+        """As `Source` says: there is no wait between the readiness and the read, so nothing can be lost in between."""
         while not self._ended:
             self._arm(wanted=True)
             try:
@@ -223,7 +223,7 @@ class ThreadSource:
 
 
 class _Waited:
-    """What both kinds of sink know of those who wait for them."""
+    """What both kinds of sink know of the tasks that wait for them."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -303,7 +303,7 @@ class PolledSink(_Waited):
             if not self._poll.poll(0):
                 return 0
             return os.write(self._descriptor, data[:SURE_TO_FIT])
-        except BlockingIOError:  # somebody else has set O_NONBLOCK, or taken the room
+        except BlockingIOError:  # another holder has set O_NONBLOCK, or taken the room
             return 0
 
     def _arm(self, *, wanted: bool) -> None:
@@ -349,7 +349,7 @@ class ThreadSink(_Waited):
         self._filled.release()
 
     def close(self) -> None:
-        """As `Sink` says. A thread that is inside a write stays there until somebody reads; it is a daemon."""
+        """As `Sink` says. A thread that is inside a write stays there until the other end reads; it is a daemon."""
         self._lose()
         self._queue.clear()
         self._queue.append(None)
@@ -392,7 +392,7 @@ def _blocking_read(descriptor: int) -> bytes:
 
 
 def _blocking_write(descriptor: int, data: bytes) -> bool:
-    """Write all of it; False when nobody is there to read."""
+    """Write all of it; False when the reader has gone."""
     rest = memoryview(data)
     while rest:
         try:

@@ -50,7 +50,7 @@ class Malformed(Exception):
     """This is no request, or none that can be trusted. `status` is what to refuse it with; nothing after it can be read."""
 
     def __init__(self, status: int, why: str) -> None:
-        """`why` is for whoever debugs: the peer gets the status."""
+        """`why` is for debugging: the peer gets the status."""
         super().__init__(why)
         self.status = status
 
@@ -313,7 +313,7 @@ class Requests:
         raise Malformed(400, "a chunk is longer than it says")
 
     def _trailer(self) -> bytes | State:
-        """Headers behind the body: they have to be right, and nobody reads them."""
+        """Headers behind the body: they have to be right, and are not handed on."""
         line = self._line(self._max_head - self._trailers, 431)
         if line is None:
             return State.HUNGRY
@@ -424,7 +424,7 @@ class Shape(NamedTuple):
 def head(
     status: int, headers: Iterable[tuple[bytes, bytes]], *, method: str, version: str, persistent: bool, now: float
 ) -> Shape:
-    """Raises `ValueError` for headers that nobody should send."""
+    """The head of an answer. Raises `ValueError` for headers that must not be sent."""
     lines = [_status(status), *_date(int(now))]
     length: int | None = None
     for name, value in headers:

@@ -104,7 +104,7 @@ class Http1Wire(asyncio.Protocol):
     # --- from the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody has connected."""
+        """A client has connected."""
         self._transport = transport
         if not self._hall.has_room(transport):
             self._closing = True
@@ -363,7 +363,7 @@ class Http1Wire(asyncio.Protocol):
     # --- time
 
     def _rest(self, seconds: float) -> None:
-        """One timer looks now and then whether somebody is idle for too long: setting one for each request would cost more."""
+        """One timer looks now and then whether the connection is idle for too long: setting one for each request would cost more."""
         self._idle_until = self._loop.time() + seconds
         if self._alarm is None or self._alarm.when() > self._idle_until:
             if self._alarm is not None:

@@ -1,9 +1,9 @@
 """Connections that speak HTTP/2, by way of the library h2, which has its only door here.
 
 h2 knows the protocol and does no I/O; which stream may wait for which is decided here. The rule: no stream ever holds up another.
-The connection's window is given back at once, whoever reads; a stream's window as its own application reads. Who is stalled
-loses the stream, who takes nothing at all loses the connection. What ends, ends as HTTP/2 says it: no more requests, and those
-that run are answered first.
+The connection's window is given back at once, whatever is read; a stream's window as its own application reads. A peer that stalls
+a stream loses the stream, a peer that takes nothing at all loses the connection. A connection ends as HTTP/2 says it: no more
+requests, and those that run are answered first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("greenroom.http")
 
 WINDOW: Final = 64 * 1024 - 1
-"""How much of one body is taken that nobody has read yet."""
+"""How much of one body is taken that the application has not read yet."""
 ALL_WINDOWS: Final = 1024 * 1024
 """How much may be under way on the connection; it is given back at once."""
 STEPS: Final = 32
@@ -160,7 +160,7 @@ class Http2(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was
-        """It is over for everybody on it."""
+        """It is over for all streams on it."""
         self._lost = True
         self._stop_idle()
         self._pipe.lost()
@@ -199,7 +199,7 @@ class Http2(asyncio.Protocol):
                 self._h2.encoder.header_table_size = min(self._h2.encoder.header_table_size, TABLE)
                 self._opened(0)
             case _:
-                pass  # nobody has to do anything about it, or h2 has
+                pass  # nothing has to be done about it, or h2 has done it
 
     def _request(self, event: RequestReceived) -> None:
         id = event.stream_id
@@ -237,7 +237,7 @@ class Http2(asyncio.Protocol):
         self.took(stream, size - kept)  # what is padding, or comes too late to be read
 
     def _give_back(self) -> None:
-        """The connection's window belongs to all: it never waits for anybody who does not read."""
+        """The connection's window belongs to all streams: it never waits for an application that does not read."""
         if self._owed >= ALL_WINDOWS // 4:
             owed, self._owed = self._owed, 0
             self._h2.increment_flow_control_window(owed)
@@ -279,7 +279,7 @@ class Http2(asyncio.Protocol):
             self._flush()
 
     async def _room(self, stream: Stream) -> None:
-        """Wait until the peer gives room, for as long as anybody waits for a peer."""
+        """Wait until the peer gives room, at most for the write timeout."""
         self._flush()
         stream.opened.clear()
         try:
@@ -524,7 +524,7 @@ class Gate:
         kind, flags = head[3], head[4]
         if length > MAX_FRAME:
             raise Flood("a frame that is too large", 0x6)
-        # Their goodbye would end everything for the protocol's library, and priorities are nobody's business here.
+        # Their goodbye would end everything for the protocol's library, and priorities are not used here.
         self._passes = kind not in (GOAWAY, PRIORITY)
         if kind in (HEADERS, CONTINUATION):
             self._block = length if kind == HEADERS else self._block + length
@@ -566,7 +566,7 @@ class Pipe:
         prepare(transport, hall.config)
 
     def write(self, data: bytes) -> None:
-        """Send it, if there is anybody to have it."""
+        """Send it, if the peer can still have it."""
         if data and not self.closing and not self._transport.is_closing():
             self._transport.write(data)
             if self._transport.get_write_buffer_size() > TOO_MUCH:

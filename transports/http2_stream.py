@@ -32,7 +32,7 @@ _BODILESS: Final = frozenset({204, 304})
 
 
 class StreamGone(OSError):
-    """There is nobody left to answer on this stream."""
+    """The stream is gone: there is no peer left to answer on it."""
 
 
 class Carrier(Protocol):

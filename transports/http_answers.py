@@ -1,7 +1,7 @@
 """What goes back over HTTP: error bodies, headers, and the frames of an event stream. Pure.
 
-A header that comes from outside this file (an origin, a session's id, what a gatekeeper says) passes through `field`, so nobody
-can put a line break into an answer.
+A header that comes from outside this file (an origin, a session's id, what a gatekeeper says) passes through `field`, so it
+cannot put a line break into an answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .http_config import HttpConfig
     from .seam import Event
 
-# --- What is looked at in a request before anybody acts on it: where from, where to, what it accepts, what it is. Pure.
+# --- What is looked at in a request before it is acted on: where from, where to, what it accepts, what it is. Pure.
 # Origins and hosts are compared by their parts, never by prefix. A header that must be single and comes twice is refused: two
 # readers could take different ones.
 

@@ -1,6 +1,6 @@
 """How a server is reached over HTTP: one frozen value, checked when it is made, whose defaults are safe.
 
-Whoever listens on more than this machine says which origins may call (`allowed_origins`), since a browser tells every page that
+A server that listens on more than this machine says which origins may call (`allowed_origins`), since a browser tells every page that
 asks. On a loopback address that is known without being told. Times are seconds.
 """
 

@@ -1,11 +1,11 @@
 """The Model Context Protocol over HTTP, for any HTTP server: a request in, answers out through a `Responder`. No sockets in here.
 
 `Engine.handle` runs in its caller's task and ends when the answer is out; on a stream, when the session ends, the responder
-says that nobody reads any more, or the task is cancelled, which is how a host says that the peer is gone. A call that was
+says that the peer reads no more, or the task is cancelled, which is how a host says that the peer is gone. A call that was
 running then goes on: its session owns it, and not the connection that it came by.
 
-Looked at in this order, and the first that is wrong is what the peer hears: path, method, doubled headers, `Host`, `Origin`, who
-it is, `Accept`, `Content-Type`, size, the message, the revision, the session. What the gatekeeper has for everybody to read is shown after
+Looked at in this order, and the first that is wrong is what the peer hears: path, method, doubled headers, `Host`, `Origin`, the
+caller's identity, `Accept`, `Content-Type`, size, the message, the revision, the session. What the gatekeeper has for every caller is shown after
 `Host` was looked at.
 """
 
@@ -83,7 +83,7 @@ class Responder(Protocol):
         """An answer begins whose length is not known."""
 
     async def stream_chunk(self, data: bytes) -> bool:
-        """More of it. False when nobody will read it."""
+        """More of it. False when the peer reads no more."""
         ...
 
     async def stream_end(self) -> None:
@@ -159,7 +159,7 @@ class Engine:
             self._old.stopping = False
 
     def stop_listening(self) -> None:
-        """End all streams that belong to no request, now and from now on; whoever waits for an answer still gets it."""
+        """End all streams that belong to no request, now and from now on; a caller that waits for an answer still gets it."""
         self._stopping = True
         for stream in tuple(self._listening):
             stream.interrupt()
@@ -186,7 +186,7 @@ class Engine:
     ) -> None:
         """Answer one request. `body` is its bytes, or what reads them, called when all else about the request is right.
 
-        What reads it may raise `Refused` or `PeerGone`. `peer` is who it is, where somebody in front has found that out.
+        What reads it may raise `Refused` or `PeerGone`. `peer` is the caller, where a server in front has found that out.
         """
         if peer is None:
             peer = self._peer_at(address)
@@ -285,7 +285,7 @@ class Engine:
         if not (name := exchange.headers.get(SESSION_HEADER)):
             raise invalid(400, "Mcp-Session-Id header required", id)
         session = self._door.find(name, exchange.peer)
-        if session is None or session.channel is not None:  # one with a channel is somebody's who listens elsewhere
+        if session is None or session.channel is not None:  # one with a channel has its peer elsewhere
             raise invalid(404, "Unknown Mcp-Session-Id", id)
         return session
 
@@ -347,7 +347,7 @@ class Engine:
         return data
 
     async def _broken_answer(self, exchange: Exchange, error: RemoteProtocolError) -> None:
-        """Somebody waits for the answer that was broken: it is an answer all the same, if only that."""
+        """The session waits for the answer that was broken: it is an answer all the same, if only that."""
         name = exchange.headers.get(SESSION_HEADER)
         session = self._door.find(name, exchange.peer) if name and error.answers is not None else None
         if session is not None:
@@ -575,7 +575,7 @@ class OldStreams:
     # --- to the peer
 
     async def _listen(self, exchange: Exchange) -> None:
-        """The stream, for as long as somebody reads it."""
+        """The stream, for as long as the peer reads it."""
         if checks.EVENTS not in checks.accepted(exchange.headers.get("accept", "*/*")):
             raise invalid(406, "Accept header must include text/event-stream")
         if self.stopping:

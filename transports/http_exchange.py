@@ -1,4 +1,4 @@
-"""One request over HTTP, as far as it is known, and the way back; and what hangs outside of the door, which anybody may read."""
+"""One request over HTTP, as far as it is known, and the way back; and the notices outside of the door, which any caller may read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Board:
 
 
 def told(refusal: Refusal) -> Headers:
-    """The headers of an answer that somebody else has made. Raises `ValueError` for what is none."""
+    """The headers of an answer that other code has made. Raises `ValueError` for what is none."""
     return tuple(field(name.lower(), value) for name, value in refusal.headers)
 
 
@@ -139,11 +139,11 @@ def too_large(config: HttpConfig) -> Refused:
     return invalid(413, f"Payload too large: a message may have {config.max_body} bytes")
 
 
-# --- A wait that somebody else may end, without being taken for a cancellation of the whole task.
+# --- A wait that another task may end, without being taken for a cancellation of the whole task.
 
 
 class Interruption:
-    """``with Interruption() as wait: await …``; whoever has `wait` may `interrupt()` it, and the block ends there.
+    """``with Interruption() as wait: await …``; the holder of `wait` may `interrupt()` it, and the block ends there.
 
     It is told apart from a real cancellation, which goes on, as `asyncio.timeout` does it.
     """

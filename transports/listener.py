@@ -1,6 +1,6 @@
 """The listener: the process that accepts connections for a server, and ends them in order.
 
-Who sends it messages: its supervisor, and whoever asks where it listens. When it crashes, its connections are cut, and its
+It gets messages from its supervisor, and from callers that ask where it listens. When it crashes, its connections are cut, and its
 successor accepts on the same sockets; sessions are elsewhere and notice nothing. When it is told to stop, it closes the sockets
 first, ends the streams that wait for nothing in particular, lets what is running end within its grace, has what is left answered with an error, and cuts it.
 """
@@ -72,7 +72,7 @@ class HttpListener(GenServer):
         self._acceptor: Acceptor | None = None
 
     async def init(self) -> None:
-        """Accept connections. They belong to nobody's code: what they run is cut when this process is gone, and not before."""
+        """Accept connections. No other process owns them: what they run is cut when this process is gone, and not before."""
         self._hall = Hall(self._app, self._config)
         if self._streams is not None:
             self._streams.start_listening()
@@ -125,7 +125,7 @@ class HttpListener(GenServer):
         return len(self._hall.open)
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Stop accepting; then, unless something is wrong with us, let everybody finish."""
+        """Stop accepting; then, unless something is wrong with us, let every request finish."""
         self.release()
         if isinstance(reason, Crash):
             self._hall.cut()

@@ -300,7 +300,7 @@ def prepare(transport: BaseTransport, config: HttpConfig) -> None:
 
 
 def forget(transport: BaseTransport) -> None:
-    """Let the kernel forget what was not read: else it goes on for whoever does not read, who never hears of the end."""
+    """Let the kernel forget what was not read: else it goes on for a peer that does not read, which never hears of the end."""
     with suppress(OSError):  # it is closed already
         raw: socket.socket = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)

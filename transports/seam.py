@@ -1,6 +1,6 @@
 """The seam between the wire and the company: all that a transport knows of sessions and credentials, as Protocols.
 
-A transport makes a `Peer` of whoever is at the other end, asks the `Door` for a session, and hands it messages. What comes
+A transport makes a `Peer` of the other end, asks the `Door` for a session, and hands it messages. What comes
 back is an `Answer`, a `Feed` that goes on, or nothing. Feeds end by themselves when their session dies, however it
 dies: a transport never has to watch over processes.
 """
@@ -72,7 +72,7 @@ class Feed(Protocol):
     async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
         """What has come since the last time, at least one event; empty when the time was up first; None when it has ended.
 
-        It also ends for a reader whose place somebody else has taken.
+        It also ends for a reader whose place another reader has taken.
         """
 
     def leave(self) -> None:
@@ -145,7 +145,7 @@ class Door(Protocol):
     async def connect(self, peer: Peer) -> Session:
         """Begin a session with a channel, before anything was said. Raises `McpError` when there is no room.
 
-        It is linked to nobody: it ends when it is told to, when it has been idle too long, or with its company.
+        It has no links: it ends when it is told to, when it has been idle too long, or with its company.
         """
         ...
 
@@ -190,7 +190,7 @@ class Gatekeeper(Protocol):
 
 
 class Notices(Protocol):
-    """What hangs outside of the door: documents that anybody may read, from any page, without showing who they are.
+    """Public documents: any caller may read them, from any page, without credentials.
 
     A gatekeeper that has some has them as `notices`.
     """
@@ -206,7 +206,7 @@ class Notices(Protocol):
 
 
 class OpenDoor:
-    """The gatekeeper of a server without authentication: everybody is nobody in particular."""
+    """The gatekeeper of a server without authentication: every caller is anonymous."""
 
     headers: Sequence[str] = ()
 
@@ -216,7 +216,7 @@ class OpenDoor:
 
     async def lacking(
         self,
-        scopes: Collection[str],  # noqa: ARG002 - nobody could show any
+        scopes: Collection[str],  # noqa: ARG002 - no caller could show any
         method: str,  # noqa: ARG002
         path: str,  # noqa: ARG002
         headers: Mapping[str, str],  # noqa: ARG002

@@ -1,7 +1,7 @@
 """The channel of standard input and output: one message a line, one peer, for as long as the program runs.
 
 The process owns nothing but two helpers: one reads lines and hands them to the channel, one writes what the company says. Whatever
-must not be lost when they die is in the `StdioWire`, which belongs to whoever describes the child: a restarted process
+must not be lost when they die is in the `StdioWire`, which belongs to the code that describes the child: a restarted process
 goes on in the middle of a line, with the same session. Reading waits until what was written is out, so a peer that does not
 read its answers is not listened to, and costs no memory.
 
@@ -9,7 +9,7 @@ A peer that has closed the input and takes nothing of the output for a grace is 
 the reader waits for the output, and would never come to see it.
 
 At the end of the input the calls in flight get a grace, then the session ends, and the process stays, with nothing to do:
-a permanent child that ended would be started again. Whoever wants to know waits for the wire to be `over`.
+a permanent child that ended would be started again. A caller that wants to know waits for the wire to be `over`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ GRACE = 5.0
 PARENT_CHECKS = 2.0
 """How often it is looked whether the parent is still there, which a pipe that others hold open does not tell, and whether the peer is."""
 _LINES_AT_A_TIME = 32
-"""How many are handed over before anybody else has their turn."""
+"""How many are handed over before other tasks have their turn."""
 _JOINED = 256 * 1024
 """Up to so many bytes, messages are worth copying behind each other."""
 _SOON = 0.05
@@ -78,7 +78,7 @@ class StdioWire:
     _lingering: Lingering
 
     def __init__(self, door: Door, input: int, output: int, *, line_limit: int = LINE_LIMIT) -> None:  # noqa: A002
-        """`input` and `output` stay whose they were: nobody here closes them."""
+        """`input` and `output` stay the caller's: they are not closed here."""
         self._descriptors = input, output
         self._opened = False
         self._lines = Lines(line_limit)
@@ -97,16 +97,16 @@ class StdioWire:
             self._opened = True
 
     def close(self) -> None:
-        """Nobody will use it any more."""
+        """Close it: it is not used any more."""
         if self._opened:
             self.source.close()
             self.sink.close()
 
     async def write(self, messages: Sequence[bytes]) -> None:
-        """Write messages, and come back when they are out. Ends whoever writes when nobody is there to read."""
+        """Write messages, and come back when they are out. Ends the calling process when the reader has gone."""
         if sum(map(len, messages)) <= _JOINED:
             self.sink.put(b"\n".join((*messages, b"")))
-        else:  # to copy something long would hold everybody up
+        else:  # to copy something long would hold every task up
             for message in messages:
                 self.sink.put(message)
                 self.sink.put(b"\n")
@@ -132,7 +132,7 @@ class StdioWire:
                 elif line.strip():
                     await self.channel.take(line)
                 left -= 1
-                if not left:  # a peer that sends without a pause must not keep everybody else waiting
+                if not left:  # a peer that sends without a pause must not keep other tasks waiting
                     left = _LINES_AT_A_TIME
                     await asyncio.sleep(0)
             if self.input_over:
@@ -148,7 +148,7 @@ class StdioWire:
                 taken.append(last)
 
     async def finish(self, grace: float) -> None:
-        """Nobody asks any more: let what was asked be answered, and end the session."""
+        """The peer asks no more: let what was asked be answered, and end the session."""
         deadline = asyncio.get_running_loop().time() + grace
         if not self.sink.gone:
             await self.channel.settle(grace)
@@ -226,7 +226,7 @@ class Stdio(GenServer):
         return now - self._moved_at >= max(self._grace, _SOON)
 
     def _conclude(self, grace: float | None = None) -> None:
-        """The input has ended, nobody reads the output, or the parent is dead."""
+        """The input has ended, the output has no reader, or the parent is dead."""
         if self._finisher is None:
             self._finisher = spawn_link(self._wire.conclude, self._grace if grace is None else grace)
             assert self._reader is not None
@@ -249,7 +249,7 @@ def stdio_child(wire: StdioWire, *, name: Hashable | None = None, grace: float =
 # A program that has nothing to do is put to sleep, and to be woken takes it longer than many an answer: its own time, the system's, and that
 # of a processor whose caches have gone cold. A peer that asks one thing after another, each as soon as the last is answered, pays that each
 # time. So after an answer with which all is answered, the loop is kept turning for a moment, but only where the last question came
-# within that moment, too: whoever takes their time costs nothing, and a quick peer costs one such moment when it stops. Nobody is held up
+# within that moment, too: a slow peer costs nothing, and a quick peer costs one such moment when it stops. No task is held up
 # by it, since every turn of the loop serves whatever has come.
 
 MOMENT = 1e-4
@@ -292,9 +292,9 @@ class Lingering:
             self._loop.call_soon(self._turn)
 
 
-# --- The standard streams, taken away from everybody else in the program.
+# --- The standard streams, taken away from the rest of the program.
 # Under stdio, what goes to descriptor 1 is the protocol, and one `print` in a tool, in a C library or in a child process would be a
-# broken message. So the two descriptors are moved to where nobody looks: 1 then leads to stderr and 0 to the null device. What
+# broken message. So the two descriptors are moved to other numbers: 1 then leads to stderr and 0 to the null device. What
 # Python has not flushed by then goes to stderr, too. It stays like that when the peer has gone, since what is printed then is no
 # protocol either.
 
@@ -302,7 +302,7 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 class StandardStreams:
-    """What they were: two descriptors that nobody else knows, and that no child inherits."""
+    """What they were: two descriptors that no other code knows, and that no child inherits."""
 
     def __init__(self) -> None:
         """Take both away."""
@@ -323,7 +323,7 @@ class StandardStreams:
         os.close(nothing)
 
     def give_back(self) -> None:
-        """As before, for who knows that nobody reads the output as protocol."""
+        """As before, for a caller that knows that the output is not read as protocol."""
         _flush(sys.stdout)
         os.dup2(self.input, STDIN)
         os.dup2(self.output, STDOUT)

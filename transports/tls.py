@@ -43,7 +43,7 @@ class BadCertificate(ConfigError):
 
 
 class Certificates:
-    """What a listener shows to those who connect: always the last that was right."""
+    """What a listener shows to its clients: always the last certificate that was right."""
 
     def __init__(self, config: HttpConfig) -> None:
         """Reads them. Raises `BadCertificate`."""
@@ -51,7 +51,7 @@ class Certificates:
         self.context = _context(config)
 
     def reload(self) -> None:
-        """Read the files again, for those who connect from now on. Raises `BadCertificate`, and nothing has changed."""
+        """Read the files again, for connections from now on. Raises `BadCertificate`, and nothing has changed."""
         self.context = _context(self._config)
 
 
@@ -110,7 +110,7 @@ def _holds(path: Path, what: bytes) -> bool:
 
 
 def _try(server: ssl.SSLContext, certfile: Path) -> None:
-    """Shake hands with ourselves, as somebody who trusts just this: that shows what only peers would see."""
+    """Shake hands with ourselves, as a client that trusts just this: that shows what only peers would see."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -181,7 +181,7 @@ class TlsWire(asyncio.Protocol):
     # --- from the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody has connected, and is to introduce himself."""
+        """A client has connected, and is to introduce itself."""
         self._raw = transport
         if not self._hall.has_room(transport):
             self._ended = True
@@ -310,7 +310,7 @@ class TlsWire(asyncio.Protocol):
             self._inside.resume_writing()
 
     def _come_in(self) -> None:
-        """The handshake is over: from now on it is somebody else who is the guest, or nobody."""
+        """The handshake is over: from now on the protocol inside is the guest, or there is none."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -462,10 +462,10 @@ class TlsTransport(asyncio.Transport):
         return int(self._wire.raw.get_write_buffer_size())
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who speaks."""
+        """The protocol that speaks."""
         return self._wire.inside
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have somebody else speak."""
+        """Have another protocol speak."""
         assert isinstance(protocol, asyncio.Protocol)
         self._wire.change(protocol)

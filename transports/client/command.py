@@ -151,7 +151,7 @@ class CommandTicket:
     folder: str
     limits: CommandLimits
     heard: bool
-    """Whether somebody wants to know what it writes to stderr."""
+    """Whether the home process wants to know what it writes to stderr."""
     shown: tuple[str, ...]
 
     def route(self, desk: Desk) -> Command:

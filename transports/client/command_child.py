@@ -1,7 +1,7 @@
 """One child process with its process group and its three pipes: started, watched, ended and reaped. Knows nothing of MCP.
 
 The child leads a session of its own, so that a Ctrl-C at the terminal is not its, it cannot stop over a password prompt, and whatever it
-starts can be ended with it. Our ends of the pipes are our own and do not block; nobody else holds them, also no child that this
+starts can be ended with it. Our ends of the pipes are our own and do not block; no other process holds them, also no child that this
 program forks. Its end is told by a descriptor of the process where the system has those, else by a thread.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LOST_STATUS: Final = 255
-"""What is told when somebody else has taken the exit status."""
+"""What is told when other code has taken the exit status."""
 _SYNCHRONOUSLY: Final = 0.1
 """How long a killed process is waited for where nothing can be awaited."""
 _LOOK: Final = 0.01
@@ -78,13 +78,13 @@ class Child:
             self.close_pipes()
             program = called or words[0]
             if isinstance(error, OSError) and error.filename == words[0]:
-                error.filename = program  # whoever shows the cause shows that
+                error.filename = program  # a message with the cause shows that
             raise ConnectFailed(_why(error, words[0], program, environment, folder)) from error
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
         self.pid = started.pid
-        started.returncode = 0  # waited for here, and by nobody else
+        started.returncode = 0  # waited for here only
         guardian.guard(self.pid, pipe)
         _open.add(self)
 
@@ -136,7 +136,7 @@ class Child:
                 os.killpg(self.pid, number)
 
     def group_lives(self) -> bool:
-        """Whether anybody of it is left, dead or alive. Its number is nobody else's for as long as that is so."""
+        """Whether a process of it is left, dead or alive. No other group gets its number for as long as that is so."""
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
@@ -146,7 +146,7 @@ class Child:
         return True
 
     def group_breathes(self) -> bool:
-        """Whether anybody of it is left alive: a parent that reaps nobody (a container may have such a one) leaves the dead in their group."""
+        """Whether a process of it is left alive: a parent that reaps no children (a container may have such a one) leaves the dead in their group."""
         return self.group_lives() and (self.status is None or _breathes(self.pid))
 
     async def end(self, grace: float, *, politely: bool = True) -> None:
@@ -156,7 +156,7 @@ class Child:
             await self.wait(grace)
         if self.group_breathes():
             self.signal(signal.SIGTERM)
-            self.signal(signal.SIGCONT)  # whoever is stopped can do nothing about the other
+            self.signal(signal.SIGCONT)  # a stopped process can do nothing about the other
             await self.wait(grace, group=True)
         await self.kill()
 
@@ -171,7 +171,7 @@ class Child:
         return self.reaped.is_set() and not (group and self.group_breathes())
 
     async def kill(self) -> None:
-        """Kill whoever is left of the group, and wait until that is done."""
+        """Kill what is left of the group, and wait until that is done."""
         while not self.reaped.is_set() or self.group_breathes():
             self.signal(signal.SIGKILL)
             if not self.reaped.is_set():
@@ -206,7 +206,7 @@ class Child:
     # --- its descriptors
 
     def holds(self, descriptor: int) -> bool:
-        """Whether that pipe is open still: later its number is somebody else's."""
+        """Whether that pipe is open still: later its number belongs to another file."""
         return descriptor in self._pipes
 
     def close_input(self) -> None:
@@ -243,7 +243,7 @@ class Child:
 
 
 def _breathes(group: int) -> bool:
-    """Whether somebody in it is more than a zombie; where nothing tells, it is taken to be so."""
+    """Whether a process in it is more than a zombie; where nothing tells, it is taken to be so."""
     proc = Path("/proc")
     try:
         places = [place for place in proc.iterdir() if place.name.isdigit()]
@@ -261,7 +261,7 @@ def _status(pid: int, options: int) -> int | None:
     """Reap it. None when it has not ended yet."""
     try:
         found, status = os.waitpid(pid, options)
-    except ChildProcessError:  # somebody else has waited for it, or the program ignores SIGCHLD
+    except ChildProcessError:  # other code has waited for it, or the program ignores SIGCHLD
         return LOST_STATUS
     return os.waitstatus_to_exitcode(status) if found else None
 
@@ -309,7 +309,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-# --- Whoever ends our children when we cannot: one small shell beside the program, which waits for the program's death.
+# --- The guardian, which ends our children when we cannot: one small shell beside the program, which waits for the program's death.
 # A program that is killed with SIGKILL, or by the kernel, ends nothing any more. So a shell holds the reading end of a pipe whose only
 # writer is this program, and is told which process groups are ours. When the pipe ends, the groups that are left get a moment to see the
 # end of their input, then SIGTERM, then SIGKILL.
@@ -389,7 +389,7 @@ class Guardian:
             self._rest()
 
     def dismiss(self, group: int) -> None:
-        """Nobody of that group is left."""
+        """Take that group off the list: it is empty."""
         with self._lock:
             if group in self._groups:
                 self._groups.discard(group)
@@ -417,7 +417,7 @@ class Guardian:
                 return  # which has told it everything
             try:
                 os.write(self._lifeline, f"{word}\n".encode())
-            except OSError:  # somebody has killed it, or it was stopped until the pipe was full
+            except OSError:  # the shell was killed, or it was stopped until the pipe was full
                 self._end()
             else:
                 return
@@ -446,7 +446,7 @@ class Guardian:
             _wake_at_end(reading, shell.pid)
         finally:
             os.close(reading)
-        self._pid, shell.returncode = shell.pid, 0  # waited for here, and by nobody else
+        self._pid, shell.returncode = shell.pid, 0  # waited for here only
         self._lifeline = writing
         os.write(writing, "".join(words).encode())
         os.set_blocking(writing, False)

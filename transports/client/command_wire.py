@@ -3,7 +3,7 @@
 The process here starts the child, waits for the first of many ends and sees to it that the child has one, too. What is said goes straight into
 the pipe, and what is heard straight to the connection: neither passes this process's mailbox. Each end has one reason: the exit
 status if there is one, also where the pipe ended a moment before. A child that has closed its output and runs on is ended, as is one
-that speaks something else. A grandchild that holds the pipes open holds nobody up.
+that speaks something else. A grandchild that holds the pipes open delays nothing.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class CommandWire:
         return Shutdown(error)
 
     async def _close(self, child: Child) -> None:
-        """In order: what was said is read, then the input ends. It is listened to until the end: nobody ends who cannot say his last words."""
+        """In order: what was said is read, then the input ends. It is listened to until the end, so that the child's last words are heard."""
         grace = self._command.limits.grace
         await self._outlet.drained(grace)
         self._outlet.close()
@@ -265,7 +265,7 @@ class CommandWire:
         behind = self._behind
         while behind:
             if self._hopeless:
-                behind.clear()  # a chunk holds thousands of lines, and nobody wants to know of another one
+                behind.clear()  # a chunk holds thousands of lines, and the connection needs no further one
                 break
             self._take(behind.popleft(), heard)
             if perf_counter() > until:
@@ -336,13 +336,13 @@ class CommandWire:
         send(self.pid, Ended())
 
     def _let_go(self, child: Child) -> None:
-        """Of the pipes, and first of all of the one that is written to: its number is soon somebody else's."""
+        """Of the pipes, and first of all of the one that is written to: its number soon belongs to another file."""
         self._outlet.close()
         child.close_pipes()
 
 
 async def finish(child: Child, grace: float) -> None:
-    """A process of its own, for what is left of a child when its wire has ended: nobody waits for that."""
+    """A process of its own, for what is left of a child when its wire has ended, so that nothing waits for that."""
     try:
         child.close_pipes()
         await child.end(grace, politely=False)
@@ -356,7 +356,7 @@ async def finish(child: Child, grace: float) -> None:
 def _leave_to_others(child: Child, grace: float) -> None:
     try:
         spawn(finish, child, grace)
-    except ActorError:  # the node closes: nobody begins anything there
+    except ActorError:  # the node closes: no process begins there
         child.destroy()
 
 
@@ -459,7 +459,7 @@ class Outlet:
     """The writing end."""
 
     def __init__(self, limit: int, broken: Callable[[], None]) -> None:
-        """`limit` is how many bytes may wait. `broken` is called once when nobody reads any more."""
+        """`limit` is how many bytes may wait. `broken` is called once when the child does not read any more."""
         self._limit = limit
         self._broken = broken
         self._descriptor: int | None = None
@@ -472,12 +472,12 @@ class Outlet:
         self._over = Wakeup()
 
     def open(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
-        """There is somebody to write to; what was said before goes out now."""
+        """The pipe is there; what was said before goes out now."""
         self._descriptor, self._loop = descriptor, loop
         self._flush()
 
     def send(self, frame: bytes, id: RequestId | None) -> None:
-        """Say it. Raises `WireFull`; says nothing when nobody is there any more, which others tell."""
+        """Say it. Raises `WireFull`; says nothing when the pipe has no reader any more, which others tell."""
         if self._ended:
             return
         data = frame if frame.endswith(b"\n") else frame + b"\n"

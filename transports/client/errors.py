@@ -3,7 +3,7 @@
 ::
 
     TransportError
-    ├─ ConnectFailed        nobody answers there: nothing was sent
+    ├─ ConnectFailed        no server answers there: nothing was sent
     ├─ ConnectionLost       it was there, and hung up
     │  └─ NodeEnded         it was reached by way of another process, which is gone
     ├─ ProcessDied          the child process ended: with which status or signal, and what it said last on stderr
@@ -13,7 +13,7 @@
     │  └─ SessionGone       404 for a session that was there before
     ├─ ResponseTooLarge     more than was bound for
     ├─ SilentTooLong        a stream without a word, not even a comment
-    ├─ NotMcp               whoever answers there speaks something else
+    ├─ NotMcp               the server there speaks something else
     └─ WireFull             too much waits to be sent
 """
 
@@ -45,7 +45,7 @@ class TransportError(GreenroomError):
 
     @property
     def final(self) -> bool:
-        """Whether trying again is no use until somebody has done something."""
+        """Whether trying again is no use until a person has done something."""
         return False
 
     @property
@@ -55,7 +55,7 @@ class TransportError(GreenroomError):
 
 
 class ConnectFailed(TransportError):
-    """Nobody answers there; nothing was sent."""
+    """No server answers there; nothing was sent."""
 
     reason = "connect_failed"
 
@@ -206,7 +206,7 @@ class SilentTooLong(TransportError):
 
 
 class NotMcp(TransportError):
-    """Whoever answers there does not speak MCP."""
+    """The server there does not speak MCP."""
 
     reason = "not_mcp"
 

@@ -1,4 +1,4 @@
-"""One HTTP request to somewhere that somebody else has named: metadata, keys, tokens. Small, bounded, guarded, and on a connection of its own.
+"""One HTTP request to an address that another party has named: metadata, keys, tokens. Small, bounded, guarded, and on a connection of its own.
 
 It follows no redirect unless told to, and looks at each address that it is sent to. What comes back is whole, and never larger than was said.
 """

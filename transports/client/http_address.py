@@ -84,7 +84,7 @@ class Address:
         return f"{self.origin}{'/…' if self.veiled else self.path}"
 
     def beside(self, location: str) -> Address | None:
-        """Where a reference leads that the server gave, if that is the same origin: nobody else is told anything."""
+        """Where a reference leads that the server gave, if that is the same origin: no other server is told anything."""
         if not location.isprintable():  # some of which is passed over when URLs are joined
             return None
         try:
@@ -192,7 +192,7 @@ def is_local(host: str) -> bool:
 
 
 def is_public(ip: _Ip) -> bool:
-    """Whether an address is one that anyone on the Internet could have; what it carries in itself is not looked at."""
+    """Whether an address is one that any host on the Internet could have; what it carries in itself is not looked at."""
     if isinstance(ip, ipaddress.IPv4Address):
         return not any(ip in network for network in _NOT_PUBLIC_4)
     return ip in _NAT64 or (ip in _UNICAST and not any(ip in network for network in _NOT_PUBLIC_6))

@@ -275,7 +275,7 @@ class Pool:
 
 
 def _stirs(fileno: int) -> bool:
-    """Whether the kernel has something to say of a socket that should be silent: it is closed, or somebody speaks out of turn."""
+    """Whether the kernel has something to say of a socket that should be silent: it is closed, or the server speaks out of turn."""
     poll = select.poll()
     poll.register(fileno, select.POLLIN)
     return bool(poll.poll(0))
@@ -375,7 +375,7 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def close(self) -> None:
-        """It is not needed any more, and owes nobody anything."""
+        """Close it: it is not needed any more, and owes no answer."""
         self.lost = True
         self._transport.close()
 
@@ -400,7 +400,7 @@ class Connection(asyncio.Protocol):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _TIMES)
 
     def data_received(self, data: bytes) -> None:
-        """More of an answer, or what nobody has asked for."""
+        """More of an answer, or data that no request has asked for."""
         if self._visit is None:
             if not self.lost:
                 self.drop()

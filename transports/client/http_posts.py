@@ -150,7 +150,7 @@ class Visit:
             headers = await self.wire.credentials.headers()
         except TransportError as error:
             self._fail(error, unseen=True)
-        except Exception as error:  # noqa: BLE001 - somebody else's code
+        except Exception as error:  # noqa: BLE001 - the credentials' code
             self._fail(Unauthorized(0, f"the credentials failed: {type(error).__name__}"), unseen=True)
         else:
             if not self.done:
@@ -166,7 +166,7 @@ class Visit:
         self.wire.carrier.begin(self)
 
     def drop(self) -> None:
-        """Nobody wants to know any more."""
+        """Drop it: the caller does not want the answer any more."""
         if not self.done:
             self._close()
 
@@ -270,7 +270,7 @@ class Visit:
         except TransportError as failed:
             self._fail(failed, unseen=unseen)
             return
-        except Exception:  # noqa: BLE001 - somebody else's code
+        except Exception:  # noqa: BLE001 - the credentials' code
             again = False
         if self.done:
             return
@@ -343,7 +343,7 @@ class Visit:
 # --- Messages.
 
 _CHATTER: Final = 64 * 1024
-"""How much is read of an answer that nobody needs, so that its connection can be used again."""
+"""How much is read of an answer that is not needed, so that its connection can be used again."""
 _LINGER: Final = 1.0
 """Seconds for which a stream that has brought its answer may take to end by itself."""
 _ACCEPTED: Final = 202
@@ -375,7 +375,7 @@ class Notice(Visit):
         super().go()
 
     def take(self, data: bytes) -> None:
-        """Nobody needs that."""
+        """Read past it: it is not needed."""
         self._came += len(data)
         if self._came > _CHATTER:
             self.over()
@@ -633,7 +633,7 @@ class EventStream:
         if mark:
             self._parser.feed(b"id: %b\n\n" % mark.encode())
         self.oversized: ResponseTooLarge | None = None
-        """That an event was dropped, and nobody can say whose."""
+        """That an event was dropped, of a request that is not known."""
 
     @property
     def mark(self) -> str:

@@ -23,14 +23,14 @@ class HttpSettings:
     connect_timeout: float = 10.0
     """How long it may take to connect, and to agree on TLS."""
     send_timeout: float = 30.0
-    """How long the server may take to take note of what is no request; a request has the deadline of whoever asks."""
+    """How long the server may take to take note of what is no request; a request has the deadline of its caller."""
     max_connections: int = 64
     """How many requests may be under way at once; the others wait. Answers to the server, and notifications, do not wait for those."""
     max_waiting: int = 1024
     """How many messages may wait to be sent, before more are refused as `WireFull`."""
     max_waiting_bytes: int = 64 * _MIB
     idle: float = 4.0
-    """How long a connection is kept that nobody uses: most servers hang up after five, and who asks just then does not know what became of it."""
+    """How long an idle connection is kept: most servers hang up after five, and a caller that asks just then does not know what became of its request."""
     max_header: int = 32 * 1024
     max_response: int = 16 * _MIB
     """How large an answer may be that is one JSON text."""
@@ -46,7 +46,7 @@ class HttpSettings:
     """How often in a row an answer's stream is taken up again without anything coming of it, before the request is lost."""
     silence: float | None = None
     """After how long a stream without a byte, not even a comment, is taken for dead. None leaves that to the kernel, which asks the
-    peer's kernel, and to the deadline of whoever waits; servers that send comments can be given three times their interval."""
+    peer's kernel, and to the caller's deadline; servers that send comments can be given three times their interval."""
     close_grace: float = 2.0
     """How long the end may take: what was said is sent, and the session given back."""
     redirects: int = 3
@@ -82,7 +82,7 @@ class Trust:
     """What is known beforehand. Without anything, the system's authorities are trusted."""
 
     cacertfile: str | os.PathLike[str] | None = None
-    """Whose certificates are trusted, and nobody else's, as PEM."""
+    """The authorities that are trusted, and no others, as PEM."""
     certfile: str | os.PathLike[str] | None = None
     """Our own certificate, for servers that want one, and those that lead from it to one that they know, as PEM."""
     keyfile: str | os.PathLike[str] | None = None

@@ -182,7 +182,7 @@ class Probe(Question):
 
 # --- HTTP as it was before (2024-11-05): one stream carries everything from the server, and says in its first event where to post to.
 # The session is the stream: when that ends, it is over. The place to post to is taken from within the same origin only, or a server could have us
-# tell somebody else what we say.
+# tell another server what we say.
 
 _ENDPOINT: Final = "endpoint"
 _SAYS_WITHIN: Final = 10.0

@@ -159,7 +159,7 @@ class HttpWire:
             self._launch(visit)
 
     def forget(self, id: RequestId) -> None:
-        """Nobody waits for that answer any more."""
+        """The caller does not wait for that answer any more."""
         visit = self._asking.pop(id, None)
         if visit is not None:
             visit.drop()
@@ -257,7 +257,7 @@ class HttpWire:
             elif type(each) is not Lost and type(each) is not Gap:
                 self._in_a_row = 0
                 if type(each) is Response or type(each) is Failure:
-                    self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is nobody's
+                    self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is no request's
         if not self._closing:
             self._owner.send(Inbound(self._pid, heard))
         if self._in_a_row >= self.settings.quarantine and not self._over:

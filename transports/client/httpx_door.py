@@ -1,7 +1,7 @@
-"""httpx, for who brings something of it: a client, a transport, or a proxy that has to be gone through.
+"""httpx, for a user that brings something of it: a client, a transport, or a proxy that has to be gone through.
 
 It carries the same requests as the pool does, each in a task of its own, and costs several times as much; why it is not what carries by default is in
-the documentation (what a client's call costs). Nothing but this file imports it, and nobody loads this file who has not asked for it.
+the documentation (what a client's call costs). Nothing but this file imports it, and this file is loaded only for such a user.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Carried:
         return True
 
     def drop(self) -> None:
-        """Nobody wants the answer."""
+        """Cancel it: the answer is not wanted."""
         if not self.over:
             self.over = True
             if self.task is not None:
@@ -90,7 +90,7 @@ class ThroughHttpx:
     """All requests of one wire, by way of a client of httpx."""
 
     def __init__(self, process: Process, settings: HttpSettings, client: httpx.AsyncClient, *, own: bool) -> None:
-        """`own`: nobody else uses that client, and it ends with the wire."""
+        """`own`: no other code uses that client, and it ends with the wire."""
         self._process = process
         self._client = client
         self._own = own

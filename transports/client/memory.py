@@ -160,7 +160,7 @@ class MemoryWire:
             await self._more.wait()
 
     async def _refused(self, session: Session, error: RemoteProtocolError, id: RequestId | None) -> None:
-        """What nobody takes, too much of it for one, is answered as over any other wire, and is nobody else's affair."""
+        """What the server does not take, too much of it for one, is answered as over any other wire. It concerns no other request."""
         failure = PeerError(error.code, error.message, error.data)
         if error.answers is None:
             self._owner.send(Inbound(self.pid, [Failure(id, failure)]))

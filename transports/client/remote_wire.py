@@ -1,7 +1,7 @@
 """The way to a server by way of another process: what parses its words, and holds its sockets or its child process, runs there.
 
 The wire here stands for the one there. It finds out where there is room (`Place`), has an outpost started, and passes on what is said and
-heard; whoever owns it sees a wire like any other. When the other process is lost, that is this wire's end, and says how that one ended.
+heard; its owner sees a wire like any other. When the other process is lost, that is this wire's end, and says how that one ended.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class FarWire:
         self._owner: Process | None = current_node().process(owner)
         self._outpost: Ref[Outpost] | None = None
         self._ended: ExitReason | None = None
-        """Why whoever keeps the other process did."""
+        """Why the owner of the other process ended."""
         self._waiting: deque[list[Any]] = deque()
         self._credit = Credit(WAITING, WAITING_BYTES)
         self._closing: ExitReason | None = None
@@ -173,7 +173,7 @@ class FarWire:
         self._post([Word.SAY, frame, id, ordered])
 
     def forget(self, id: RequestId) -> None:
-        """Nobody waits for that answer any more."""
+        """The caller does not wait for that answer any more."""
         self._post([Word.FORGET, id])
 
     def agreed(self, version: str) -> None:
@@ -253,7 +253,7 @@ class FarWire:
         if self._outpost is None:
             return self._closing
         self._outpost.send([Word.CLOSE])
-        self._thank()  # whatever still comes is little, and nobody waits for who does not read
+        self._thank()  # whatever still comes is little, and a peer that does not read is not waited for
         return None
 
     async def _known(self, reason: ExitReason) -> ExitReason:
@@ -306,7 +306,7 @@ class FarWire:
 
 
 def _plain(text: Any) -> str:
-    """What is in it: a text of somebody's own class may show something else, and does not travel."""
+    """What is in it: a text of a user's own class may show something else, and does not travel."""
     if not isinstance(text, str):
         raise TypeError(f"headers are texts, and credentials have given a {type(text).__name__}")
     return str.__str__(text)
@@ -340,7 +340,7 @@ FAR_OUTPOST_OFTEN: Final = 64
 
 
 class Desk:
-    """What stayed at home, as a route there sees it: the credentials, and whoever wants the lines of a program's stderr."""
+    """What stayed at home, as a route there sees it: the credentials, and the reader of a program's stderr."""
 
     def __init__(self, home: Pid) -> None:
         """`home` is the wire that stands for this one there."""
@@ -388,7 +388,7 @@ class Outpost(GenServer):
         self._wire = await begun
 
     def handle_info(self, message: Any) -> Stop | None:
-        """From home; or somebody has ended."""
+        """From home; or a linked process has ended."""
         wire = self._wire
         match message:
             case [Word.SAY, frame, id, ordered]:
@@ -433,7 +433,7 @@ async def _listen(
     trap_exit()
     try:
         wire = ticket.route(desk).open(self_pid())
-    except Exception as error:  # noqa: BLE001 - a route is anybody's code, and this is an attempt in vain
+    except Exception as error:  # noqa: BLE001 - a route may be a user's code, and this is an attempt in vain
         cause = error if isinstance(error, TransportError) else ConnectFailed(f"{type(error).__name__}: {error}")
         _last(home, Shutdown(cause))
         begun.set_result(None)

@@ -1,7 +1,7 @@
 """The seam between a connection and its wire: how a server is reached, what may be said, and what comes back.
 
 A `Route` says where a server is; `open` makes a `Wire` of it: a process, linked to the connection that opened it, and so quick to begin
-that nobody waits: what is sent before the server can be reached is kept in order, within bounds. What the server says comes as `Inbound`
+that the connection need not wait: what is sent before the server can be reached is kept in order, within bounds. What the server says comes as `Inbound`
 messages to the connection's mailbox. A failure of one request is a `Lost` for that request. The end of the whole wire is told
 exactly once, by its exit: the linked connection gets it as an exit signal whose reason is `Shutdown(TransportError)`, whatever happened, and
 `Crash` only for a bug of the wire's own.
@@ -91,7 +91,7 @@ class Wire(Protocol):
         """
 
     def forget(self, id: RequestId) -> None:
-        """Nobody waits for that answer any more: what was held for it can go."""
+        """The caller does not wait for that answer any more: what was held for it can go."""
 
     def agreed(self, version: str) -> None:
         """The handshake is over: that revision holds, and what the server wants to say by itself may be listened for.
@@ -130,7 +130,7 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoCredentials:
-    """Nobody in particular."""
+    """No credentials: the requests are anonymous."""
 
     async def headers(self) -> Mapping[str, str]:
         """None."""
@@ -143,7 +143,7 @@ class NoCredentials:
 
 @dataclass(frozen=True, slots=True)
 class FixedHeaders:
-    """The same headers each time: a token that somebody else looks after. They never show in a repr."""
+    """The same headers each time: a token that other code looks after. They never show in a repr."""
 
     _headers: Mapping[str, str]
 
@@ -197,7 +197,7 @@ class Carrier(Protocol):
 
 # --- What another process needs to reach a server: a route as a value that travels, and what stays at home.
 # A program's command goes with the environment that it is to see; a URL with its headers, with what it trusts, and with a token if that is fixed.
-# Whoever can log in stays at home with all that it keeps: what travels is the header of each request, asked for when it is sent. Between the
+# Credentials that can log in stay at home with all that they keep: what travels is the header of each request, asked for when it is sent. Between the
 # two processes is a socket of this machine that only its user can open, with a key of its own.
 
 
