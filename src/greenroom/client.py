@@ -81,7 +81,7 @@ class ToolFailed(ToolError):
 
 
 class PendingCall:
-    """A call of a tool that is under way. Await it, or `result()`, for its reply; whoever is cancelled meanwhile cancels the call."""
+    """A call of a tool that is under way. Await it, or `result()`, for its reply; a caller that is cancelled meanwhile cancels the call."""
 
     def __init__(self, name: str, pending: Pending) -> None:
         """Made by `start_tool`."""
@@ -112,7 +112,7 @@ class PendingCall:
         return self._pending.progress(of_task=True)
 
     def cancel(self, reason: str = "") -> None:
-        """Nobody wants it any more: the server is told, and whoever awaits it gets `RequestCancelled`."""
+        """Cancel the call: the server is told, and a task that awaits it gets `RequestCancelled`."""
         self._pending.cancel(reason)
 
 
@@ -479,7 +479,7 @@ class Client(ClientTools):
     # --- life
 
     def child_spec(self) -> ChildSpec[Any]:
-        """The connection as a child of anybody's supervisor: this client then speaks for as long as that lives, and needs no `async with`."""
+        """The connection as a child of any supervisor: this client then speaks for as long as that lives, and needs no `async with`."""
         return connection_spec(self._route, self._callbacks, line=self._line)
 
     async def __aenter__(self) -> Self:

@@ -1,7 +1,7 @@
 """A client's handler made of plain functions: one for each thing that a server may ask or say, each sync or async.
 
 What is declared to the server follows from the functions that there are. Each question is answered in a process of its own; a plain `def` runs
-in a thread, so that one that blocks (on a model, on a user) delays nobody. What is only told goes to its function in order.
+in a thread, so that one that blocks (on a model, on a user) delays no other. What is only told goes to its function in order.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Callbacks(ClientHandler):
             await heard
 
     async def _may_ask(self) -> bool:
-        """Whether the server may ask the user at all; it is told no more than that nobody wanted to answer."""
+        """Whether the server may ask the user at all; it is told no more than that the user did not want to answer."""
         if self._allowed is None:
             return True
         try:
@@ -182,9 +182,9 @@ def check_roots(roots: Any) -> Any:
     return found
 
 
-# --- What a server asks its client, as values for whoever answers: a conversation to go on with, a form to fill in, a page to visit.
+# --- What a server asks its client, as values for the function that answers: a conversation to go on with, a form to fill in, a page to visit.
 # Each says what was asked, and makes the answer: `request.accept(…)`, `request.decline()`, `request.cancel()`; `request.answer(…)` for a
-# conversation. What is made is checked where it is made, so that a mistake is seen by who made it, and not by a stranger's server.
+# conversation. What is made is checked where it is made, so that a mistake is seen by the code that made it, and not by a stranger's server.
 
 REJECTED: Final = "User rejected sampling request"
 
@@ -403,7 +403,7 @@ class UrlElicitationRequest(_Elicitation):
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> UrlElicitationRequest:
-        """Read it from the wire. Raises `McpError` for what is no address to send anybody to."""
+        """Read it from the wire. Raises `McpError` for what is no address to send a user to."""
         url: Any = params.get("url")
         if not isinstance(url, str) or not url.lower().startswith(("https://", "http://")):
             raise McpError(ErrorCode.INVALID_PARAMS, "the url of an elicitation is an http(s) address")

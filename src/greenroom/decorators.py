@@ -27,7 +27,7 @@ Said = TypeVar("Said", ToolOptions, ResourceOptions, TemplateOptions, PromptOpti
 
 
 class Decorators:
-    """For whoever has a registry."""
+    """The decorators of a class that has a registry."""
 
     registry: Registrations
 

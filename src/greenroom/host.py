@@ -8,7 +8,7 @@
         answer = await host.run(block)                # what the model wanted done, in the provider's own shape
 
 It is no process. Behind it is a federation, whose servers are each kept by a supervisor of its own: one that does not come up, dies or hangs
-is nobody else's affair. Servers are added, replaced and removed while it runs.
+affects no other. Servers are added, replaced and removed while it runs.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Host(HostFiles, HostWords):
         return spec if spec.handler is not None else replace(spec, handler=lambda: self._handler(id))
 
     def _settle(self, id: str, spec: UpstreamSpec, guest: Guest | None) -> Guest | None:
-        """It has its place: from now on whoever asks for that id is sent there. Returns who had to run for the one before."""
+        """It has its place: from now on callers that ask for that id are sent there. Returns the guest that ran for the one before."""
         before = self._guests.pop(id, None)
         if guest is not None:
             self._guests[id] = guest
@@ -225,7 +225,7 @@ class Host(HostFiles, HostWords):
 
     @property
     def mentions(self) -> MentionReader:
-        """`@server:resource` as somebody types it: completed, and read. Lists are asked for when they are first wanted."""
+        """`@server:resource` as a user types it: completed, and read. Lists are asked for when they are first wanted."""
         return MentionReader(self.shelf, lambda: self._specs, self._read, self._complete)
 
     async def _read(self, id: str, uri: str) -> ResourceReply:
@@ -239,7 +239,7 @@ class Host(HostFiles, HostWords):
     # --- life
 
     def child_spec(self) -> ChildSpec[Any]:
-        """All of it as a child of anybody's supervisor; it then needs no `async with`."""
+        """All of it as a child of any supervisor; it then needs no `async with`."""
         spec = self.federation.child_spec()
         if self._receptions:
             spec = with_guests(self.federation, self._receptions)
@@ -272,7 +272,7 @@ class Host(HostFiles, HostWords):
     async def open(self) -> None:
         """Begin with all servers, and wait for none. Each time that it is opened it has to be closed.
 
-        A host that runs already, as the child of somebody's supervisor, is used as it is.
+        A host that runs already, as the child of another supervisor, is used as it is.
         """
         if not self._holders and self._runs and not self._hosting.concerned:
             self._visitors += 1
@@ -391,7 +391,7 @@ class Host(HostFiles, HostWords):
             await guest.leave()
 
     def _at_rest(self, id: str, spec: UpstreamSpec | None) -> None:
-        """While nothing runs there is nobody to tell: it is as if the federation had been made so."""
+        """While nothing runs there is no process to tell: it is as if the federation had been made so."""
         upstream = self.federation.roster.get(id)
         if upstream is not None:
             self.federation.withdraw(upstream)
@@ -403,7 +403,7 @@ class Host(HostFiles, HostWords):
         return id in self._specs
 
     async def forget(self, id: str) -> None:
-        """End whoever has that id in the federation and is not known here: somebody was interrupted while adding it."""
+        """End the server with that id in the federation that is not known here: a caller was interrupted while adding it."""
         if id not in self._specs and id in self.federation.roster and self._runs:
             await self.federation.stop(id, 0.0)
 
@@ -531,7 +531,7 @@ def admitted_to_host(
 
 
 def with_guests(federation: Federation, receptions: Sequence[Reception]) -> ChildSpec[Any]:
-    """A federation and those who let guests in to it: these are started anew with it, and it is not with them."""
+    """A federation and the receptions that let guests in to it: these are started anew with it, and it is not with them."""
     children = [federation.child_spec(), *(each.child_spec() for each in receptions)]
     tree = child(Tree, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
     return tree.but(id=f"{federation.key} with guests", name=federation.name("host"))

@@ -74,12 +74,12 @@ class HostFiles:
         A file is `greenroom.toml`, or JSON as Claude, Cursor and VS Code have it. What is wrong with one server is logged, and keeps no other from
         anything: `config.mistakes` has all of it, `reports()` how each server is. Only when no file can be read at all, `BadConfig` is raised.
         With `watch` the files are looked at every second (or so many), and what has changed in them is done. `inputs` answer what VS Code would
-        ask for, `project` is the project's folder, `sign_in` makes what signs in at a server: without it that is a user with a browser, where somebody sits at
-        a terminal; else a server that nobody is signed in at fails at once, and says what to type. Without `consent` the rules in the files hold, and
-        where they ask nobody says yes; where there are none, everything is allowed that is as it was pinned. A `consent` with rules of its own
+        ask for, `project` is the project's folder, `sign_in` makes what signs in at a server: without it that is a user with a browser, where one sits at
+        a terminal; else a server without a login fails at once, and says what to type. Without `consent` the rules in the files hold, and
+        where they ask, the answer is no; where there are none, everything is allowed that is as it was pinned. A `consent` with rules of its own
         goes by those, and by what the files deny. `only` are the names of servers to have, where not all are wanted. `options` are a host's own.
         """
-        from greenroom.config.config_sync import Household  # noqa: PLC0415 - whoever has no files needs none of it
+        from greenroom.config.config_sync import Household  # noqa: PLC0415 - a host without files needs none of it
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
         from greenroom.config.reader import read  # noqa: PLC0415 - as above
 

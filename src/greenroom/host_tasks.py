@@ -43,7 +43,7 @@ class HostTasks:
     # --- begin and end
 
     def create(self, session_id: str, name: str = "", *, method: str = "tools/call", ttl: float | None = None) -> str:
-        """A task of that session's peer, which works until somebody ends it: its id.
+        """A task of that session's peer, which works until it is ended: its id.
 
         `ttl` is for how many seconds it is kept when it has ended. Raises `UnknownSession`, and `McpError` when the peer has too many.
         """
@@ -76,11 +76,11 @@ class HostTasks:
         return self._tell(task_id, lambda _: error_of(told))
 
     def cancel(self, task_id: str, why: str = "by the server") -> bool:
-        """Nobody wants it any more. What runs for it is told, and ended."""
+        """Cancel it: its result is not wanted any more. What runs for it is told, and ended."""
         return self._tell(task_id, lambda _: Cancel(why))
 
     def update(self, task_id: str, message: str | None) -> bool:
-        """Say how it goes, for those who look."""
+        """Say how it goes, for peers that look."""
         return self._tell(task_id, lambda _: Update(message))
 
     # --- look

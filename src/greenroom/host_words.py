@@ -157,7 +157,7 @@ class HostWords:
         return await words.get_prompt(own, arguments, **more)
 
     async def _listed(self, part: Part) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """The same, once all of them have listed it: where nobody has wanted it before, they are asked only now."""
+        """The same, once all of them have listed it: where it was not wanted before, they are asked only now."""
         self.check_open()
         for id, error in (await self.federation.listed(part, timeout=self.agent.patience)).items():
             _log.warning("the %s of %s are left out: %s", part, id, error)

@@ -1,11 +1,11 @@
-"""Where a company, or a connection, lives when nobody else keeps it: in the running loop, from the first moment that it is needed there.
+"""Where a company, or a connection, lives when no supervisor keeps it: in the running loop, from the first moment that it is needed there.
 
-A node is opened in the loop unless it has one, which is then shared with whoever else wants it and closed by the last to leave. So an ASGI
+A node is opened in the loop unless it has one, which is then shared with its other users and closed by the last to leave. So an ASGI
 application needs no lifespan: the first request starts what serves it. A loop that is simply abandoned takes its company with it,
 and in the next loop another one begins.
 
-Whoever wants something for a while holds it, and lets go: the last to let go ends it. All of that is done in tasks of its own, one after the
-other, so nobody has to let go in the task, or in the order, in which they took hold; and who is cancelled takes nobody else's with them.
+A holder takes hold of something for a while, and lets go: the last to let go ends it. All of that is done in tasks of its own, one after the
+other, so a holder need not let go in the task, or in the order, in which it took hold; and one that is cancelled takes no other's with it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Hosting:
             raise
 
     async def let_go(self) -> None:
-        """The holder needs it no longer. Whoever has let go already, holds nothing that could be taken from others."""
+        """The holder needs it no longer. One that has let go already holds nothing that could be taken from others."""
         lodging = self._lodgings.get(asyncio.get_running_loop())
         if lodging is not None and lodging.holders:
             await asyncio.shield(lodging.let_go())
@@ -84,14 +84,14 @@ class Hosting:
         return lodging
 
     def _forget(self) -> None:
-        """What was in loops that nobody runs any more keeps them in memory, and itself."""
+        """What was in loops that do not run any more keeps them in memory, and itself."""
         for loop in tuple(self._lodgings):
             if loop.is_closed():
                 self._lodgings.pop(loop).abandon()
                 install_node(loop, None)
 
     async def close(self) -> None:
-        """Stop it in this loop, if it runs there, and the node with it if nobody else lives there."""
+        """Stop it in this loop, if it runs there, and the node with it if nothing else lives there."""
         lodging = self._lodgings.pop(asyncio.get_running_loop(), None)
         if lodging is not None:
             await lodging.leave()
@@ -115,14 +115,14 @@ class _Lodging:
         return bool(self._tasks) or self.holders > 0 or (self.top is not None and is_alive(self.top))
 
     async def settle(self, spec: Callable[[], ChildSpec[Any]]) -> None:
-        """Start it, once for all who want it at the same time; whoever goes away does not take the others' with them."""
+        """Start it, once for all who want it at the same time; a caller that goes away does not take the others' with it."""
         if self._settling is None:
             self._settling = self._do(self._settle(spec))
             self._settling.add_done_callback(self._settled)
         await asyncio.shield(self._settling)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
-        """In a task that belongs to nobody, least of all to the process that asked for it."""
+        """In a task that belongs to no process, least of all to the one that asked for it."""
         task = detached_task(self._in_turn(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -138,7 +138,7 @@ class _Lodging:
     def _settled(self, settling: asyncio.Future[None]) -> None:
         self._settling = None
         if not settling.cancelled():
-            settling.exception()  # whoever waits for it is told; if nobody does any more, the next one tries again
+            settling.exception()  # a caller that waits for it is told; without any, the next one tries again
 
     async def _settle(self, spec: Callable[[], ChildSpec[Any]]) -> None:
         if self.top is not None and is_alive(self.top):

@@ -1,4 +1,4 @@
-"""Where a server listens, as people say it and as they are told, and who looks at those who come."""
+"""Where a server listens, as people say it and as they are told, and which gatekeeper looks at its callers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A lookout: whoever runs a program may see its tree of processes from another terminal, through a socket that only they can open.
+"""A lookout: the user that runs a program may see its tree of processes from another terminal, through a socket that only they can open.
 
 Off unless asked for: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `looked_at("my host")` in whatever else runs. The socket is 0600 in a folder of ours
-that is 0700, and a peer of another user is shown nothing. What is shown is one snapshot, taken without asking anybody; there is nothing to ask for and
+that is 0700, and a peer of another user is shown nothing. What is shown is one snapshot, taken without asking any process; there is nothing to ask for and
 nothing that can be changed.
 """
 
@@ -94,7 +94,7 @@ class _Seen(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A lookout that somebody may look through."""
+    """A lookout that can be looked through."""
 
     path: Path
 
@@ -184,7 +184,7 @@ class Lookout(GenServer):
             sock.bind(str(self.path))
             self.path.chmod(
                 0o600
-            )  # nobody else came this far: the folder is 0700, and the umask is the whole program's
+            )  # no other user came this far: the folder is 0700, and the umask is the whole program's
             sock.listen(BACKLOG)
             sock.setblocking(False)  # noqa: FBT003 - its only argument
             self._acceptor = serve(stream_protocol(self._show), [sock], log)
@@ -199,14 +199,14 @@ class Lookout(GenServer):
             self._acceptor.close()
         self.path.unlink(missing_ok=True)
 
-    async def _show(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG002 - nobody asks for anything
+    async def _show(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG002 - a peer asks for nothing
         try:
             if _is_ours(writer.get_extra_info("socket")):
                 async with asyncio.timeout(_SECONDS):
                     writer.write(msgspec.json.encode(self.seen()))
                     await writer.drain()
         except (OSError, TimeoutError):
-            pass  # whoever looked has gone
+            pass  # the peer has gone
         finally:
             writer.close()
 
@@ -275,7 +275,7 @@ def _server(upstream: Upstream, parent: Pid | None) -> _Server:
 
 
 def lookout_child(name: str, urls: Callable[[], Sequence[str]] = tuple) -> ChildSpec[Any]:
-    """One as a child of anybody's supervisor."""
+    """A lookout as a child of any supervisor."""
     return child(Lookout, name, urls).but(id="lookout", restart="transient")
 
 

@@ -120,9 +120,9 @@ def starlette_user(scope: Scope) -> AuthInfo | None:
     return AuthInfo(None if subject is None else str(subject), scopes=None if scopes is None else frozenset(scopes))
 
 
-# --- What a server needs for as long as it runs (a pool of connections, a model, a folder): opened before anybody is let in, closed when all are gone.
+# --- What a server needs for as long as it runs (a pool of connections, a model, a folder): opened before any peer is let in, closed when all are gone.
 # Each is held by a process, the first child of the company: what cannot be opened keeps the server from starting, and stopping in order ends with
-# closing. It is opened and closed in one task, whatever happens in between. Nobody sends that process messages; when it is killed it closes what
+# closing. It is opened and closed in one task, whatever happens in between. No other process sends it messages; when it is killed it closes what
 # it holds, and its supervisor opens another. The same when what it holds ends by itself: a group of tasks of which one has failed has closed already.
 
 _OVER: Final = object()
@@ -139,7 +139,7 @@ class LifespanFailed(GreenroomError):
 
 
 class Lifespans:
-    """For whoever runs. `Server` derives from it."""
+    """The lifespans of what runs. `Server` derives from it."""
 
     _lifespans: tuple[Callable[[], AbstractAsyncContextManager[Any]], ...] = ()
 
@@ -148,7 +148,7 @@ class Lifespans:
         raise NotImplementedError
 
     def lifespan(self, function: F, /) -> F:
-        """Open something before the server lets anybody in, and close it when it has stopped: ``@server.lifespan`` on an `async def` that yields once.
+        """Open something before the server lets a peer in, and close it when it has stopped: ``@server.lifespan`` on an `async def` that yields once.
 
         It takes no arguments; what it opens goes into a variable of yours. What it raises before the `yield` keeps the server from starting. There can
         be several: each opens after those before it, and closes before them. Handlers with processes of their own do not see it.
@@ -217,7 +217,7 @@ class Lifespan(GenServer):
             await self._held
 
     async def handle_info(self, message: Any) -> Any:
-        """It is over though nobody has told it to: that is what this process dies of, so that there is another."""
+        """It is over without an order to end: that is what this process dies of, so that there is another."""
         if message is not _OVER:
             return super().handle_info(message)
         assert self._held is not None

@@ -143,7 +143,7 @@ class WireProbe:
         )
 
     async def cancel(self, request_id: str | int, reason: str | None = None) -> None:
-        """Say that nobody wants that answer any more."""
+        """Say that the answer is not wanted any more."""
         params: dict[str, Any] = {"requestId": request_id}
         await self.notify("notifications/cancelled", params if reason is None else params | {"reason": reason})
 

@@ -1,4 +1,4 @@
-"""The pytest plugin that greenroom installs: the testing kit's fixtures and options, for everybody's tests.
+"""The pytest plugin that greenroom installs: the testing kit's fixtures and options, for any project's tests.
 
 An `async def` test marked `greenroom` (or every one, with `greenroom_mode = auto`) runs in an event loop of its own,
 on virtual time, inside an open node, and may leave nothing behind. Tests that carry a marker of another plugin for
@@ -117,7 +117,7 @@ def _ours(item: pytest.Item) -> Any:
     handle = getattr(item.obj, "hypothesis", None)
     function = item.obj if handle is None else handle.inner_test
     if item.get_closest_marker("greenroom") is not None:
-        # Another plugin that takes all async tests may have wrapped it already; whoever marks it wants it here.
+        # Another plugin that takes all async tests may have wrapped it already; a test with the mark belongs here.
         function = function if inspect.iscoroutinefunction(function) else inspect.unwrap(function)
     elif item.config.getini(_MODE) != "auto" or any(item.get_closest_marker(name) for name in _OTHERS):
         return None

@@ -1,6 +1,6 @@
 """Running a tree as a program: it stops in order when it is told to, is gone in time whatever its code does, and says how it ended.
 
-The first SIGTERM, SIGINT or SIGHUP stops the tree: listeners first, then what they served. Whoever is not done when the grace is over is
+The first SIGTERM, SIGINT or SIGHUP stops the tree: listeners first, then what they served. A process that is not done when the grace is over is
 killed; and a thread outside of the loop (`last_resort`) sees to it that the program is gone half a second later, even if the loop is
 stuck or its exit takes longer. A second signal ends the program at once, by its own default action; a SIGHUP is no second one, and is none to
 what ends already, since a terminal that closes may send several, and systemd sends one behind its SIGTERM. What is ignored stays so (nohup). A tree that gives up is an error,
@@ -56,7 +56,7 @@ _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", 
 
 
 class GaveUp(GreenroomError):
-    """The tree has ended though nobody has told it to; the reason says what could not be kept alive."""
+    """The tree has ended without an order to end; the reason says what could not be kept alive."""
 
     def __init__(self, reason: ExitReason) -> None:
         """`reason` is that of the topmost supervisor."""
@@ -193,7 +193,7 @@ class _Program:
         return None
 
     async def _close(self, node: Node) -> None:
-        """End whoever is left, however they take it."""
+        """End the processes that are left, however they take it."""
         closing = asyncio.ensure_future(node.close())
         for _ in range(3):
             done, _ = await asyncio.wait((closing,), timeout=_UNWINDING / 2)

@@ -117,9 +117,9 @@ class Server(Decorators, Lifespans):
 
         `auth` says who calls over HTTP, in whatever way it is served: one provider, or several, of which the first decides that finds credentials of
         its kind. All callers need all of `required_scopes`. stdio and memory are this
-        machine's own, and ask nobody who they are.
+        machine's own, and do not ask callers who they are.
 
-        Whoever asks the company's registry waits until `wait_for` has come: the name of a process, an event, or anything awaitable.
+        A caller that asks the company's registry waits until `wait_for` has come: the name of a process, an event, or anything awaitable.
         Tasks are gone with the program, unless `task_store` keeps them: `SqliteTasks("tasks.db")`.
         """
         if settings is not None and not isinstance(cast("object", settings), Settings):
@@ -284,7 +284,7 @@ class Server(Decorators, Lifespans):
         streams: StandardStreams | None = None,
         line_limit: int = LINE_LIMIT,
     ) -> ChildSpec[Any]:
-        """The whole company as a child of anybody's supervisor, with a transport if one is named.
+        """The whole company as a child of any supervisor, with a transport if one is named.
 
         `"stdio"` takes the program's standard streams away now, unless it is given them.
         """
@@ -329,8 +329,8 @@ class Server(Decorators, Lifespans):
     ) -> None:
         """Serve all servers of a host as well, before this one runs: their tools, resources, prompts and completions, as one.
 
-        Every principal, or every session that is nobody's in particular, has connections to them of its own: at most `most`, each closed when
-        it was `idle` for so many seconds. `shared` servers have one for everybody: say so of those that remember nothing. `prefix` comes before
+        Every principal, or every session without a principal, has connections to them of its own: at most `most`, each closed when
+        it was `idle` for so many seconds. `shared` servers have one for all: say so of those that remember nothing. `prefix` comes before
         all names, where two hosts are mounted.
         """
         if self._runs:
@@ -353,7 +353,7 @@ class Server(Decorators, Lifespans):
         """Offer an actor of a Thespian system as a tool: its arguments are those of `request`, which makes the message that is sent.
 
         `actor` is an address; or a class, of which one is made when the tool is first called, and ended with the server. `reply` makes the
-        result of what comes back, which is the result itself otherwise. Whoever does not answer within `timeout` (30 seconds), has failed or is
+        result of what comes back, which is the result itself otherwise. An actor that does not answer within `timeout` (30 seconds), has failed or is
         gone is an `isError` result that says so.
         """
         from .thespian_tools import register  # noqa: PLC0415 - it loads Thespian
@@ -430,12 +430,12 @@ class Server(Decorators, Lifespans):
         return url
 
     async def stop_listening(self, url: str) -> None:
-        """Serve no more there, in order. Raises `ChildNotFound` when nobody does."""
+        """Serve no more there, in order. Raises `ChildNotFound` when no listener is there."""
         await terminate_child(self.company.listeners, url)
         await delete_child(self.company.listeners, url)
 
     def reload_certificates(self) -> None:
-        """Read all certificates again, for those who connect from now on: after a renewal. From any thread.
+        """Read all certificates again, for connections from now on: after a renewal. From any thread.
 
         Raises `BadCertificate`, and those that are in use stay. Where several processes serve, all of them do.
         """
@@ -448,11 +448,11 @@ class Server(Decorators, Lifespans):
         for each in self._certificates:
             each.reload()
 
-    # --- telling those who listen
+    # --- telling the peers
 
     @property
     def peers(self) -> Peers:
-        """Everybody that the server talks to: who is there, and how to reach them when no call of theirs is under way."""
+        """All peers that the server talks to: who is there, and how to reach them when no call of theirs is under way."""
         return self.company.peers
 
     def session(self, session_id: str) -> Context:
@@ -460,11 +460,11 @@ class Server(Decorators, Lifespans):
         return context_of(self.company, session_id)
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        """Send a notification to everybody; returns to how many sessions."""
+        """Send a notification to all peers; returns to how many sessions."""
         return await self.company.peers.broadcast(method, params)
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
-        """A resource is not what it was: whoever subscribed to it is told. From any thread."""
+        """A resource is not what it was: its subscribers are told. From any thread."""
         self._tell(lambda house: house.updated(uri, extra or {}))
 
     def notify_list_changed(self, kind: Kind) -> None:
@@ -478,7 +478,7 @@ class Server(Decorators, Lifespans):
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to: the one client that was asked to send them is told. From any thread.
 
-        False when nobody was sent there, or is any more: the session has ended, the user declined, or it was told already. Where several
+        False when no user was sent there, or is any more: the session has ended, the user declined, or it was told already. Where several
         processes serve, True as well when the others were asked to tell it.
         """
         company = self.company
@@ -546,6 +546,6 @@ class _Voice:
         """Send a request and wait for its result."""
         return await self._peers.ask(self._id, method, params, math.inf if timeout is None else timeout)
 
-    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no answer that anybody waits for
+    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no answer that a caller waits for
         """There is no stream of a call."""
         return False

@@ -15,7 +15,7 @@
 
     Notes.server("~/notes").run()
 
-There is one instance for each server, whoever calls. What it neither decorates nor overrides does not exist for clients.
+There is one instance for each server, for all callers. What it neither decorates nor overrides does not exist for clients.
 """
 
 from __future__ import annotations
@@ -129,11 +129,11 @@ class McpServer:
         raise NotImplementedError
 
     async def subscribe_resource(self, uri: str, ctx: Context) -> None:
-        """Somebody wants to hear of its updates: they do, unless this raises."""
+        """A client wants to hear of its updates: it does, unless this raises."""
         raise NotImplementedError
 
     async def unsubscribe_resource(self, uri: str, ctx: Context) -> None:
-        """Somebody does not any more."""
+        """A client wants no updates of it any more."""
         raise NotImplementedError
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> Page:
@@ -184,7 +184,7 @@ def _hooks(instance: McpServer, init_arg: Any, given: Hooks) -> Hooks:
 
 
 def _features(instance: McpServer) -> dict[str, Any]:
-    """What it can do, as it is declared: what nobody would answer is switched off."""
+    """What it can do, as it is declared: what has no method here is switched off."""
     kinds = {offer.kind for _, offer in _offers_of(type(instance))}
     tools = "tool" in kinds or instance.overrides("list_tools", "call_tool")
     prompts = "prompt" in kinds or instance.overrides("list_prompts", "get_prompt")

@@ -241,7 +241,7 @@ class SyncCall:
             yield step
 
     def cancel(self, reason: str = "") -> None:
-        """Nobody wants it any more."""
+        """Cancel the call: its result is not wanted any more."""
 
         async def cancel() -> None:
             self._call.cancel(reason)

@@ -35,7 +35,7 @@ def server_of(target: object) -> Server | None:
 def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Route:
     """The route. Raises `ConfigError` that says what to write instead."""
     if isinstance(target, str) and target.lower().startswith(("http://", "https://")):
-        from greenroom.transports.client.http_route import HttpRoute  # noqa: PLC0415 - whoever has a program needs none of it
+        from greenroom.transports.client.http_route import HttpRoute  # noqa: PLC0415 - a program needs none of it
 
         return HttpRoute(target, headers=headers, credentials=_credentials(auth, target))
     if headers or auth is not None:
@@ -54,7 +54,7 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Aut
         company = cast("Company", target)
         return MemoryRoute(company, description=company.settings.name)
     if is_array(target) and target and all(isinstance(word, str) for word in target):
-        from greenroom.transports.client.command import Command  # noqa: PLC0415 - whoever has a URL needs none of it
+        from greenroom.transports.client.command import Command  # noqa: PLC0415 - a URL needs none of it
 
         route: Route = Command(*target)
         return route
@@ -64,7 +64,7 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Aut
 def _credentials(auth: Auth | None, url: str) -> Credentials | None:
     if auth is None:
         return None
-    from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - whoever signs in nowhere needs none of it
+    from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - a route without a login needs none of it
 
     return credentials_for(auth, url)
 
@@ -82,7 +82,7 @@ def _advice(target: Any) -> str:
 
 
 def name_of(target: Target, route: Route) -> str:
-    """What the server is called here, if nobody says otherwise."""
+    """What the server is called here, unless its user says otherwise."""
     server = server_of(target)
     return route.description if server is None else server.settings.name
 
@@ -98,7 +98,7 @@ def origin_of(route: Route) -> str:
 def _here() -> str:
     try:
         return str(Path.cwd())
-    except FileNotFoundError:  # somebody has removed it
+    except FileNotFoundError:  # it was removed
         return ""
 
 

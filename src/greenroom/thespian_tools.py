@@ -1,4 +1,4 @@
-"""`Server.thespian_tool`: what is checked before an actor of somebody's Thespian system becomes a tool, and what that takes."""
+"""`Server.thespian_tool`: what is checked before an actor of a user's Thespian system becomes a tool, and what that takes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def register(  # noqa: PLR0913 - as the server's method
     return employer_spec(asked, name)
 
 
-# --- An actor of somebody's Thespian system as a tool: arguments become its message, and its reply the result.
+# --- An actor of a user's Thespian system as a tool: arguments become its message, and its reply the result.
 # What such a tool takes is what its `request` takes: the message's own class, or any function that makes a message. It is an ordinary tool
 # otherwise; the asking blocks a thread, under the bulkheads of all tools.
 

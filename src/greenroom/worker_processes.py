@@ -1,4 +1,4 @@
-"""Serving on several processes: `server.run("http", workers=4)`. What stands in the tree of the program that was run, which itself serves nobody.
+"""Serving on several processes: `server.run("http", workers=4)`. What stands in the tree of the program that was run, which itself serves no client.
 
 ::
 
@@ -6,10 +6,10 @@
     ├─ cluster      what starts processes, and ends with them
     ├─ handover     the listening sockets, which every process gets
     ├─ wings        a station for each process, restarted a little later each time
-    ├─ lookout      if somebody wants to look at all this
+    ├─ lookout      if the operator wants to look at all this
     └─ doors        open when all are there; the first to stop: has all of them let their peers go, at once
 
-A process that ends takes its own sessions with it, and nobody else's; connections that nobody had accepted yet are the others'. The program's own end,
+A process that ends takes its own sessions with it, and no others; connections that were not accepted yet are the others'. The program's own end,
 however it comes, is that of all.
 """
 
@@ -88,7 +88,7 @@ RESTARTS: Final = 20
 _START: Final = 120.0
 _STOP: Final = 2.0
 _BACKOFF: Final = Backoff(first=0.05, factor=2.0, longest=2.0, jitter=0.25, quiet=30.0)
-"""With longer pauses there would not be so many in a minute, and nobody would ever give up."""
+"""With longer pauses there would not be so many in a minute, and the program would never give up."""
 _PRELOAD: Final = (
     "greenroom.server",
     "greenroom.transports.listener",
@@ -184,7 +184,7 @@ class _Echo(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """As a line where the worker has printed it."""
-        with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+        with contextlib.suppress(OSError, ValueError):  # the output has no reader
             print(
                 visible(record.getMessage(), lines=True),
                 file=sys.stdout if record.levelno < logging.WARNING else sys.stderr,
@@ -193,8 +193,8 @@ class _Echo(logging.Handler):
 
 
 # --- A worker, as the program that was run sees it: the process, and what serves in it. It lives as long as both do.
-# Its supervisor starts another one in its place. When the process has ended, the links to it are gone a little before anybody knows how it ended: that is
-# waited for, so that whoever reads the log learns of the signal, and not of a connection.
+# Its supervisor starts another one in its place. When the process has ended, the links to it are gone a little before it is known how it ended: that is
+# waited for, so that the log tells of the signal, and not of a connection.
 
 _PATIENCE: Final = 2.0
 """Seconds until it is known how a process has ended that cannot be reached."""
@@ -227,7 +227,7 @@ class Station(GenServer):
         except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
             raise Quit(Shutdown(worker_error(failed))) from None
         addresses = await wing.call(Wing.addresses)
-        self._doors.arrived(self._name, addresses)  # before anybody comes to it for another's session
+        self._doors.arrived(self._name, addresses)  # before a request comes to it for another's session
         if self._doors.open:
             await wing.within(None).call(Wing.open)
 
@@ -262,7 +262,7 @@ def worker_error(failed: BaseException) -> BaseException:
 
 
 def _why(reason: ExitReason) -> ExitReason:
-    """In a word, for a report: it was reported in full already, by whoever it has happened to."""
+    """In a word, for a report: it was reported in full already, by the process that it has happened to."""
     return Shutdown(str(reason.error)) if isinstance(reason, Crash) else reason
 
 
@@ -285,7 +285,7 @@ _DRAIN_SLACK: Final = 0.5
 
 @dataclass(slots=True)
 class Doors:
-    """Whether workers serve as soon as they are there: not before all are, or the first would get everybody."""
+    """Whether workers serve as soon as they are there: not before all are, or the first would get every client."""
 
     names: tuple[str, ...]
     grace: float
@@ -346,7 +346,7 @@ async def _opened(wing: Ref[Wing], *, first: bool) -> None:
 
 
 async def _drained(wing: Ref[Wing]) -> None:
-    with contextlib.suppress(ProcessExited, CallTimeout):  # whoever has not done it by now is stopped next
+    with contextlib.suppress(ProcessExited, CallTimeout):  # a worker that has not done it by now is stopped next
         await wing.call(Wing.drain)
 
 
@@ -410,7 +410,7 @@ class Wing(Supervisor):
         if serving is not None:
             try:
                 await self.start_child(serving)
-            except Reject as refused:  # else its caller alone would hear of it; whoever did not start has been reported
+            except Reject as refused:  # else its caller alone would hear of it; what did not start has been reported
                 raise Quit(Shutdown(refused.error)) from None
 
     def addresses(self) -> Sequence[str]:
@@ -419,7 +419,7 @@ class Wing(Supervisor):
         return tuple(elsewhere.addresses)
 
     async def drain(self) -> None:
-        """Accept nobody any more, and let end what is running, within the listeners' grace."""
+        """Accept no more connections, and let end what is running, within the listeners' grace."""
         with contextlib.suppress(NotRegistered):  # it has never served
             await terminate_child(self._company, "listeners")
 

@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Whoever is started without a standard stream has one that leads nowhere: else its number would be that of some socket."""
+    """A program that is started without a standard stream gets one that leads nowhere: else its number would be that of some socket."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)

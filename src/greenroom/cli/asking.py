@@ -1,6 +1,6 @@
-"""Questions of a server, answered at the terminal: a form field by field, a page by its whole address. Where nobody sits, the answer is no.
+"""Questions of a server, answered at the terminal: a form field by field, a page by its whole address. Without a user there, the answer is no.
 
-They come by way of a bridge, whose one subscriber is the terminal: so one is asked after the other, with the name of whoever asks, none waits for longer
+They come by way of a bridge, whose one subscriber is the terminal: so one is asked after the other, with the name of the server that asks, none waits for longer
 than the cap, and one that the server has taken back is asked no more.
 """
 
@@ -46,8 +46,8 @@ async def asked(
     yes: bool = False,
     aside: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncGenerator[tuple[Reached, Desk]]:
-    """A client whose server may ask. With `yes` a form's defaults are its answer; `aside` keeps the screen free while somebody answers."""
-    from greenroom.actors.elicitation.bridge import ElicitationBridge  # noqa: PLC0415 - whoever asks for help needs none
+    """A client whose server may ask. With `yes` a form's defaults are its answer; `aside` keeps the screen free while the user answers."""
+    from greenroom.actors.elicitation.bridge import ElicitationBridge  # noqa: PLC0415 - `--help` needs none
 
     from .targets import connected  # noqa: PLC0415 - as above
 
@@ -60,7 +60,7 @@ async def asked(
 
 
 def _name(where: Way) -> str:
-    """Who asks, as whoever typed it knows them: what a server calls itself is its own affair."""
+    """The server that asks, as the user typed it: what a server calls itself is its own affair."""
     text = shlex.join(where.command) if where.command is not None else str(where.target)
     return visible(text, _LONGEST_NAME)
 
@@ -100,7 +100,7 @@ class Desk:
                 answering.result()
 
     async def patiently(self, seconds: float | None, what: str, work: Awaitable[Any]) -> Any:
-        """Wait so long for the work, not counting the time that somebody thinks about a question. Raises `RequestTimeout`."""
+        """Wait so long for the work, not counting the time that the user thinks about a question. Raises `RequestTimeout`."""
         from greenroom.actors.client.errors import RequestTimeout  # noqa: PLC0415 - as above
 
         limit = asyncio.timeout(seconds)
@@ -148,7 +148,7 @@ class Desk:
                     await self._attend(question, self._prompt)
 
     async def _attend(self, question: OpenQuestion, prompt: Prompt) -> None:
-        """Ask it, until it is answered, or whoever is asked has enough, or nobody wants to know any more."""
+        """Ask it, until it is answered, the user has enough, or the answer is not wanted any more."""
         prompt.begin()
         with prompt.interruptible() as left:
             showing = asyncio.ensure_future(
@@ -229,7 +229,7 @@ async def _field(field: Field, prompt: Prompt) -> Any:
 
 
 async def _visit(question: OpenQuestion, prompt: Prompt) -> None:
-    """Show the whole address, and open it for whoever agrees. Nobody but their browser fetches it."""
+    """Show the whole address, and open it for a user that agrees. Only their browser fetches it."""
     url = str(question.url)
     _introduce(f"{question.server} sends you to a page:", question.message)
     echo(f"  {visible(url)}", error=True)
@@ -291,9 +291,9 @@ def _wrong(text: str) -> None:
     echo(styled(f"  {visible(text, _LONGEST_MESSAGE)}", "bad"), error=True)
 
 
-# --- Lines that somebody types, awaited in the loop: whatever else goes on goes on, and whoever needs no answer any more stops waiting for it.
-# No thread sits in a read that nobody can end, so Ctrl-C is heard, a question can be taken back, and the interpreter ends without anybody holding its
-# stdin. What was typed before a question was there is no answer to it, and is thrown away.
+# --- Lines that the user types, awaited in the loop: whatever else goes on goes on, and a task that needs no answer any more stops waiting for it.
+# No thread sits in a read that cannot be ended, so Ctrl-C is heard, a question can be taken back, and the interpreter ends without a thread that holds
+# its stdin. What was typed before a question was there is no answer to it, and is thrown away.
 
 _LONGEST: Final = 1 << 16
 _YES: Final = frozenset(("y", "yes"))
@@ -301,11 +301,11 @@ _NO: Final = frozenset(("n", "no"))
 
 
 class Left(Exception):
-    """Whoever was asked has turned away: the terminal's end of file."""
+    """The user has turned away: the terminal's end of file."""
 
 
 class Prompt:
-    """The terminal, for one who asks one thing after the other."""
+    """The terminal, where one question is asked after the other."""
 
     def __init__(self, stdin: int | None = None) -> None:
         """`stdin` is the descriptor to read from."""

@@ -339,7 +339,7 @@ def _pair(word: str) -> tuple[str, str]:
     return key, value
 
 
-# --- A bar on stderr for a call that takes its time; only where somebody sees it, and gone before anything else is written.
+# --- A bar on stderr for a call that takes its time; only where a user sees it, and gone before anything else is written.
 
 _WIDTH: Final = 30
 _LONGEST: Final = 200
@@ -372,7 +372,7 @@ class Progress:
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """Somebody else has the screen: it is taken away, and does not come back before they are done."""
+        """Other code has the screen: the bar is taken away, and does not come back before that is done."""
         self.pause()
         self._aside += 1
         try:
@@ -389,7 +389,7 @@ class Progress:
 
 
 def bar(done: float, total: float | None) -> str:
-    """`███░░░  50 %`, or how much where nobody knows of how much."""
+    """`███░░░  50 %`, or how much where the total is not known."""
     if not total or total <= 0:
         return f"… {done:g}"
     share = max(0.0, min(1.0, done / total))

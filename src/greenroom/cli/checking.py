@@ -1,6 +1,6 @@
 """``greenroom check``: the official conformance suite judges a server, by the scenarios that fit any server. It needs Node 22 and npx.
 
-The others want the suite's own tools on the server: `--scenario` runs those for whoever has written them.
+The others want the suite's own tools on the server: `--scenario` runs those, for a server that has them.
 """
 
 from __future__ import annotations

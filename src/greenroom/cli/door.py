@@ -1,6 +1,6 @@
 """The one file that knows click: the table of commands as commands that can be typed, with help and completion.
 
-Whatever a command raises ends here, as one line on stderr and an exit code; nobody sees a traceback who has not asked for one.
+Whatever a command raises ends here, as one line on stderr and an exit code; a traceback is shown only on request.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _KINDS: Final[dict[str, Callable[[Option], Any]]] = {
 
 
 class _Unread(Exception):
-    """Whoever read what a command writes has gone, as `head` does. Click would make an exit of a `BrokenPipeError`, with the code of a failure."""
+    """The reader of what a command writes has gone, as `head` does. Click would make an exit of a `BrokenPipeError`, with the code of a failure."""
 
 
 class _Typed(click.Command):
@@ -132,7 +132,7 @@ class _Typed(click.Command):
 
 
 class _Group(click.Group):
-    """A group of them; a word that nobody knows is answered with the nearest that there is."""
+    """A group of them; an unknown word is answered with the nearest that there is."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -181,7 +181,7 @@ def _told(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         _say("interrupted")
     elif code == BROKEN or os.environ.get("GREENROOM_TRACEBACK"):
-        import traceback  # noqa: PLC0415 - hardly anybody sees one
+        import traceback  # noqa: PLC0415 - one is rarely shown
 
         echo(visible("".join(traceback.format_exception(error)), lines=True), error=True, newline=False)
         if code == BROKEN:
@@ -352,7 +352,7 @@ def styled(text: str, style: str) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether somebody sits there who can be asked."""
+    """Whether a user sits there who can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

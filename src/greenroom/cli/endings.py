@@ -7,7 +7,7 @@
 3  the configuration is wrong, or has no server of that name
 4  the server cannot be reached, or has died, or does not answer in time; the program that was needed is not here
 5  signing in is needed, or was refused
-6  it was not allowed, or nobody was there to allow it
+6  it was not allowed, or no user was there to allow it
 70  greenroom itself has failed: please report it
 130  it was interrupted
 """
@@ -42,7 +42,7 @@ class Misused(GreenroomError):
 
 
 class Ended(GreenroomError):
-    """The command ends here, with this code; the text is for whoever typed it."""
+    """The command ends here, with this code; the text is for the user."""
 
     def __init__(self, code: int, text: str) -> None:
         """`code` is one of those above."""
@@ -51,7 +51,7 @@ class Ended(GreenroomError):
 
 
 def code_of(error: BaseException) -> int:
-    """Whose fault it was. What nobody has thought of is nobody's who was reached: it failed."""
+    """The exit code for an exception. An unknown error of greenroom or of the system is FAILED, any other exception BROKEN."""
     if isinstance(error, Ended):
         return error.code
     if isinstance(error, KeyboardInterrupt):
@@ -70,7 +70,7 @@ def code_of(error: BaseException) -> int:
 
 def _table() -> Sequence[tuple[int, tuple[type[BaseException], ...]]]:
     """The codes that errors have, the particular before the general."""
-    from greenroom.actors.client.errors import ClientError, TooManyPages, Unsupported  # noqa: PLC0415 - who has gone wrong has the time
+    from greenroom.actors.client.errors import ClientError, TooManyPages, Unsupported  # noqa: PLC0415 - after a failure there is time
     from greenroom.actors.consent.rules import ConsentDenied  # noqa: PLC0415
     from greenroom.actors.federation.federation_errors import FederationError  # noqa: PLC0415
     from greenroom.actors.mentions.reader import UnknownResource, WrongWords  # noqa: PLC0415

@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     left: Sequence[str] = ()
     """Fields of ours that the program has nothing of."""
     hidden: frozenset[str] = frozenset()
-    """What variables stand for, where it has to be written out: nobody is shown it."""
+    """What variables stand for, where it has to be written out: it is not shown."""
 
 
 def entry_for(
@@ -81,7 +81,7 @@ def _serving(target: str) -> tuple[list[str], dict[str, str]]:
     here = Path.cwd()
     variables: dict[str, str] = {}
     if not place.endswith(".py") and (spec := PathFinder.find_spec(place.partition(".")[0], [str(here)])) is not None:
-        # It is only found from this folder, where nobody else starts it.
+        # It is only found from this folder, where the other program does not start it.
         if spec.origin is not None and spec.submodule_search_locations is None:
             place = spec.origin
         else:
@@ -220,7 +220,7 @@ class _Words:
 
 
 def name_for(target: str | None, command: Sequence[str] | None) -> str:
-    """What it is called when nobody says so."""
+    """What it is called where the user does not say."""
     if command:
         words = [word for word in command if not word.startswith("-")]
         starts_others = Path(words[0]).stem in ("uvx", "npx", "python", "python3", "uv")
@@ -239,7 +239,7 @@ def _name(text: str) -> str:
 
 
 # --- A file that another program reads, and mostly writes as well: read without waiting, replaced whole or not at all, and what it was is kept beside it.
-# Nothing is written through a link that somebody else may have put beside it: a repository brings its own files along.
+# Nothing is written through a link that another party may have put beside it: a repository brings its own files along.
 
 _KEPT: Final = 9
 """So many files from before a change are kept; the first of them for good."""
@@ -249,7 +249,7 @@ _DEEPEST: Final = 64
 
 
 class Changed(Exception):
-    """Somebody else has written to it since it was read."""
+    """Another program has written to it since it was read."""
 
 
 class _Unlike(Exception):

@@ -144,7 +144,7 @@ async def _lists(where: Any, only: Sequence[str]) -> dict[str, list[Any]]:
 
 async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list[Any]]:
     """All pages of the lists, as the wire has them; a list that the server does not know is empty."""
-    from greenroom.actors.federation.list_refresher import every_entry  # noqa: PLC0415 - whoever asks for help needs none
+    from greenroom.actors.federation.list_refresher import every_entry  # noqa: PLC0415 - `--help` needs none
 
     found: dict[str, list[Any]] = {}
     for part in PARTS:
@@ -173,7 +173,7 @@ def _line(word: str, each: Mapping[str, Any]) -> None:
 
 
 # --- What is odd about what a server says of itself: names that providers refuse, schemas that are none, descriptions that hide something. Pure.
-# Each is a line for whoever wrote the server, or thinks of trusting it. `wrong` breaks clients; `odd` is worth a look; `sly` may be meant to steer a model.
+# Each is a line for the server's author, or for a user that thinks of trusting it. `wrong` breaks clients; `odd` is worth a look; `sly` may be meant to steer a model.
 
 Degree: TypeAlias = Literal["wrong", "odd", "sly"]
 

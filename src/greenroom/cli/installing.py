@@ -241,12 +241,12 @@ def _wanted(  # noqa: PLR0913, PLR0917 - what was typed of it
 
 
 def _ask(path: Path, *, yes: bool) -> None:
-    """Go on only when somebody agrees, who knows where a link leads."""
+    """Go on only when the user agrees, and has been shown where a link leads."""
     if yes:
         return
     if not is_terminal():
         raise Ended(DENIED, "nothing was written: say --yes where nobody can be asked")
-    from .asking import Left, Prompt  # noqa: PLC0415 - where somebody can be asked
+    from .asking import Left, Prompt  # noqa: PLC0415 - where a user can be asked
 
     place, here = path.resolve(), path.parent.parent.resolve() / path.parent.name / path.name
     which = str(path) if place == here else f"{path}, which is {place}"
@@ -290,7 +290,7 @@ def diff(
     """The change of this server's entry, as lines to look at.
 
     Shown of the new entry is all but values of variables and headers, and what variables stand for. What stood there may have been written out with
-    those in place, by whoever: so of that only what the new one has as well, and the program. Nobody's else values are shown.
+    those in place, by any program: so of that only what the new one has as well, and the program. No other values are shown.
     """
     fresh = frozenset[str]() if entry is None else _strings(entry.value) - entry.hidden
 

@@ -32,7 +32,7 @@ def is_server_name(target: str) -> bool:
 
 
 def is_url(target: str) -> bool:
-    """Whether it is a server's address. Raises `Misused` for one that nobody can go to."""
+    """Whether it is a server's address. Raises `Misused` for one of another scheme."""
     scheme, found, _ = target.partition("://")
     if found and scheme.lower() not in ("http", "https"):
         raise Misused(f"{scheme}:// is no way to a server: there are http:// and https://")
@@ -59,7 +59,7 @@ def parted(name: str) -> tuple[str, str]:
 
 def load_server(name: str) -> Server:
     """Import it. Raises `Misused` that says what there is instead, and `Ended` that says where its code has failed."""
-    from greenroom.server import Server  # noqa: PLC0415 - whoever asks for help needs none
+    from greenroom.server import Server  # noqa: PLC0415 - `--help` needs none
 
     place, attribute = parted(name)
     with aside():
@@ -155,7 +155,7 @@ def _file(path: Path) -> ModuleType:
 
 
 def _is_known_as(file: Path) -> bool:
-    """Whether an import of the file's name brings the file, and could bring nothing else that somebody wants."""
+    """Whether an import of the file's name brings the file, and could bring nothing else that is wanted."""
     name = file.stem
     known = sys.modules.get(name)
     if known is not None:

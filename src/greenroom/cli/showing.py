@@ -28,12 +28,12 @@ def as_json(value: Any) -> None:
 
 
 def heading(text: str) -> None:
-    """What follows, whoever has called it so."""
+    """The name of what follows, wherever that name is from."""
     echo(styled(visible(text), "name"))
 
 
 def entry(name: str, about: str = "", notes: Iterable[str] = (), *, style: str = "dim") -> None:
-    """One thing of a list, whoever says what it is: its name, what stands beside it, and what is said of it, in lines below."""
+    """One thing of a list, wherever it is from: its name, what stands beside it, and what is said of it, in lines below."""
     beside = f"  {styled(visible(about), style)}" if about else ""
     echo(f"  {styled(visible(name), 'name')}{beside}")
     width = min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)

@@ -28,7 +28,7 @@ _MINUTE: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One server that somebody signs in at."""
+    """One server that the user signs in at."""
 
     name: str
     url: str

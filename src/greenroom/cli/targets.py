@@ -70,7 +70,7 @@ class Times(NamedTuple):
     tool: float
     request: float
     user: float = 0.0
-    """What whoever has to sign in first has besides, before there is a connection."""
+    """What a user that has to sign in first has besides, before there is a connection."""
 
 
 class Place(NamedTuple):
@@ -113,7 +113,7 @@ async def connected(where: Way) -> AsyncGenerator[Reached]:
 
 
 def log(*, verbose: bool = False) -> None:
-    """What is logged is for whoever wants to know: else only what has failed."""
+    """Log to stderr: all for a user that asks for it, else only what has failed."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(spelling.Lines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, handlers=[handler])
@@ -150,7 +150,7 @@ def _place(where: Way) -> Place:
 
 
 def _program(where: Way, command: Sequence[str], env: Mapping[str, str]) -> Any:
-    from greenroom.transports.client.command import Command  # noqa: PLC0415 - whoever has a URL needs none of it
+    from greenroom.transports.client.command import Command  # noqa: PLC0415 - a URL needs none of it
 
     try:
         return Command(*command, env=env, stderr=_overheard if where.verbose else None)

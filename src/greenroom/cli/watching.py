@@ -63,7 +63,7 @@ def _looked(path: Path) -> Mapping[str, Any]:
 
 def drawn(seen: Mapping[str, Any], *, every: bool = False) -> Iterator[str]:
     """The tree, line by line. Many of a kind are one line, unless `every` one is wanted."""
-    late = f", {seen['lag'] * 1000:.0f} ms late" if seen["lag"] > 0.05 else ""  # noqa: PLR2004 - what somebody would notice
+    late = f", {seen['lag'] * 1000:.0f} ms late" if seen["lag"] > 0.05 else ""  # noqa: PLR2004 - what a user would notice
     leaked = f", {seen['leaked']} leaked" if seen["leaked"] else ""
     count = len(seen["processes"])
     yield f"{styled(seen['name'], 'name')} (process {seen['pid']}): {count} processes{late}{leaked}"

@@ -8,7 +8,7 @@
     │   └─ reconciler    compares what is wanted with what runs
     └─ watcher           looks whether a file has changed; only where that was asked for
 
-`Household` is no process. It holds what outlives each of them, so that whoever dies is succeeded by one that goes on from what is there.
+`Household` is no process. It holds what outlives each of them, so that a process that dies is succeeded by one that goes on from what is there.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Premises(Protocol):
         ...
 
     async def forget(self, id: str) -> None:
-        """See to it that nobody is there of whom the host itself does not know."""
+        """End what runs under that id and is not known to the host itself."""
         ...
 
     def has(self, id: str) -> bool:
@@ -215,7 +215,7 @@ class Household:
         return [one for each in (self._came_by, self._comes_by) if (one := each.get(name)) is not None]
 
     def _is_at_rest(self, name: str) -> bool:
-        """Whether nobody has to come or to go for it: there may be something else to be looked up at each call."""
+        """Whether no server has to be started or stopped for it: there may be something else to be looked up at each call."""
         step = self.step(name)
         return step is None or step.doing == "adjust"
 
@@ -317,7 +317,7 @@ class Household:
         return str(error) if isinstance(error, GreenroomError) else f"{type(error).__name__}: {error}"
 
     def permanent(self, name: str) -> bool:
-        """Whether it is of no use to try again what failed: something is wrong with what was written, or with somebody's own function."""
+        """Whether it is of no use to try again what failed: something is wrong with what was written, or with a function of the user's."""
         error = self.troubles.get(name)
         return isinstance(error, ConfigError) or (error is not None and not isinstance(error, GreenroomError))
 
@@ -419,7 +419,7 @@ class Reconciler(GenServer):
             send_after(_AGAIN, self.pid, _Again(name))
 
     def _answer(self) -> None:
-        """Nobody is at anything that they wait for: what is paused was tried, and what has changed since is others' affair."""
+        """Answer each caller whose servers have no job any more: what is paused was tried, and what has changed since does not count."""
         for names, caller in self._waiting:
             names.intersection_update(self._busy)
             if not names:
@@ -435,7 +435,7 @@ async def _carry_out(household: Household, step: Step) -> None:
     try:
         await household.carry_out(step)
     except Exception:  # noqa: BLE001
-        return  # the household knows, and so does whoever looks at it
+        return  # the household knows, and so does a caller that looks at it
 
 
 async def _maybe(value: Any) -> Any:
@@ -526,7 +526,7 @@ class Step:
     """One server, and what becomes of it."""
 
     doing: Doing
-    """`adjust`: only what is looked up at each call is different, so nobody has to be touched."""
+    """`adjust`: only what is looked up at each call is different, so no server has to be touched."""
     name: str
     server: ServerConfig | None
     """How it is wanted; None when it is not."""

@@ -165,7 +165,7 @@ def read_text(path: FilePath) -> str:
 
 
 def at_home(name: str) -> FilePath:
-    """A path whose `~` is somebody's folder. Raises `Unreadable`."""
+    """A path whose `~` is a user's folder. Raises `Unreadable`."""
     try:
         return FilePath(name).expanduser()
     except RuntimeError:
@@ -325,7 +325,7 @@ class _Reader:
         return found
 
     def _members(self, end: str) -> Iterator[str]:
-        """The sign that each member begins with; whoever iterates reads it before the next."""
+        """The sign that each member begins with; the loop's body reads the member before the next."""
         self._at += 1
         while (here := self._space()) != end:
             yield here
@@ -465,7 +465,7 @@ class _Finder:
             self._skip(next((like for begins, like in _TEXTS if self._text.startswith(begins, self._at)), _SCALAR))
 
     def _items(self, end: str) -> Iterator[int]:
-        """The number of each item of a list or table on one line; whoever iterates reads it before the next."""
+        """The number of each item of a list or table on one line; the loop's body reads the item before the next."""
         self._at += 1
         for index in count():
             self._skip(_TOML_LINES_SPACE)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # --- What a field may hold: each kind judges a value, and says the same of it as JSON Schema, for editors.
 # The two are one: whatever a kind refuses its schema refuses, and the other way round. So patterns are searched for, as JSON Schema does,
-# in a form that Python and editors read alike. What only this machine can know (is the variable set, is the file there) is nobody's kind.
+# in a form that Python and editors read alike. What only this machine can know (is the variable set, is the file there) is no part of a kind.
 
 MOST: Final = 1_000_000_000
 """No number has to be larger."""
@@ -50,7 +50,7 @@ class Book:
 
     @property
     def full(self) -> bool:
-        """Whether there is so much wrong that nobody reads on."""
+        """Whether there is so much wrong that judging stops."""
         return len(self.told) >= ENOUGH
 
     def tell(self, path: Path, what: str, hint: str = "") -> None:
@@ -189,7 +189,7 @@ class Choice:
         return {"enum": list(self.words)}
 
     def judge(self, value: Any, path: Path, book: Book) -> None:
-        """Whoever mistypes one hears which it probably is."""
+        """For a mistyped word the hint says which it probably is."""
         if not isinstance(value, str):
             book.tell(path, f"has to be {self.said}, not {kind_of(value)}")
         elif value not in self.words:
@@ -232,7 +232,7 @@ class TextMap:
     name: Text = Text()
     value: Kind = Text()
     without: tuple[str, ...] = ()
-    """Names that are somebody else's, whatever their letters' case."""
+    """Names that the transport sets itself, whatever their letters' case."""
 
     @property
     def said(self) -> str:
@@ -347,7 +347,7 @@ class Tables(TextMap):
 
 
 def kind_of(value: Any) -> str:
-    """What somebody has written instead, without saying it."""
+    """What the user has written instead, without saying it."""
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):
@@ -386,7 +386,7 @@ def _times(text: str) -> str:
 
 
 MOST_IMPORTS: Final = 50
-"""Files of other programs: nobody has as many, and each may be large."""
+"""Files of other programs: no user has as many, and each may be large."""
 _PATTERNS: Final = Texts(_PATTERN, most=500)
 
 PERMISSIONS: Final = Table(

@@ -1,6 +1,6 @@
 """What is wrong with a configuration: every mistake a value of its own, which says where it is, what it is, and what to write instead.
 
-Nobody stops at the first one. Values never get into a message where they may be secrets: only names and kinds do.
+Reading does not stop at the first one. Values never get into a message where they may be secrets: only names and kinds do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Mistake:
     hint: str = ""
     """What to write instead, or to do."""
     harmless: bool = False
-    """Whether everything works all the same: it is said, and keeps nobody from anything."""
+    """Whether everything works all the same: it is said, and prevents nothing."""
 
     def __str__(self) -> str:
         server = "" if self.server is None else f"server {self.server}"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .imports import Imported
 
 _RULES: Final = 2000
-"""Each rule is held against each that comes before it; of more than so many nobody is told which are of no use."""
+"""Each rule is held against each that comes before it; of more than so many it is not told which are of no use."""
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class _Reading:
         self._allowed = False
         """and whether anything of those was allowed."""
         self._doubtful = False
-        """Whether there may have been something that denies, which nobody could read."""
+        """Whether there may have been something that denies, which could not be read."""
         self._environment, self._mistakes = Environment.of(variables)
 
     # --- files
@@ -601,7 +601,7 @@ def _env_file(name: str | None, variables: Variables, folder: Path, tell: Tell) 
     return found
 
 
-# --- One server of a configuration by its name, for whoever wants only that one: a command at the terminal.
+# --- One server of a configuration by its name, for a caller that wants only that one: a command at the terminal.
 
 
 def server_named(name: str, path: str | os.PathLike[str] | None = None) -> ServerConfig:

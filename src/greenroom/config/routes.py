@@ -92,7 +92,7 @@ def spec_of(
         grace=times.grace,
         lists=(
             "tools",
-        ),  # the others are listed when somebody wants them: most have many resources, and few are ever mentioned
+        ),  # the others are listed when they are wanted: most have many resources, and few are ever mentioned
         tool_timeout=times.tool,
         isolation="process" if server.isolation == "process" else None,
         away=server.away,

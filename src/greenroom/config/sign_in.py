@@ -28,10 +28,10 @@ def oauth_of(
     browser: Browser | None = open_browser,
     named: bool = False,
 ) -> OAuth | None:
-    """None where nobody signs in. `port` is where the user comes back to, if the server's own configuration does not say; 0 is any that is free.
+    """None where signing in is off. `port` is where the user comes back to, if the server's own configuration does not say; 0 is any that is free.
 
-    Without a `browser` nobody is there to sign in: what is kept is used, and else it fails at once, and says what to type. `named` is whether its file
-    was named, so that whoever types it has to name it, too.
+    Without a `browser` no user is there to sign in: what is kept is used, and else it fails at once, and says what to type. `named` is whether its file
+    was named, so that the user that types it has to name it, too.
     """
     if server.oauth == "off":
         return None
@@ -55,9 +55,9 @@ def oauth_of(
 
 
 def usual_sign_in(port: int = 0, *, named: bool = False) -> SignIn:
-    """How users sign in where a program says nothing of it: with their browser if somebody sits at the terminal, else as `greenroom login` left it.
+    """How users sign in where a program says nothing of it: with their browser if a user sits at the terminal, else as `greenroom login` left it.
 
-    A run that nobody watches would open a browser for nobody, and wait until the user's time is over.
+    A run without a user would open a browser in vain, and wait until the user's time is over.
     """
 
     def sign_in(server: ServerConfig) -> OAuth | None:
@@ -67,7 +67,7 @@ def usual_sign_in(port: int = 0, *, named: bool = False) -> SignIn:
 
 
 def somebody_is_there() -> bool:
-    """Whether somebody sits at a terminal who can be asked. A stream may be closed, or not there at all."""
+    """Whether a user sits at a terminal who can be asked. A stream may be closed, or not there at all."""
     return all(stream is not None and not stream.closed and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 

@@ -139,7 +139,7 @@ def _said(rules: tuple[Rule, ...]) -> list[tuple[str, str, str | None]]:
 
 
 _AT_EACH_CALL: Final = frozenset({"limits", "rules"})
-"""What is looked up at each call: when it changes, nobody has to be started anew."""
+"""What is looked up at each call: when it changes, no server has to be started anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Variables in texts: `${NAME}`, `${NAME:-otherwise}`, and the words of other programs (`${env:NAME}`, `${workspaceFolder}`, `${input:id}`).
 
 A variable that is set to nothing counts as not set where there is an otherwise, as in a shell; without one it stands for nothing. What a variable
-stands for is not looked at again, so nobody's environment can bring in another variable. `$${` is `${` itself.
+stands for is not looked at again, so no environment can bring in another variable. `$${` is `${` itself.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Variables:
             case "workspaceFolderBasename":
                 return self.project.name
             case "userHome":
-                return os.path.expanduser("~")  # noqa: PTH111 - a path's own raises where nobody is known
+                return os.path.expanduser("~")  # noqa: PTH111 - a path's own raises where no user is known
             case "cwd":
                 return str(current_folder())
             case "pathSeparator" | "/":
@@ -159,7 +159,7 @@ def _end(text: str, at: int) -> int:
 
 # --- What the environment says for all servers: our own variables first, those of Claude Code where ours are not set.
 # `MAX_MCP_OUTPUT_TOKENS` is not read under its plain name: it may have been set for a server. Ours are seconds. The others are milliseconds, as Claude Code
-# has them, unless the number is under 1000: nobody gives a server less than a second, and there are programs that mean seconds.
+# has them, unless the number is under 1000: no user gives a server less than a second, and there are programs that mean seconds.
 
 CONNECT: Final = "GREENROOM_MCP_TIMEOUT"
 TOOL: Final = "GREENROOM_MCP_TOOL_TIMEOUT"
@@ -233,7 +233,7 @@ def _wrong(name: str, text: str, what: str) -> Mistake:
 # --- Where configuration is looked for: the user's file, and the project's.
 # The user's is `greenroom.toml` in the folder that the system has for such (`$XDG_CONFIG_HOME/greenroom`, mostly `~/.config/greenroom`). The project's is
 # `greenroom.toml`, or `.greenroom/greenroom.toml`, in the current folder or in one above it, as far up as the repository goes; where there is no
-# repository only the current folder is looked into. So a file in a folder that all may write to starts nobody's programs but those of who works there.
+# repository only the current folder is looked into. So a file in a folder that all may write to starts programs only for the users that work there.
 
 FILE: Final = "greenroom.toml"
 HIDDEN: Final = ".greenroom"
@@ -271,7 +271,7 @@ def current_folder() -> Path:
 
 
 def is_there(path: Path, *, unsure: bool = False) -> bool:
-    """Whether there is something. `unsure` is what to say where nobody may know: a folder may be closed to us, or a link lead in circles."""
+    """Whether there is something. `unsure` is what to say where that cannot be known: a folder may be closed to us, or a link lead in circles."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

@@ -162,7 +162,7 @@ _MEMBERS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
 def is_block(value: Any) -> bool:
     """Whether it is a block: of our classes, or a mapping of a known `type` with the members that this type must have.
 
-    A mapping that only happens to have a member `type` is somebody's data, not a block.
+    A mapping that only happens to have a member `type` is a handler's data, not a block.
     """
     if isinstance(value, BLOCKS):
         return True

@@ -7,7 +7,7 @@
     │  └─ PeerError             the other side answered our request with this one
     │     └─ BadAnswer          or with what was not asked for
     ├─ ToolError                a tool says that it failed: `isError`, which the model sees and can act on
-    └─ ProtocolError            somebody broke the rules of the wire
+    └─ ProtocolError            one side broke the rules of the wire
        ├─ LocalProtocolError    we did: nothing was sent
        └─ RemoteProtocolError   they did: has the code, the id where one could be read, and the HTTP status to say so with
           └─ Unacceptable        it was JSON, but too big, too deep or ambiguous
@@ -43,7 +43,7 @@ class ErrorCode(IntEnum):
     URL_ELICITATION_REQUIRED = -32042
     """The user has to visit the addresses in `data.elicitations` first."""
     CANCELLED = -32800
-    """For whoever has to answer a cancelled request; MCP itself answers nothing."""
+    """For code that has to answer a cancelled request; MCP itself answers nothing."""
     USER_REJECTED = -1
     """The user has declined what the server asked for."""
 
@@ -166,7 +166,7 @@ class RemoteProtocolError(ProtocolError):
         self.id = id
         self.status = status
         self.answers: str | int | None = None
-        """When the broken message was an answer: to which of our requests. Nobody else will answer that one."""
+        """When the broken message was an answer: to which of our requests. No other answer to that one will come."""
 
     def __str__(self) -> str:
         return f"{self.message} ({self.code})"
@@ -176,4 +176,4 @@ class Unacceptable(RemoteProtocolError):
     """A message that is well-formed and not taken all the same: too big, too deep, ambiguous. So its id may be told."""
 
     anonymous = False
-    """It has more than one id, so nobody can say which."""
+    """It has more than one id, so it is not known which is meant."""

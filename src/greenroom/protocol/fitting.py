@@ -1,7 +1,7 @@
 """What an older revision does not know is left out, or said in words that it does know.
 
 Everything is made in the newest revision's shape; `fit` takes away on the way out. One table says since when there is what. Nothing
-that is handed in is changed: lists come from a snapshot that everybody shares.
+that is handed in is changed: lists come from a snapshot that all sessions share.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _initialize(result: dict[str, Any], version: str) -> dict[str, Any]:
 
 
 def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
-    """Data that nobody would see otherwise is shown as text."""
+    """Data that the peer would not see otherwise is shown as text."""
     fitted: dict[str, Any] = {**_known("tool result", result, version)}
     if "content" in result:
         fitted["content"] = _blocks(result["content"], version)

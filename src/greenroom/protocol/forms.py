@@ -209,8 +209,8 @@ def _titles_in(hint: Any) -> Titles | None:
     return next((part.it for part in parts_of(hint) if isinstance(part.it, Titles) and not part.home), None)
 
 
-# --- Sending a user to a page: the address, the id by which everybody knows it later, and the error that says "go there first".
-# What happens on the page goes past the client. So the address is all that it sees, and what an address may be is checked here: whoever
+# --- Sending a user to a page: the address, the id by which all sides know it later, and the error that says "go there first".
+# What happens on the page goes past the client. So the address is all that it sees, and what an address may be is checked here: a user that
 # reads it must be able to trust their eyes.
 
 PLACE: Final = "{elicitation_id}"
@@ -223,7 +223,7 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
 def new_elicitation_id() -> str:
-    """One that nobody has and nobody guesses."""
+    """A new one, which cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 
@@ -287,9 +287,9 @@ class UrlElicitation:
     id: str = field(default_factory=new_elicitation_id, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises `LocalProtocolError` for an address to which nobody should be sent."""
+        """Raises `LocalProtocolError` for an address to which no user should be sent."""
         check_message(self.message)
-        if isinstance(self.url, str):  # pyright: ignore[reportUnnecessaryIsInstance] - not everybody has a checker
+        if isinstance(self.url, str):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller has a checker
             object.__setattr__(self, "url", self.url.replace(PLACE, check_id(self.id)))
         check_url(self.url)
         check_id(self.id)
@@ -300,7 +300,7 @@ class UrlElicitation:
 
 
 def check_message(message: object) -> None:
-    """Whoever is asked is told why."""
+    """The user that is asked is told why."""
     if not isinstance(message, str) or not message.strip():
         raise LocalProtocolError(
             "the message of an elicitation tells the user why they are asked; it is a text, and not empty"
@@ -328,7 +328,7 @@ class UrlElicitationRequired(McpError):
 
 # --- What a form may be: elicitation's restricted schemas, checked member by member.
 # It holds for forms that were written by hand and for those made from types: a client shows a form by what is in it, so a member
-# that clients do not know would be a promise to nobody, and a default that does not fit would be refused when it is sent back.
+# that clients do not know would be a promise that is not kept, and a default that does not fit would be refused when it is sent back.
 
 FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 

@@ -171,7 +171,7 @@ def _is_partial(function: Any) -> TypeGuard[partial[Any]]:
 
 
 def _bound_by_keyword(function: Any) -> set[str]:
-    """What a partial has fixed is no longer anybody's to choose, though Python would let a caller."""
+    """What a partial has fixed is no longer the caller's to choose, though Python would let it."""
     fixed: set[str] = set()
     while _is_partial(function):
         fixed |= function.keywords.keys()

@@ -38,7 +38,7 @@ def id_key(id: RequestId) -> RequestId | bytes:
 
 
 class Request(Struct, frozen=True):
-    """Somebody wants an answer."""
+    """A message that wants an answer."""
 
     id: RequestId
     method: str
@@ -57,7 +57,7 @@ class Request(Struct, frozen=True):
 
 
 class Notification(Struct, frozen=True):
-    """Somebody tells something."""
+    """A message that wants no answer."""
 
     method: str
     params: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -129,7 +129,7 @@ def encode_request(id: RequestId, method: str, params: Any = None) -> bytes:
 def encode_notification(method: str, params: Any = None) -> bytes:
     """A notification as one line. Raises `LocalProtocolError` when the params cannot be written."""
     message = {"jsonrpc": JSONRPC, "method": method}
-    # A stream keeps it for those who come back. It was written into a kilobyte, of which a small one would hold on to most: so a copy.
+    # A stream keeps it for peers that come back. It was written into a kilobyte, of which a small one would hold on to most: so a copy.
     return memoryview(encode(message if params is None else message | {"params": params})).tobytes()
 
 
@@ -139,7 +139,7 @@ def encode_result(id: RequestId, result: Any) -> bytes:
 
 
 def encode_error(id: RequestId | None, error: McpError | RemoteProtocolError) -> bytes:
-    """An error as one line. Never fails: whoever complains must not have to complain about that.
+    """An error as one line. Never fails: a complaint must not give rise to another.
 
     Data that cannot be written is left out, and half characters are replaced. Without an id, it is null.
     """
@@ -201,8 +201,8 @@ def _broken_answer(why: str, id: RequestId | None) -> RemoteProtocolError:
 
 
 # --- Whose message it was that could not be taken: its id, read from what is left of it.
-# A message may be too long to be kept, or well-formed and refused all the same. Whoever sent it waits for an answer, and an error without
-# an id answers nobody. The first and the last few bytes are enough, since all writers put the id at one end or the other; nothing is
+# A message may be too long to be kept, or well-formed and refused all the same. Its sender waits for an answer, and an error without
+# an id answers no request. The first and the last few bytes are enough, since all writers put the id at one end or the other; nothing is
 # guessed: where the id cannot be told without doubt, there is none.
 
 _STRING = rb'"(?:[^"\\\x00-\x1f]|\\.)*"'

@@ -104,7 +104,7 @@ METHODS: Final[Mapping[str, Method]] = {
         Method("resources/unsubscribe", _TO_SERVER, _REQUEST, shapes.Uri, shapes.Result, "resources.subscribe"),
         Method("prompts/list", _TO_SERVER, _REQUEST, shapes.Page, shapes.Prompts, "prompts", until=None),
         Method("prompts/get", _TO_SERVER, _REQUEST, shapes.GetPrompt, shapes.PromptMessages, "prompts", until=None),
-        # Before 2025-03-26 nobody could declare completions; a server that has them says so all the same.
+        # Before 2025-03-26 no server could declare completions; one that has them says so all the same.
         Method(
             "completion/complete", _TO_SERVER, _REQUEST, shapes.Complete, shapes.Completion, "completions", until=None
         ),
@@ -171,7 +171,7 @@ def methods(version: str, hearer: Side | None = None) -> Iterator[Method]:
 
 
 def not_found(name: str) -> McpError:
-    """What to answer to a request that nobody here knows."""
+    """What to answer to a request that is not known here."""
     return McpError(
         ErrorCode.METHOD_NOT_FOUND, f"Method not found: {name if len(name) <= _SHOWN else name[:_SHOWN] + '…'}"
     )
@@ -183,7 +183,7 @@ _SHOWN = 200
 def check_params(method: Method | str, params: dict[str, Any]) -> Any:
     """The params in their shape. Raises `McpError` (-32602) that says which member is wrong, and how.
 
-    A member that may be missing and is null is taken out of `params`, so that whoever reads them later meets it nowhere.
+    A member that may be missing and is null is taken out of `params`, so that later readers meet it nowhere.
     About 0.5 µs for a tool call.
     """
     method = METHODS[method] if isinstance(method, str) else method

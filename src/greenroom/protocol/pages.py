@@ -2,7 +2,7 @@
 
 A cursor names the last item of the page before, not a number: what is added or removed meanwhile shifts nothing, and a cursor stays
 good as long as its peer likes to keep it. It also names its list, so that one list's cursor is none of another. It is no secret and
-needs no key: whoever makes one up can ask for nothing but another page.
+needs no key: a peer that makes one up can ask for nothing but another page.
 """
 
 from __future__ import annotations

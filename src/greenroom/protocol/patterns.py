@@ -40,7 +40,7 @@ class TooLong(GreenroomError):
 
 
 class Pattern:
-    """A pattern that anybody may have written. Raises `BadPattern` for one that is wrong or cannot be bounded."""
+    """A pattern from any author, trusted or not. Raises `BadPattern` for one that is wrong or cannot be bounded."""
 
     def __init__(self, source: str, meter: Meter | None = None) -> None:
         """Read it, and decide how it is matched. Raises `TooMuch` when the meter has no steps for that."""

@@ -1,7 +1,7 @@
-"""Tools as they were when somebody looked at them: a hash of each, and what has changed since.
+"""Tools as they were when a user looked at them: a hash of each, and what has changed since.
 
 A server may show a harmless tool, wait until it is approved, and then change what it says of itself (a rug pull); the model reads
-the description, so whoever writes that steers the model. A pin is the hash of all that a model or a user is shown: name, title, description, both
+the description, so its author steers the model. A pin is the hash of all that a model or a user is shown: name, title, description, both
 schemas and annotations. A tool that comes back under another name is told as renamed, and is as little approved as a new one.
 """
 
@@ -178,7 +178,7 @@ class Pins:
     def compare(
         self, tools: Mapping[str, Mapping[str, Any]], policy: Policy = "report", absent: Iterable[str] = ()
     ) -> PinReport:
-        """What has become of them. `absent` are ids of which nobody can say whether they are there: their server is away.
+        """What has become of them. `absent` are ids of which it is not known whether they are there: their server is away.
 
         By the policy "refuse", all that is changed, new or renamed is refused; a function is asked of each of those, and says whether it may be had.
         """

@@ -1,7 +1,7 @@
 """What models' providers refuse of a tool: each refuses the whole request, with all the other tools in it.
 
 Names are made legal elsewhere (`provider_names`), and what stands at the root of a schema is folded (`provider_schemas`). What is left is
-named here, so that such a tool can be left out, and whoever wrote it can be told. A rule is here if the provider documents it, or answers it with
+named here, so that such a tool can be left out, and its author can be told. A rule is here if the provider documents it, or answers it with
 status 400; the schemas that each provider's strict mode takes are not.
 """
 
@@ -194,7 +194,7 @@ class ProviderNames:
     """The names of a catalogue, both ways."""
 
     def __init__(self, names: Iterable[str], separator: str = ":", longest: int = LONGEST) -> None:
-        """Raises `NameClash` if two of them would be one: for digests of fifty bits, somebody worked on that."""
+        """Raises `NameClash` if two of them would be one: for digests of fifty bits, an attacker worked on that."""
         if longest < SHORTEST_LIMIT:
             raise ValueError(f"longest is {SHORTEST_LIMIT} or more, not {longest}")
         self._there: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""pydantic's only door: its models as parameters and results, and what it alone understands of a hint, for those who have it (the extra `pydantic`).
+"""pydantic's only door: its models as parameters and results, and what it alone understands of a hint, for programs that have it (the extra `pydantic`).
 
 No module imports this one before pydantic itself was imported, which the author of a model or a `Field` has done.
 """

@@ -1,6 +1,6 @@
 """What a server answered, as values: the same ones that a server is written with, each with `raw` for what they have no word for.
 
-It is read leniently, since it has come already: a content block of a type that nobody here knows stays the mapping that it was, and so does
+It is read leniently, since it has come already: a content block of a type that is not known here stays the mapping that it was, and so does
 a broken one; an entry of a list that is none is left out and named in `Page.problems`. What is no such result at all raises `BadAnswer`.
 
 A `ToolReply` and a `PromptReply` are also what a handler of our own server may return: to pass something on is to return it.
@@ -81,7 +81,7 @@ class ToolReply(CallToolResult):
         return self.text if self.structured_content is None else self.structured_content
 
     def to_wire(self) -> dict[str, Any]:
-        """The result on the wire, blocks that nobody here knows among it."""
+        """The result on the wire, blocks that are not known here among it."""
         wire: dict[str, Any] = {"content": [plain(block) for block in self.content]}
         if self.structured_content is not None:
             wire["structuredContent"] = self.structured_content
@@ -224,7 +224,7 @@ def read_prompt(result: Mapping[str, Any]) -> PromptReply:
 
 
 def read_message(value: Any) -> Message:
-    """One message: somebody's role, and a block or several."""
+    """One message: a role, and a block or several."""
     value = value if is_object(value) else {}
     role: Any = value.get("role")
     if role not in ("user", "assistant"):

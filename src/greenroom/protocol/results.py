@@ -566,7 +566,7 @@ def _wrong(why: str) -> LocalProtocolError:
 
 
 def said_blocks(content: Any) -> list[SaidBlock | Mapping[str, Any]]:
-    """What a model said, one block or several; of a type that nobody here knows, as it came. Raises `BadAnswer`."""
+    """What a model said, one block or several; of a type that is not known here, as it came. Raises `BadAnswer`."""
     found: list[SaidBlock | Mapping[str, Any]] = []
     for block in content if is_array(content) else [content]:
         if not is_object(block):

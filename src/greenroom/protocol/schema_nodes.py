@@ -390,7 +390,7 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class BadSchema(GreenroomError, ValueError):
-    """A schema that is wrong, or that nobody should be made to use. Says where and why."""
+    """A schema that is wrong, or that no caller should be made to use. Says where and why."""
 
     def __init__(self, path: Path, why: str) -> None:
         """`path` leads from the root of the schema to the place."""

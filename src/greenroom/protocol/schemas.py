@@ -228,7 +228,7 @@ def arguments_of(
 
 
 def _fits(parameter: Parameter) -> bool:
-    """Whether a peer might send what the function takes by default; what is no JSON nobody sends, and is the function's own affair."""
+    """Whether a peer might send what the function takes by default; what is no JSON cannot be sent, and is the function's own affair."""
     try:
         value = plain(parameter.default)
     except (TypeError, ValueError):

@@ -24,7 +24,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 class Meta(Struct, rename="camel"):
-    """`_meta` of a request. Everything else in it belongs to whoever put it there."""
+    """`_meta` of a request. Everything else in it belongs to its author."""
 
     progress_token: Token | None = None
 

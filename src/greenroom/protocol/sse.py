@@ -1,7 +1,7 @@
 """Server-sent events: written as frames, and read from a stream of bytes that may be cut anywhere.
 
 The reader holds no more than one event's limit. An event over it is dropped to its end, and an `Overlong` takes its place. It reads
-what the standard allows, which is more than anybody writes: three kinds of line break, a byte order mark, comments, data in many lines.
+what the standard allows, which is more than any server writes: three kinds of line break, a byte order mark, comments, data in many lines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .errors import LocalProtocolError
 from .json import LIMITS
 
 KEEP_ALIVE = b": keep-alive\n\n"
-"""A comment: it says nothing, and fails to arrive when nobody is there any more."""
+"""A comment: it says nothing, and fails to arrive when the peer is gone."""
 
 
 def event(id: str, data: bytes | None, event: str | None = None, retry: int | None = None) -> bytes:
@@ -159,7 +159,7 @@ class Parser:
 # line break costs no memory, hears how long it was, and can go on.
 
 EDGE = 256
-"""How much is kept of both ends of what was too long, for whoever wants to know which request it was."""
+"""How much is kept of both ends of what was too long, for a caller that wants to know which request it was."""
 
 PATIENCE = 2
 """An over-long line is reported when it ends, and at so many times the limit when it still has not."""

@@ -1,4 +1,4 @@
-"""Tools, calls and results in the shapes of models' providers: dictionaries in, dictionaries out, and no SDK of anybody's.
+"""Tools, calls and results in the shapes of models' providers: dictionaries in, dictionaries out, and no provider's SDK.
 
 A tool is what `tools/list` shows, as a mapping or as our `Tool`. A call is what a model said, as a mapping or as an object of the provider's
 own SDK: only attributes are read. What a provider has no place for (sounds, files, pictures where only text is taken) becomes

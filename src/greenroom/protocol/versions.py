@@ -23,7 +23,7 @@ STATELESS: Final = "2026-07-28"
 """The revision that has no handshake: an `initialize` never ends in it."""
 
 LATEST: Final = V2025_11_25
-"""What is offered to whoever asks for a revision that nobody here knows."""
+"""What is offered to a client that asks for a revision that is not known here."""
 
 OLDEST: Final = V2024_11_05
 

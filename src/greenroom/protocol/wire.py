@@ -1,7 +1,7 @@
 """How values of ours look on the wire: camelCase members, `_meta`, and nothing that is empty.
 
 Every block, definition and result that greenroom has a class for is a `Wire`. `plain` is for the values of others: what a
-handler returned, a default, somebody's metadata.
+handler returned, a default, foreign metadata.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The testing kit, for everybody's tests; `python -m greenroom.testing replay` plays a run again, `… rogue` is a server that misbehaves.
+"""The testing kit, for any project's tests; `python -m greenroom.testing replay` plays a run again, `… rogue` is a server that misbehaves.
 
-It belongs to the room of supervision, and knows nothing of MCP, but for those who stand at the other end of a wire, or in the middle of it
+It belongs to the room of supervision, and knows nothing of MCP, but for the parts at the other end of a wire, or in the middle of it
 (`WireProbe`, `RoughRoute`, `Rogue`); they are loaded when they are first named. What it offers needs neither pytest nor Hypothesis; the
 pytest plugin is made of it.
 """

@@ -52,7 +52,7 @@ class Leave(NamedTuple):
 
 
 class Forever(NamedTuple):
-    """Write this again and again, until nobody reads any more."""
+    """Write this again and again, until the reader has gone."""
 
     data: bytes
 
@@ -180,7 +180,7 @@ MANNERS: Final[dict[str, Manner]] = {
     "segfaults": _segfaults,
     "asks": _asks,
 }
-"""By name, what a rogue can do to whoever calls one of its tools."""
+"""By name, what a rogue can do to a caller of one of its tools."""
 
 
 @dataclass(slots=True)
@@ -390,6 +390,6 @@ def main(arguments: Sequence[str]) -> int:
                             output.write(data)
                             output.flush()
     except BrokenPipeError:
-        # Nobody reads any more. What is still buffered has nowhere to go when the interpreter wants to flush it.
+        # The reader has gone. What is still buffered has nowhere to go when the interpreter wants to flush it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

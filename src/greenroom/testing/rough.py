@@ -9,7 +9,7 @@ connection and the real wire, so the same fault means the same over each of them
     rough.back.delay(2.0, "tools/call", times=1)    # the answer to the next call is two seconds late
     rough.out.drop("notifications/cancelled")       # the server never hears of it
     rough.cut()                                     # the wire is dead now, and the next one is opened as ever
-    rough.refuse(3)                                 # three attempts find nobody
+    rough.refuse(3)                                 # three attempts find no server
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class RoughWire:
         self._rough.out.pass_on(self._method_out(frame), Message(self, deliver))
 
     def forget(self, id: RequestId) -> None:
-        """Nobody waits for that answer."""
+        """The caller does not wait for that answer any more."""
         self.when_open(lambda wire: wire.forget(id))
 
     def agreed(self, version: str) -> None:
@@ -435,7 +435,7 @@ class RoughNet:
             end.reset()
 
     def stall(self) -> None:
-        """Nothing passes any more, and nobody is told: a cable that was pulled."""
+        """Nothing passes any more, and neither end is told: a cable that was pulled."""
         self._stalled = True
         for end in tuple(self._ends):
             end.pause("stalled")
@@ -447,13 +447,13 @@ class RoughNet:
             end.go_on("stalled")
 
     async def refuse(self) -> None:
-        """Nobody listens here any more; connections that are open stay."""
+        """Stop listening; connections that are open stay."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
 
     async def admit(self) -> None:
-        """Somebody listens again, on the same port."""
+        """Listen again, on the same port."""
         if self._server is None:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(self._meet, _LOCAL, self.port, reuse_address=True)
@@ -523,7 +523,7 @@ class _End(asyncio.Protocol):
             self.other.finish()
         return True  # the other half may still have something to say
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why is nothing to whoever is at the other end
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why is nothing to the other end
         self._net.left(self)
         if not self.gone.done():
             self.gone.set_result(None)
