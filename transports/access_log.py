@@ -200,7 +200,7 @@ def _say(data: dict[str, Any], left_out: int) -> None:
 
 
 def principal_of(peer: Peer) -> str | None:
-    """Whose call it is, as it may be shown; None for a peer that has shown no credentials."""
+    """The principal of a call, as it may be shown; None for a peer that has shown no credentials."""
     principal = peer.principal
     if principal is None:
         return None

@@ -118,14 +118,14 @@ class Binding:
         return [each.dup() for each in self._sockets]
 
     def close(self) -> None:
-        """Listen no more: who connects from now on is refused, once the copies are closed too."""
+        """Listen no more: a new connection is refused, once the copies are closed too."""
         sockets, self._sockets = self._sockets, []
         for each in sockets:
             with contextlib.suppress(OSError):
                 each.close()
 
     def shut_down(self) -> None:
-        """Listen no more and never again, in all processes that have copies: who connects is refused at once."""
+        """Listen no more and never again, in all processes that have copies: a new connection is refused at once."""
         self._for_good = True
         for each in self._sockets:
             # A copy in a process that is busy, or hangs, would have the kernel take connections that are never accepted. macOS does not know this:
@@ -147,7 +147,7 @@ BEAT: Final = 0.3
 
 
 def shared_page(places: int) -> int:
-    """The descriptor of such a page: in no file system, and gone with the last who has it."""
+    """The descriptor of such a page: in no file system, and gone with the last process that has it."""
     with nameless_file() as made:
         made.truncate(places * _PLACE.size)
         return os.dup(made.fileno())

@@ -202,7 +202,7 @@ class MemoryWire:
     """The peer's end: ``async with MemoryWire(door) as wire``, inside a node. For one reader at a time."""
 
     def __init__(self, door: Door, peer: Peer | None = None) -> None:
-        """`peer` is whom the company takes the other end for."""
+        """`peer` is the company's view of the other end."""
         self._channel = Channel(door, peer or Peer("memory"), self._put)
         self._frames: deque[Sequence[bytes]] = deque()
         self._came = Wakeup()

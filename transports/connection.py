@@ -309,7 +309,7 @@ class _Idle:
         self._connection.busy = True
 
     def end(self) -> None:
-        """It does not matter any more."""
+        """Cancel the timer."""
         if self._alarm is not None:
             self._alarm.cancel()
 

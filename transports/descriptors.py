@@ -31,7 +31,7 @@ CHUNK = 64 * 1024
 SURE_TO_FIT = 512 if not hasattr(select, "PIPE_BUF") else select.PIPE_BUF
 """What a pipe that is ready for writing takes without blocking."""
 AT_A_TIME = 1024 * 1024
-"""What is written before the loop gets its turn, to a reader who takes everything at once."""
+"""What is written before the loop gets its turn, to a reader that takes everything at once."""
 
 
 def _at_once(step: Callable[[], object]) -> None:
@@ -81,7 +81,7 @@ class Sink(Protocol):
 
 
 def source_of(descriptor: int, serve: Serve = _at_once) -> Source:
-    """The way to read it; a reader whom the loop wakes goes on within `serve`."""
+    """The way to read it; a reader that the loop wakes goes on within `serve`."""
     return PolledSource(descriptor, serve) if _pollable(descriptor) else ThreadSource(descriptor)
 
 

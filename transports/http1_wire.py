@@ -92,7 +92,7 @@ class Http1Wire(asyncio.Protocol):
         self._going_on: asyncio.Handle | None = None  # with reading, in the next turn of the loop
         self._lost = False
         self._idle_until = 0.0
-        self._alarm: asyncio.TimerHandle | None = None  # for who is idle, or lingers
+        self._alarm: asyncio.TimerHandle | None = None  # for an idle connection, or one that lingers
         self._stalled: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._writable: asyncio.Future[None] | None = None
@@ -347,7 +347,7 @@ class Http1Wire(asyncio.Protocol):
             return None
         if self._writable is None:
             self._writable = self._loop.create_future()
-        return asyncio.shield(self._writable)  # who gives up waiting does so for himself
+        return asyncio.shield(self._writable)  # a waiter that gives up does so for itself
 
     def relax(self) -> None:
         """Read on, unless too much waits already."""
@@ -373,7 +373,7 @@ class Http1Wire(asyncio.Protocol):
     def _look_idle(self) -> None:
         now = self._loop.time()
         if self._turn is not None and not self._reading and is_broken(self._transport):
-            self._transport.abort()  # who is not read from is not seen to leave
+            self._transport.abort()  # a peer that is not read from is not seen to leave
         elif self._turn is not None:
             config = self._hall.config
             self._alarm = self._loop.call_at(now + min(config.keep_alive, config.heartbeat), self._look_idle)

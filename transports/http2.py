@@ -540,10 +540,10 @@ class Gate:
             self.spend(cost, "too many frames that ask for nothing")
 
 
-# --- The way out of an HTTP/2 connection: who reads what is sent is waited for, who does not is cut, and the last word still arrives.
+# --- The way out of an HTTP/2 connection: a peer that reads what is sent is waited for, one that does not is cut, and the last word still arrives.
 
 TOO_MUCH: Final = 1024 * 1024
-"""Bytes that wait for a peer who asks and does not read: answers to what it costs nothing to ask."""
+"""Bytes that wait for a peer that asks and does not read: answers to what it costs nothing to ask."""
 LINGER: Final = 2.0
 """Seconds for which a connection that has ended is listened to: unread bytes would reset it, and what was said last with it."""
 

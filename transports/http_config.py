@@ -44,7 +44,7 @@ def is_loopback(host: str) -> bool:
 @suggests("HttpConfig")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpConfig:
-    """Where to listen, who may call, what is served, and how much is taken from a peer. All is optional."""
+    """Where to listen, which origins may call, what is served, and how much is taken from a peer. All is optional."""
 
     host: str = "127.0.0.1"
     """The address to listen on."""
@@ -62,7 +62,7 @@ class HttpConfig:
     keyfile_password: str | bytes | None = field(default=None, repr=False)
     """What opens the key, if it is encrypted."""
     cacertfile: str | os.PathLike[str] | None = None
-    """Whose certificates clients have to show; None: they need none."""
+    """The authorities whose certificates clients have to show; None: they need none."""
     http2: bool = False
     """Whether clients that can are spoken to in HTTP/2. Only over TLS."""
     handshake_timeout: float = 30.0
@@ -99,7 +99,7 @@ class HttpConfig:
     plain: bool = False
     """Plain HTTP for the oldest clients: one POST, one JSON answer, no sessions and no streams."""
     old_sse: bool = False
-    """Whether clients of 2024-11-05 may come too, who open a stream at `old_sse_path` and post to `old_messages_path`."""
+    """Whether clients of 2024-11-05 may come too, which open a stream at `old_sse_path` and post to `old_messages_path`."""
     old_sse_path: str = "/sse"
     """Where clients of 2024-11-05 open their stream."""
     old_messages_path: str = "/messages"

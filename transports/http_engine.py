@@ -96,7 +96,7 @@ async def handle(method: str, path: str, headers: RawHeaders, body: Body, respon
 
 
 class Engine:
-    """One endpoint: the door that it leads to, who watches it, and how it is set up."""
+    """One endpoint: the door that it leads to, its gatekeeper, and how it is set up."""
 
     def __init__(
         self,

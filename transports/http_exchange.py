@@ -216,7 +216,7 @@ class BodyShare:
     def take(self, size: int) -> bool:
         """So many bytes more are in memory. False if they must not be; then nothing was taken."""
         if not size:
-            return True  # else a caller would be remembered who holds nothing
+            return True  # else a caller that holds nothing would be remembered
         budget = self._budget
         held = budget.held.get(self._caller, 0) + size
         if held > budget.size - budget.used - size:

@@ -92,7 +92,7 @@ class HttpListener(GenServer):
         hall = self._hall
         if not self._config.hypercorn:
             return lambda: Http1Wire(hall)
-        from .connection import Hypercorn  # noqa: PLC0415 - only who asks for it has to load it
+        from .connection import Hypercorn  # noqa: PLC0415 - loaded only where it was asked for
 
         return Hypercorn(hall).protocol
 

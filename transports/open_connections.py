@@ -275,7 +275,7 @@ def _network(text: str) -> Network:
 # --- What the kernel is told of a connection: how soon it is to find that a peer is gone, how much to take ahead, what to forget.
 
 AHEAD: Final = 16 * 1024
-"""How many bytes the kernel takes for a connection beyond what is on its way; it would take megabytes for who does not read."""
+"""How many bytes the kernel takes for a connection beyond what is on its way; it would take megabytes for a peer that does not read."""
 _FORGET: Final = struct.pack("ii", 1, 0)
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end: one connection's worth of identity, made before any session is looked up.
+    """The identity of the other end: one connection's worth of it, made before any session is looked up.
 
-    `principal` is whose call it is; a session belongs to the principal that made it, and looks unknown to all others.
+    `principal` is the owner of the call; a session belongs to the principal that made it, and looks unknown to all others.
     `auth` is what the gatekeeper found out besides, and what handlers see as `ctx.auth`. `proxied` says whether the address is
     a trusted proxy's, which brings many clients; None where the transport has no list of them: the loopback addresses are.
     `forwarded` is the client's own address, as trusted proxies have written it: for logs, and for nothing that is counted or allowed.
@@ -171,7 +171,7 @@ class Refusal(NamedTuple):
 
 
 class Gatekeeper(Protocol):
-    """Who may come in. Asked on every verb, before a session is looked up."""
+    """Admits peers, or refuses them. Asked on every verb, before a session is looked up."""
 
     @property
     def headers(self) -> Sequence[str]:

@@ -144,7 +144,7 @@ def _try(server: ssl.SSLContext, certfile: Path) -> None:
 
 
 # --- TLS between a socket's transport and the protocol that speaks inside: the handshake first, then bytes both ways.
-# asyncio has this too. Ours counts who shakes hands among the connections, tells truly how much is not yet with the kernel (so a
+# asyncio has this too. Ours counts a peer in its handshake among the connections, tells truly how much is not yet with the kernel (so a
 # peer that does not read is seen), says the end and listens on as a plain connection can, and costs a connection a few KiB
 # where asyncio's takes a quarter of a MiB.
 
@@ -449,7 +449,7 @@ class TlsTransport(asyncio.Transport):
         return not self._wire.is_held
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """From how many bytes on who writes is to wait."""
+        """From how many bytes on a writer is to wait."""
         self._wire.raw.set_write_buffer_limits(high, low)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:

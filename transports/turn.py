@@ -279,7 +279,7 @@ class Turn(Incoming):
         if len(data) <= _PIECE:
             await self._piece(data, more=more)
             return
-        view: Any = memoryview(data)  # to whom it goes, it is as good as bytes
+        view: Any = memoryview(data)  # for its receiver it is as good as bytes
         for start in range(0, len(view), _PIECE):
             if start:
                 await asyncio.sleep(0)  # a kernel that takes all of it must not keep all others waiting

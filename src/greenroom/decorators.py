@@ -207,7 +207,7 @@ class Registrations(Registering[None, bool]):
         *,
         replace: bool = True,
     ) -> None:
-        """Who completes an argument of a prompt, or a variable of a template."""
+        """Register the function that completes an argument of a prompt, or a variable of a template."""
         self._put(completion_entry(reference, function, checked(options, CompletionOptions)), replace)
 
     def unregister_completion(self, reference: Reference) -> bool:

@@ -155,7 +155,7 @@ class Host(HostFiles, HostWords):
                 )
             consent.origin = self._origin
         self.consent = consent
-        """Who may call what, and who is asked first; None when the program decides that itself."""
+        """Decides which calls may be made, and which the user is asked about first; None when the program decides that itself."""
         self._separator = separator
         self._guests: dict[str, Guest] = {}
         self._turns: dict[str, int] = {}
@@ -322,7 +322,7 @@ class Host(HostFiles, HostWords):
             node_of(asyncio.get_running_loop()) is not None and whereis(self.federation.name("federation")) is not None
         )
 
-    # --- who is in it
+    # --- which servers are in it
 
     async def add(self, id: str, server: SomeServer) -> None:
         """One more. It need not be reachable yet. Raises `AlreadyRegistered`."""

@@ -214,7 +214,7 @@ class HostedServer(ClientTools):
     """Made by `Host.server`."""
 
     def __init__(self, federation: Federation, id: str) -> None:
-        """Whose it is, and what it is called there."""
+        """The federation, and the server's id in it."""
         self._federation = federation
         self._id = id
         self.promises = _Offered(federation, id)

@@ -102,7 +102,7 @@ def check_store(store: object) -> None:
 
 
 def gate_of(auth: Provider | Sequence[Provider] | None, required_scopes: Collection[str]) -> Gate | None:
-    """The gate of a server, if it asks who comes. Raises `ConfigError`."""
+    """The gate of a server, if it has authentication. Raises `ConfigError`."""
     if isinstance(cast("object", required_scopes), str):
         raise ConfigError(f"required_scopes must be a list of scopes, as in [{required_scopes!r}], not a text")
     several: Any = isinstance(auth, list | tuple)

@@ -100,7 +100,7 @@ class Found:
 
     @property
     def pid(self) -> int:
-        """Whose it is."""
+        """The process that it belongs to."""
         return int(self.path.stem.partition("-")[0])
 
     @property

@@ -209,7 +209,7 @@ class _Program:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        global _listening  # noqa: PLW0603 - signals are the process's, and so is who hears them
+        global _listening  # noqa: PLW0603 - signals are the process's, and so is their receiver
         self._resort.watch()
         before = self._before = {number: signal.getsignal(number) for number in _SIGNALS}
         for number, handler in before.items():

@@ -170,7 +170,7 @@ class SyncWords:
 
 
 class _OwnNode(BackgroundNode):
-    """A client's own: who asks it while it is closed, asks a client that is closed, and knows of no node."""
+    """A client's own: a caller that asks it while it is closed asks a client that is closed, and knows of no node."""
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._thread is None:

@@ -106,7 +106,7 @@ class Guest:
     """A server of this program, and whether it is ours to keep running."""
 
     def __init__(self, server: Server) -> None:
-        """Whose company it is."""
+        """The server whose company it is."""
         self._server = server
         self._hosting = server._hosting  # noqa: SLF001 - the client of a server in the same program lives with it
         self._name = server.company.name("company")
@@ -145,7 +145,7 @@ class Guest:
         return self._entering
 
     async def leave(self) -> None:
-        """It is not needed any more."""
+        """Let the company go: it is not needed any more."""
         self._wanted = False
         entering, self._entering = self._entering, None
         if entering is not None and not entering.done():

@@ -128,7 +128,7 @@ class Employer(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, actor: ForeignActor) -> None:
-        """Whom it is for."""
+        """The actor that it is for."""
         self._actor = actor
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends

@@ -151,7 +151,7 @@ class Workers:
             *self._seen,
             porter_child(self.doors),
         ]
-        # Who gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
+        # A supervisor that gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
         return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
 
     def _wing(self, number: int) -> ChildSpec[Any]:
@@ -278,7 +278,7 @@ async def _ended(who: Ref[Any] | None, seconds: float) -> None:
             await wait_down(who, _SLACK)
 
 
-# --- What all workers have in common, in the program that was run: who is where, and whether the doors are open.
+# --- What all workers have in common, in the program that was run: which worker is where, and whether the doors are open.
 
 _DRAIN_SLACK: Final = 0.5
 
@@ -293,7 +293,7 @@ class Doors:
     announce: Callable[[], object] = lambda: None
     """Called when they are open for the first time."""
     close_sockets: Callable[[], object] = lambda: None
-    """Called when they close, before anything else: from then on, who connects is refused."""
+    """Called when they close, before anything else: from then on new connections are refused."""
     open: bool = False
     _known: dict[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     """Where each node is found."""

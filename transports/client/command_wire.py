@@ -119,7 +119,7 @@ class CommandWire:
         self._outlet.send(frame, id)
 
     def forget(self, id: RequestId) -> None:
-        """Nothing is held for an answer."""
+        """A no-op: nothing is held for an answer."""
 
     def agreed(self, version: str) -> None:
         """It may speak at any time as it is."""
@@ -368,7 +368,7 @@ def _is_final(message: object) -> bool:
     return isinstance(message, Exit | Ended)
 
 
-# --- What a child writes to stderr: always read, since who fills that pipe stops; of it the end is kept, and each line told to who wants it.
+# --- What a child writes to stderr: always read, since a child that fills that pipe stops; of it the end is kept, and each line told to the callback.
 
 log = logging.getLogger("greenroom.command")
 

@@ -236,7 +236,7 @@ class Pool:
         self._next()
 
     def _next(self) -> None:
-        """There may be room for who waits."""
+        """There may be room for a request that waits."""
         while self._waiting and not self._closed and self._has_room():
             self.begin(self._waiting.popleft().visit)
 

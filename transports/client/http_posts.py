@@ -509,7 +509,7 @@ class Question(Notice):
             self._nothing()
             return
         message = read(body, self.wire.response_limits, self.id)
-        if type(message) is Failure and message.id is None:  # a server that could not tell whose it is: it is ours
+        if type(message) is Failure and message.id is None:  # the server could not tell the request's id: it is ours
             message = Failure(self.id, message.error)
         fits = isinstance(message, Broken) or (isinstance(message, Response | Failure) and message.id == self.id)
         self.wire.heard((message,))

@@ -72,8 +72,8 @@ class HttpSettings:
             raise ConfigError(f"silence must be more than 0 seconds, or None, not {self.silence!r}")
 
 
-# --- Whom a client trusts over TLS, and as whom it shows itself: read and tried when it is set up, and always verifying.
-# There is no switch to verify nothing. A server with a certificate of its own is trusted by naming that certificate, or who has signed
+# --- Which authorities a client trusts over TLS, and with which certificate it shows itself: read and tried when it is set up, and always verifying.
+# There is no switch to verify nothing. A server with a certificate of its own is trusted by naming that certificate, or the one that has signed
 # it, as `cacertfile`.
 
 

@@ -55,7 +55,7 @@ class Listening(Visit):
     _news = False
 
     def accepted(self, head: Head) -> None:
-        """Whatever is no stream is as good as none."""
+        """The stream begins; any other answer ends the visit."""
         if head.kind != EVENTS:
             self._close()
             return
@@ -145,7 +145,7 @@ class Farewell(Visit):
             self._said.set_result(None)
 
     def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - that is its own affair
-        """It does not do that."""
+        """The server refused it: end."""
         self.over()
 
     def lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - as above
@@ -266,7 +266,7 @@ class OldStream(Visit):
         self.wire.old_over(error if self.ready or self._instead is None else self._instead)
 
     def rang(self) -> None:
-        """Nothing came for too long."""
+        """The first event is overdue, or nothing came for too long."""
         if not self.ready:
             self._fail(NotMcp(f"{self.address.origin} did not say where to post to within {_SAYS_WITHIN:g} s"))
         elif self.is_silent(self._heard_at):

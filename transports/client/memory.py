@@ -106,10 +106,10 @@ class MemoryWire:
         self._more.set()
 
     def forget(self, id: RequestId) -> None:
-        """Nothing is held for it."""
+        """A no-op: nothing is held for an answer."""
 
     def agreed(self, version: str) -> None:
-        """Nothing depends on it."""
+        """A no-op: nothing depends on it."""
 
     # --- the process
 

@@ -66,7 +66,7 @@ def _name(where: Way) -> str:
 
 
 class Desk:
-    """The subscriber who sits at the terminal."""
+    """The bridge's subscriber at the terminal."""
 
     def __init__(
         self, bridge: ElicitationBridge, *, yes: bool, aside: Callable[[], AbstractContextManager[None]]

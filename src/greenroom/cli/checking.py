@@ -187,7 +187,7 @@ def _judged(words: Sequence[str], url: str, scenario: str, place: Path) -> list[
     folder = place / scenario.replace("/", "-")
     folder.mkdir()
     command = [*words, "server", "--url", url, "--scenario", scenario, "--output-dir", str(folder)]
-    # In a session of its own: npx starts others, and who is killed takes none of them along.
+    # In a session of its own: npx starts others, and killing it alone would leave them.
     running = subprocess.Popen(  # noqa: S603 - the suite
         command,
         cwd=folder,

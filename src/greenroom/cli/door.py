@@ -138,7 +138,7 @@ class _Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
+            from difflib import get_close_matches  # noqa: PLC0415 - only after a mistyped word
 
             near = get_close_matches(args[0], self.list_commands(ctx), 1)
             raise click.UsageError(f"{error.message}{f' Did you mean {near[0]!r}?' if near else ''}", ctx) from None

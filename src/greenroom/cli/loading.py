@@ -32,7 +32,7 @@ def is_server_name(target: str) -> bool:
 
 
 def is_url(target: str) -> bool:
-    """Whether it is a server's address. Raises `Misused` for one of another scheme."""
+    """Whether it is a server's address. Raises `Misused` for an address of another scheme."""
     scheme, found, _ = target.partition("://")
     if found and scheme.lower() not in ("http", "https"):
         raise Misused(f"{scheme}:// is no way to a server: there are http:// and https://")

@@ -84,7 +84,7 @@ def _kinds(schema: Any, depth: int) -> list[str]:
 
 def unlisted(what: str, name: str, there: Collection[str]) -> str:
     """What to say of a name that the server does not list: what was meant, perhaps, or all that there is."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only for who has mistyped
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistyped word
 
     near = get_close_matches(name, there, 1)
     instead = f": did you mean {visible(near[0])}?" if near else f"; it has {', '.join(map(visible, there)) or 'none'}"

@@ -82,7 +82,7 @@ async def _signed_in(place: _Place) -> Record | None:
 
 
 def logout(*, target: str, account: str | None, config: Path | None, json: bool) -> int:
-    """Forget the login here, whatever comes of the rest; and have the tokens taken back by who gave them."""
+    """Forget the login here, whatever comes of the rest; and have the tokens taken back by the authorization server."""
     log()
     place = _place(target, config, account=account)
     record, why = asyncio.run(_signed_out(place))

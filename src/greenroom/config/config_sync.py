@@ -211,7 +211,7 @@ class Household:
         return Regime(config, self._others, free=self.free)
 
     def _others(self, name: str) -> list[Regime]:
-        """Whose rules count for a server beside those that are wanted."""
+        """The regimes whose rules count for a server beside those that are wanted."""
         return [one for each in (self._came_by, self._comes_by) if (one := each.get(name)) is not None]
 
     def _is_at_rest(self, name: str) -> bool:
@@ -328,7 +328,7 @@ class Household:
         return tuple(dict.fromkeys((*self.config.files, *self.latest.files)))
 
 
-# --- Who compares the servers that are wanted with those that run, and has done what is missing: one job for each server, never two.
+# --- The reconciler compares the servers that are wanted with those that run, and has done what is missing: one job for each server, never two.
 # It looks at what is, not at what has changed: so it need not have been there when that happened, and of a hundred changes in a row only the last one is
 # carried out. A job is a process of its own, which takes the time that calls under way take; when it is over that server is looked at again.
 
@@ -348,16 +348,16 @@ class Reconciler(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, household: Household) -> None:
-        """Whose servers they are."""
+        """The household whose servers they are."""
         self._household = household
         self._jobs: dict[Monitor, Step] = {}
         self._busy: set[str] = set()
         self._pausing: set[str] = set()
         self._waiting: list[tuple[set[str], Caller[None]]] = []
-        """Who waits, and for which servers to be at rest."""
+        """The callers that wait, and the servers that are to be at rest for each."""
 
     async def init(self) -> None:
-        """Whatever a predecessor has left undone."""
+        """Do what a predecessor has left undone."""
         self._household.bell.wake()
         await self.look()
 
@@ -442,7 +442,7 @@ async def _maybe(value: Any) -> Any:
     return await value if hasattr(value, "__await__") else value
 
 
-# --- Who looks whether a configuration's files have changed, and reads them when they have come to rest.
+# --- The watcher looks whether a configuration's files have changed, and reads them when they have come to rest.
 # Files are looked at by time, number and size, every second or so, on the node's clock: that works on every system and every file system, also when a
 # file is replaced by a rename, comes into being, or goes. A file that changes all the time is read now and then all the same; what is read while it
 # changes counts for nothing. A file that is wrong changes nothing, and is said to be wrong once.
@@ -547,7 +547,7 @@ def step_for(name: str, wanted: ServerConfig | None, running: ServerConfig | Non
 
 
 def steps(wanted: Mapping[str, ServerConfig], running: Mapping[str, ServerConfig]) -> tuple[Step, ...]:
-    """For all of them: who goes first, so that there is room, then who changes, then who comes."""
+    """For all of them: first the servers that go, so that there is room, then those that change, then those that come."""
     names = dict.fromkeys((*running, *wanted))
     found = [step for name in names if (step := step_for(name, wanted.get(name), running.get(name))) is not None]
     order: tuple[Doing, ...] = ("remove", "replace", "adjust", "add")

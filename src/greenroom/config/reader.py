@@ -1,7 +1,7 @@
 """From files to a `HostConfig`: all of them read, every mistake told, and whatever is right kept.
 
-A later file's server replaces an earlier one's of the same name, all of it, also when it has a mistake: who wrote it did not mean the other. What
-one server does wrong is that server's affair. Only permissions are not: where a file that may deny something cannot be understood, nothing is
+A later file's server replaces an earlier one's of the same name, all of it, also when it has a mistake: its author did not mean the other. What
+is wrong with one server affects that server only. Only permissions are not: where a file that may deny something cannot be understood, nothing is
 allowed without asking. And a project's file, which came with whatever was cloned, allows nothing of the user's servers, nor takes away what the user
 denies or wants to be asked about.
 """
@@ -406,7 +406,7 @@ def _tables(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 if TYPE_CHECKING:
     Tell = Callable[[tuple[str | int, ...], str, str], None]
-    """Whom a mistake is told to: the path inside of the server's table, what, and what to write instead."""
+    """Where a mistake is reported: the path inside of the server's table, what, and what to write instead."""
 
 _EXPANDED: Final = ("command", "args", "env", "cwd", "url", "headers", "oauth_config")
 _PLAIN: Final = ("transport", "command", "url", "oauth", "isolation", "away", "disabled")

@@ -48,7 +48,7 @@ def _route(server: ServerConfig, auth: Auth | None) -> Route:
     settings = HttpSettings(max_response=most, max_event=most)
     credentials = None
     if auth is not None:
-        from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - who signs in nowhere needs none of it
+        from greenroom.auth.client.door import credentials_for  # noqa: PLC0415 - a route without a login needs none of it
 
         credentials = credentials_for(auth, server.url)
     route = kind(server.url, headers=server.headers, credentials=credentials, settings=settings)

@@ -76,7 +76,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class OAuthConfig:
-    """Who this program is at an authorization server, as far as that was agreed beforehand."""
+    """This program's identity at an authorization server, as far as that was agreed beforehand."""
 
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
@@ -193,7 +193,7 @@ class HostConfig:
 
     @property
     def limits(self) -> OutputLimits:
-        """How much a model gets of whose answers."""
+        """How much a model gets of each server's answers."""
         tools: dict[str, OutputLimit] = {}
         for name, server in self.servers.items():
             for tool, own in server.limits.tools.items():

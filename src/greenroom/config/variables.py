@@ -178,7 +178,7 @@ class Environment:
     """What was said there."""
 
     connect: float = 30.0
-    """As in Claude Code. caliban has 5 s, in which no `uvx` has fetched what it is to start; who waits for a server is only who wants it."""
+    """As in Claude Code. caliban has 5 s, in which no `uvx` has fetched what it is to start; only a caller that wants a server waits for it."""
     tool: float = 60.0
     output_tokens: int = 25_000
     oauth_port: int = 0

@@ -56,7 +56,7 @@ Schema: TypeAlias = Mapping[str, Any]
 
 
 class Implementation(Wire, frozen=True):
-    """Who speaks: the `serverInfo` and `clientInfo` of the handshake."""
+    """The program that speaks: the `serverInfo` and `clientInfo` of the handshake."""
 
     name: str
     version: str

@@ -413,7 +413,7 @@ def parts_of(hint: Any) -> Iterator[Part]:
             with contextlib.suppress(NameError):  # which the schema's maker says
                 waiting.append(Part(made_of.__value__, home))
         elif _has_fields(made_of):
-            with contextlib.suppress(NameError, KeyError):  # who makes the schema finds out, and says so
+            with contextlib.suppress(NameError, KeyError):  # the schema's maker finds out, and says so
                 inner_hints = get_type_hints(made_of, include_extras=True)
                 if bare := [one.name for one in getattr(made_of, "__attrs_attrs__", ()) if one.name not in inner_hints]:
                     raise BadHint(
@@ -502,7 +502,7 @@ def _overlaps(members: Sequence[Any]) -> bool:
     try:
         return overlaps(members)
     except TypeError:
-        return False  # who makes the schema says why
+        return False  # the schema's maker says why
 
 
 def _has_fields(kind: Any) -> bool:

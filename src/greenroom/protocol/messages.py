@@ -200,7 +200,7 @@ def _broken_answer(why: str, id: RequestId | None) -> RemoteProtocolError:
     return error
 
 
-# --- Whose message it was that could not be taken: its id, read from what is left of it.
+# --- The id of a message that could not be taken, read from what is left of it.
 # A message may be too long to be kept, or well-formed and refused all the same. Its sender waits for an answer, and an error without
 # an id answers no request. The first and the last few bytes are enough, since all writers put the id at one end or the other; nothing is
 # guessed: where the id cannot be told without doubt, there is none.
@@ -250,7 +250,7 @@ class Salvaged(NamedTuple):
 
 
 def salvage(head: bytes, tail: bytes) -> Salvaged:
-    """Whose message begins with `head` and ends with `tail`. They may overlap; an empty tail says nothing."""
+    """The id of a message that begins with `head` and ends with `tail`. They may overlap; an empty tail says nothing."""
     keys = dict[bytes, bytes | None]()
     twice = _first_keys(head, keys)
     ids = {found for found in (keys.get(b'"id"'), _last_id(tail)) if found is not None}

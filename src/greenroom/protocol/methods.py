@@ -1,4 +1,4 @@
-"""The one table of methods: who may say what to whom, in which shape, since which revision, and what has to be declared for it.
+"""The one table of methods: which side may send what, in which shape, since which revision, and what has to be declared for it.
 
 Everything that asks about a method asks here: the session's router, the capability checks, the params checks, the client later on,
 and the reference page, which is drawn from it. Another revision is another value in the last columns.
@@ -36,7 +36,7 @@ class Side(Enum):
 
 
 class Direction(Enum):
-    """Who says it to whom."""
+    """Which side says it to which."""
 
     TO_SERVER = "client → server"
     TO_CLIENT = "server → client"
@@ -64,7 +64,7 @@ class Method(NamedTuple):
     result: type[msgspec.Struct] | None = None
     """None for a notification."""
     capability: str | None = None
-    """What must be declared for it, as a path. By whom: see `declarer`."""
+    """What must be declared for it, as a path. By which side: see `declarer`."""
     since: str = OLDEST
     until: str | None = V2025_11_25
     """The last revision that has it; None for those that the stateless revision kept."""
@@ -74,7 +74,7 @@ class Method(NamedTuple):
         return self.since <= version and (self.until is None or version <= self.until)
 
     def declarer(self, hearer: Side) -> Side:
-        """Who has to have declared the capability, when `hearer` is told: who answers a request, who sends a notification.
+        """The side that has to have declared the capability, when `hearer` is told: the one that answers a request, or sends a notification.
 
         The word that a url elicitation is over is an exception: it is for clients that can do those.
         """

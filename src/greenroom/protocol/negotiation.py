@@ -1,4 +1,4 @@
-"""What two peers agree on at the beginning: a revision, and who can do what.
+"""What two peers agree on at the beginning: a revision, and what each side can do.
 
 `read_hello` checks an `initialize`, `Features` becomes the capabilities that a server declares, `welcome` is its answer; and
 `missing` says, of a request that is about to be sent, which capability the peer has not declared for it.
@@ -29,7 +29,7 @@ def unable(why: str) -> McpError:
 
 
 class Hello(NamedTuple):
-    """Who wants to begin, and how."""
+    """The client that wants to begin, and how."""
 
     requested: str
     """The revision that the client asked for."""

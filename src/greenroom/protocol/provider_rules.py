@@ -194,7 +194,7 @@ class ProviderNames:
     """The names of a catalogue, both ways."""
 
     def __init__(self, names: Iterable[str], separator: str = ":", longest: int = LONGEST) -> None:
-        """Raises `NameClash` if two of them would be one: for digests of fifty bits, an attacker worked on that."""
+        """Raises `NameClash` if two of them would be one: with digests of fifty bits that is an attacker's work."""
         if longest < SHORTEST_LIMIT:
             raise ValueError(f"longest is {SHORTEST_LIMIT} or more, not {longest}")
         self._there: dict[str, str] = {}

@@ -55,7 +55,7 @@ class Returns:
         """
         if self._adapter is None or isinstance(value, Coroutine):
             return in_json(value, pictures)
-        from .pydantic_models import written  # noqa: PLC0415 - who has an adapter has loaded it
+        from .pydantic_models import written  # noqa: PLC0415 - a program with an adapter has loaded it
 
         try:
             return in_json(written(self._adapter, value, lambda: in_json(value, pictures)))

@@ -95,7 +95,7 @@ class Kind:
 
     @cached_property
     def _validator(self) -> Validator:
-        from .validation import OwnValidator  # noqa: PLC0415 - who makes no mistakes never loads it
+        from .validation import OwnValidator  # noqa: PLC0415 - without a mistake it is never loaded
 
         return OwnValidator(self.schema)
 

@@ -134,7 +134,7 @@ class Validator:
 
 
 class OwnValidator(Validator):
-    """For schemas that were made from type hints: the formats in them are checked, by who converts the values.
+    """For schemas that were made from type hints: the formats in them are checked by the code that converts the values.
 
     Of a union it says what is wrong with the one member that was meant, where that is clear.
     """

@@ -167,7 +167,7 @@ def _plain_of_others(value: Any, pictures: list[Any] | None) -> Any:
     from . import conversions as library_values  # noqa: PLC0415 - nearly all that is sent is of types that msgspec knows
 
     if sys.modules.get("pydantic") is not None:
-        from .pydantic_models import as_json, is_value  # noqa: PLC0415 - who has no model never loads it
+        from .pydantic_models import as_json, is_value  # noqa: PLC0415 - without a model it is never loaded
 
         if is_value(value):
             return as_json(value)

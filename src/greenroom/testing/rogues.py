@@ -293,10 +293,10 @@ class RogueWire:
         self._me.send(_Heard(frame))
 
     def forget(self, id: RequestId) -> None:
-        """It does not care."""
+        """A no-op: the rogue does not care."""
 
     def agreed(self, version: str) -> None:
-        """It does not care."""
+        """A no-op: the rogue does not care."""
 
     async def _play(self) -> None:
         trap_exit()

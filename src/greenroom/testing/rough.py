@@ -484,7 +484,7 @@ class RoughNet:
             end.pause("stalled")
 
     def left(self, end: _End) -> None:
-        """It is not any more."""
+        """This end is closed: forget it."""
         self._ends.discard(end)
 
 
