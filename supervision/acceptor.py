@@ -68,6 +68,8 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._resumption: asyncio.TimerHandle | None = None
         self._closed = False
+        self._scarce = False
+        """Whether the last connection has one of the last descriptors: until it is refused, no other is taken in the same turn."""
         self._resume()
 
     @property
@@ -88,7 +90,7 @@ class Acceptor:
     def _ready(self, sock: socket.socket) -> None:
         """At least one connection waits."""
         for _ in range(_BATCH):
-            if self._closed or not self._accept(sock):
+            if self._closed or not self._accept(sock) or self._scarce:
                 return
 
     def _accept(self, sock: socket.socket) -> bool:
@@ -114,6 +116,8 @@ class Acceptor:
             self._pause(PAUSE, self._resume)
             return False
         connection.setblocking(False)  # noqa: FBT003 - its only argument
+        files = open_files_limit()
+        self._scarce = connection.fileno() >= files - kept_free(files)
         self._accepted(connection)
         return True
 
