@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import compress
 from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
@@ -161,21 +160,16 @@ def _check_values(data: bytes, limits: Limits) -> None:
         raise _too_large(f"{values} values", limits.values)
 
 
-_NESTED: Final = frozenset({dict, list})
-_is_nested: Final = _NESTED.__contains__
-
-
 def _members(value: Any) -> int:
     """How many keys all objects in it have together."""
     found = 0
-    left: list[Any] = [value] if type(value) in _NESTED else []
+    left: list[Any] = [value]
     for inner in left:  # which grows as it is walked
-        if is_object(inner):
-            found += len(inner)
-            below: Any = inner.values()
-        else:
-            below = inner
-        left += compress(below, map(_is_nested, map(type, below)))
+        if type(inner) is dict:
+            left += inner.values()
+            found += inner.__len__()
+        elif type(inner) is list:
+            left += inner
     return found
 
 
