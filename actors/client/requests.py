@@ -16,7 +16,8 @@ from greenroom.protocol.errors import BadAnswer, LocalProtocolError
 from greenroom.protocol.messages import Failure, Response, encode_notification, encode_request
 from greenroom.protocol.methods import Side
 from greenroom.protocol.negotiation import missing
-from greenroom.supervision import Backoff, Wakeup, running_process, send_after
+from greenroom.supervision import Backoff, Wakeup, send_after
+from greenroom.supervision.kernel.current import current
 from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull
 
 from .errors import (
@@ -163,7 +164,7 @@ class PendingRequest:
 
     def begin(self, node: Node, seconds: float | None) -> None:
         """Start its deadline, and tie it to the calling process: when that ends, so does the request."""
-        owner = self._owner = running_process()
+        owner = self._owner = current.get()
         if owner is not None:
             owner.await_death(self)
         if seconds is not None:

@@ -144,7 +144,8 @@ class Caller(Generic[R]):
             if self._callee is not None:
                 self._callee.forget(self)
                 self._callee = None
-            del self, future  # an error that is raised here holds this frame, and would hold itself by way of the future
+            # An error that is raised here holds this frame, and would hold itself by way of the future.
+            del self, future
 
     def told(self) -> str:
         """What it was answered, in short, once it is over."""
