@@ -46,6 +46,7 @@ class Http1Wire(asyncio.Protocol):
     __slots__ = (
         "_alarm",
         "_closing",
+        "_context",
         "_due",
         "_gate",
         "_going_on",
@@ -76,6 +77,7 @@ class Http1Wire(asyncio.Protocol):
         """Of a hall, and not open yet."""
         self._hall = hall
         self._loop = hall.loop
+        self._context = copy_context()
         self._requests = Requests(hall.config.max_header)
         self._transport: Any = None
         self._turn: Turn | None = None
@@ -254,7 +256,8 @@ class Http1Wire(asyncio.Protocol):
         if self._due is None:
             return
         if self._task is None:
-            self._task = self._loop.create_task(self._serve())
+            # Not by the loop's factory: an eager one would serve in here, before there is a task to find.
+            self._task = asyncio.Task(self._serve(), loop=self._loop, context=self._context)
         else:
             self._gate.open()
 
@@ -263,21 +266,35 @@ class Http1Wire(asyncio.Protocol):
         return turn
 
     async def _serve(self) -> None:
-        context = copy_context()
+        task = asyncio.current_task()
+        assert task is not None
         try:
-            turn = self._next()
-            while turn is not None or not self._lost:
+            while self._due is not None or not self._lost:
+                turn = self._next()
                 if turn is None:
                     await self._gate
-                    turn = self._next()
                     continue
-                rest = begun(context.copy(), self._answer(turn))
+                rest = begun(self._context.copy(), self._answer(turn))
                 if rest is not None:
                     await rest
-                if (turn := self._next()) is not None:
+                del turn, rest  # an idle connection keeps nothing of its last request
+                if task.cancelling():
+                    return  # other code may still hold on to this task
+                if self._due is not None:
                     await asyncio.sleep(0)  # a peer that sends ahead gives others their turn
         finally:
             self._task = None
+            self._attend_rest()
+
+    def _attend_rest(self) -> None:
+        """The task has ended: another one serves what was begun meanwhile, if its peer is still there."""
+        if self._due is None:
+            return
+        if self._lost:
+            self._serving = False
+            self._hall.left(self)
+        elif not self._loop.is_closed():
+            self._attend()
 
     async def _answer(self, turn: Turn) -> None:
         try:
@@ -287,6 +304,9 @@ class Http1Wire(asyncio.Protocol):
                 await self._hall.app(turn.scope(), turn.receive, turn.send)
                 return
             with turn.waiting:
+                if turn.gone:
+                    return  # before its turn came
+                turn.read_within(engine.config)
                 target = f"{path}?{query.decode('latin-1')}" if query else path
                 await engine.handle(
                     turn.head.method, target, turn.head, turn.taken() or turn.body, turn, address=self.address
@@ -368,7 +388,7 @@ class Http1Wire(asyncio.Protocol):
         if self._alarm is None or self._alarm.when() > self._idle_until:
             if self._alarm is not None:
                 self._alarm.cancel()
-            self._alarm = self._loop.call_at(self._idle_until, self._look_idle)
+            self._alarm = self._loop.call_at(self._idle_until, self._look_idle, context=self._context)
 
     def _look_idle(self) -> None:
         now = self._loop.time()

@@ -70,8 +70,10 @@ class Hall:
     def __init__(self, app: App, config: HttpConfig) -> None:
         """None are open yet."""
         self.app = app
-        self.engine_for: Callable[[str, str, Sequence[tuple[bytes, bytes]]], Engine | None] = getattr(
-            app, "engine_for", _page
+        # Not of what wraps an endpoint, or derives from one: that has its say first.
+        direct: Any = app if "engine_for" in vars(type(app)) else None
+        self.engine_for: Callable[[str, str, Sequence[tuple[bytes, bytes]]], Engine | None] = (
+            _page if direct is None else direct.engine_for
         )
         """By method, path and headers: what takes a request without ASGI in between."""
         self.config = config

@@ -59,7 +59,7 @@ _PIECE: Final = 256 * 1024
 _ASGI: Final = {"spec_version": "2.1", "version": "3.0"}
 _GONE: Final = "http.disconnect"
 _PLAIN: Final = (200, 202)
-"""What the engine answers a POST with by headers of its own: none of them says anything of the connection or the body."""
+_OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"content-length"})
 _EVENTS: Final = b"text/event-stream"
 
 
@@ -159,6 +159,10 @@ class Turn(Incoming):
 
     # --- the body
 
+    def read_within(self, config: HttpConfig) -> None:
+        """What bounds the body, from now on."""
+        self._config = config
+
     def taken(self) -> bytes | None:
         """All of a body that came at once with its head, as most do: it is in memory already."""
         if not self._whole or len(self._pieces) != 1:
@@ -208,30 +212,32 @@ class Turn(Incoming):
 
     async def reply(self, status: int, headers: Headers, body: bytes) -> None:
         """The whole answer."""
-        if self._rest and not self._whole:
+        if self._rest and not self._whole and not self.head.expects:  # a peer that waits to be told sends nothing
             await self._discard()
         if self.gone:
             return
-        request = self.head
+        request, lines = self.head, encoded(headers)
         if (
             status in _PLAIN
+            and not any(name in _OF_THE_CONNECTION for name, _ in lines)
             and len(body) <= _JOINED
             and request.method == "POST"
             and request.persistent
             and self._whole
             and not self._line.last
         ):
+            data = answer(status, lines, body, wall())
             self.answered = True
-            self._line.write(answer(status, encoded(headers), body, wall()))
+            self._line.write(data)
             await self._sent()
         else:
             length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
-            await self._start(status, (*encoded(headers), *length))
+            await self._start(status, (*lines, *length))
             await self._body(body, more=False)
 
     async def stream_start(self, status: int, headers: Headers) -> None:
         """An answer begins whose length is not known."""
-        if self._rest and not self._whole:
+        if self._rest and not self._whole and not self.head.expects:  # a peer that waits to be told sends nothing
             await self._discard()
         await self._start(status, encoded(headers))
 
@@ -242,7 +248,8 @@ class Turn(Incoming):
 
     async def stream_end(self) -> None:
         """That was all."""
-        await self._body(b"", more=False)
+        if self._shape is not None:  # else the peer left before it began
+            await self._body(b"", more=False)
 
     # --- what an ASGI application says
 

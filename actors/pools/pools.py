@@ -124,7 +124,10 @@ class Pools:
                 if error.reason != UNUSED:
                     raise loss_of(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
             foreman = await self.foreman(pool)  # the one before has not begun with it
-            return await foreman.within(None).call(Foreman.submit, order)
+            try:
+                return await foreman.within(None).call(Foreman.submit, order)
+            except ProcessExited as error:
+                raise loss_of(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
         except BaseException as error:
             if not isinstance(error, RequestCancelled):
                 foreman.cast(Foreman.drop, order)

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.transports.asgi import Endpoint
 from greenroom.transports.http1_wire import STEPS, Http1Wire
+from greenroom.transports.http_config import HttpConfig
+from greenroom.transports.http_engine import Engine
+from greenroom.transports.listener import HttpListener
+from greenroom.transports.seam import OpenDoor, Refusal
 from greenroom.transports.turn import AHEAD, Turn
 
+from .fakes import FakeDoor
 from .wire import house, message, request
 
 if TYPE_CHECKING:
@@ -345,3 +351,59 @@ async def test_a_peer_that_sends_ahead_gives_others_their_turn(monkeypatch: pyte
     assert len(order) == 101
     others = next(wire for wire in order if order.count(wire) == 1)
     assert order.index(others) < 50
+
+
+async def test_a_page_that_ends_cancelled_loses_no_request_behind_it() -> None:
+    served: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        served.append(scope["path"])
+        await says(b"ok", headers=lengthy(2))(scope, receive, send)
+        if scope["path"] == "/1":
+            raise asyncio.CancelledError
+
+    async with house(app) as opened:
+        client = await opened.client()
+        await client.send(request("GET", "/1") + request("GET", "/2"))
+        assert (await client.reply()).body == b"ok"
+        assert (await client.reply()).body == b"ok"
+        assert served == ["/1", "/2"]
+        assert (await client.ask("GET", "/3")).body == b"ok"
+
+
+async def test_a_page_that_cancels_its_own_task_at_last_costs_no_other_request_and_no_place() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await says(b"ok", headers=lengthy(2))(scope, receive, send)
+        if scope["path"] == "/1":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    async with house(app) as opened:
+        client = await opened.client()
+        await client.send(request("GET", "/1") + request("GET", "/2"))
+        assert (await client.reply()).body == b"ok"
+        assert (await client.reply()).body == b"ok"
+        await client.close()
+        listener = await opened.listener()
+        while await listener.call(HttpListener.connections):  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [((("connection", "close"), ("transfer-encoding", "chunked")), b"told"), ((("x-y", "z"),), "no bytes")],
+)
+async def test_a_gatekeepers_answer_is_framed_by_us_or_an_error(
+    headers: tuple[tuple[str, str], ...], body: Any
+) -> None:
+    class Teller(OpenDoor):
+        async def admit(self, method: str, path: str, headers_: Any, peer: Any) -> Any:
+            return Refusal(200, headers, body)
+
+    config = HttpConfig(port=0)
+    async with house(Endpoint(Engine(FakeDoor(), config, Teller()))) as opened:
+        client = await opened.client()
+        reply = await client.ask("POST", body=message("ping"))
+        assert "transfer-encoding" not in reply.headers
+        assert (reply.status, reply.headers.get("connection")) == ((200 if body == b"told" else 500), "close")
