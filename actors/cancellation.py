@@ -122,11 +122,19 @@ class Cancellation:
 def end_worker(worker: Pid, reason: Shutdown, grace: float, *, notice: float = 0.0) -> None:
     """End the worker of a call that is over, by an exit signal after `notice`, in which it may see its flag; `grace` later it is killed."""
     node = current_node()
+
+    def end(act: Callable[[Pid], object]) -> None:
+        if node.running:  # else it has ended all of its processes
+            act(worker)
+
+    def tell(worker: Pid) -> None:
+        exit(worker, reason)
+
     if notice > 0:
-        node.loop.call_later(notice, exit, worker, reason, context=node.context)
+        node.loop.call_later(notice, end, tell, context=node.context)
     else:
         exit(worker, reason)
-    node.loop.call_later(notice + grace, kill, worker, context=node.context)
+    node.loop.call_later(notice + grace, end, kill, context=node.context)
 
 
 def _settle(over: asyncio.Future[None]) -> None:

@@ -7,11 +7,10 @@ can be counted and bounded. Its starter awaits it as any task, linked to it or n
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import threading
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from .behaviours.caller import Reject
-from .behaviours.calls import request
 from .behaviours.task import Task, Work, asking, begin_task
 from .kernel import clock, exits, links
 from .kernel.api import resolve
@@ -104,10 +103,10 @@ class TaskSupervisor(DynamicSupervisor):
         kwargs: Any,
         callers: tuple[Pid, ...],
         linked: Process | None,
+        begun: Callable[[Task[Any]], None],
     ) -> Task[Any]:
-        """Start a task for a caller, linked to the process `linked` too from the first moment."""
-        asker = self.caller
-        if asker.over:
+        """Start a task for a caller, linked to the process `linked` too from the first moment; `begun` is told of it before the caller."""
+        if self.caller.over:
             raise Reject(ActorError("nobody waits for this task any more"))
 
         async def start() -> tuple[Pid, Task[Any]]:
@@ -123,10 +122,8 @@ class TaskSupervisor(DynamicSupervisor):
         name = getattr(function, "__qualname__", repr(function))
         spec = ChildSpec(id=name, start=start, restart=TEMPORARY, shutdown=self.shutdown)
         started: tuple[Pid, Task[Any]] = await self.start_child(spec)
-        task = started[1]
-        if self.caller.over:
-            exits.kill(task.process)
-        return task
+        begun(started[1])
+        return started[1]
 
     def begin_job(
         self,
@@ -235,16 +232,47 @@ async def _supervised(
 ) -> Task[R]:
     """Have the task begun. A caller that ends before it has the task leaves none running."""
     _check_near(supervisor)
-    begun = request(supervisor, TaskSupervisor.begin, function, args, kwargs, asking(), linked)
+    begun = _Begun(linked)
     try:
-        task: Task[R] = await begun.wait(None)
+        return await supervisor.within(None).call(
+            TaskSupervisor.begin, function, args, kwargs, asking(), linked, begun.take
+        )
     except asyncio.CancelledError:
-        if begun.done:
-            with suppress(ActorError):  # it could not be begun: nothing runs
-                exits.kill(begun.result().process)
-        begun.abandon()
+        node = current_node()
+        if threading.get_ident() == node.thread:
+            begun.refuse()
+        else:
+            node.from_thread(begun.refuse)
         raise
-    return task
+
+
+class _Begun:
+    """A task on its way to the caller that wants it."""
+
+    __slots__ = ("_linked", "_refused", "_task")
+
+    def __init__(self, linked: Process | None) -> None:
+        """`linked` is what the task is linked to besides its supervisor."""
+        self._linked = linked
+        self._refused = False
+        self._task: Task[Any] | None = None
+
+    def take(self, task: Task[Any]) -> None:
+        """It runs."""
+        self._task = task
+        if self._refused:
+            self._end(task)
+
+    def refuse(self) -> None:
+        """The caller has ended without it."""
+        self._refused = True
+        if self._task is not None:
+            self._end(self._task)
+
+    def _end(self, task: Task[Any]) -> None:
+        if self._linked is not None:
+            links.part(self._linked, task.process)  # the kill is the task's alone
+        exits.kill(task.process)
 
 
 def _check_near(supervisor: Ref[TaskSupervisor]) -> None:

@@ -30,7 +30,7 @@ from greenroom.supervision.kernel.messages import (
     as_reason,
 )
 from greenroom.supervision.kernel.node import Gone
-from greenroom.supervision.kernel.process import COROUTINE, GONE, IDLE, INLINE, Process
+from greenroom.supervision.kernel.process import COROUTINE, GONE, INLINE, Process
 
 from .caller import ACTIONS, Caller, absent, exited, settle_begun, settle_call
 
@@ -143,7 +143,7 @@ class Ref(Generic[S]):
         else:
             if server._otp_call is None and type(value) not in SPECIAL and not process.life:
                 if process.mailbox is None:
-                    process.activity = IDLE
+                    process.activity = process.resting
                     return value
                 process.settle()
                 return value
@@ -227,8 +227,8 @@ class Ref(Generic[S]):
             return None
         server: Any = process.behaviour
         function = server._otp_methods.get(method) or server._otp_method(method)
-        value: R | None = _run_inline(process, (CAST, method, args, kwargs), function, *args, **kwargs)
-        return value
+        value: Any = _run_inline(process, (CAST, method, args, kwargs), function, *args, **kwargs)
+        return None if type(value) in SPECIAL else value
 
     # --- messages
 
@@ -297,25 +297,31 @@ def _run_inline(process: Process, entry: Entry, function: Callable[..., Any], *a
     process.node.inline_left -= 1
     process.activity = INLINE
     process.asker = None
+    behaviour: Any = process.behaviour
     value = None
     try:
-        value = (process.context or process.own_context()).run(function, process.behaviour, *args, **kwargs)
+        value = (process.context or process.own_context()).run(function, behaviour, *args, **kwargs)
     except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
+        behaviour._otp_call = None  # what it took for its caller's is no call
         process.failed(entry, error)
     else:
-        if value is not None and not process.life and (entry[0] != CAST or type(value) in SPECIAL):
-            process.returned(entry, value)
+        behaviour._otp_call = None
+        if type(value) is COROUTINE:
+            process.hand_over(value, entry)  # of a process that is dying it is closed
+        elif value is not None and not process.life and (entry[0] != CAST or type(value) in ACTIONS):
+            process.done(entry, value)
     if process.activity == INLINE:
         if process.mailbox is None and not process.life:
-            process.activity = IDLE
+            process.activity = process.resting
         else:
             process.settle()
     return value
 
 
 CALL_CODE: CodeType = vars(Ref)["call"].__code__
+INLINE_CODE: CodeType = _run_inline.__code__
 watchdog.runs_handlers(CALL_CODE, lambda frame: frame.get("process"))
-watchdog.runs_handlers(_run_inline.__code__, lambda frame: frame.get("process"))
+watchdog.runs_handlers(INLINE_CODE, lambda frame: frame.get("process"))
 
 
 # --- For clients of behaviours: stop one, ask several, ask now and look for the answer later.

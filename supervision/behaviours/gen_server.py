@@ -37,7 +37,7 @@ from greenroom.supervision.kernel.messages import (
 from greenroom.supervision.kernel.process import DOZING, IDLE, INLINE, Process
 
 from .caller import ACTIONS, UNSET, Caller, Continue, EventTimeout, Ignore, NoReply, Reject, Reply, Stop
-from .calls import CALL_CODE, SPECIAL
+from .calls import CALL_CODE, INLINE_CODE, SPECIAL
 from .server import KEPT, BadReturn, Server
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _does_not_fit(error: BaseException) -> bool:
     return trace.tb_frame.f_code in _CALLING
 
 
-_CALLING = (Serving._otp_handle.__code__, Process.drain.__code__, CALL_CODE)
+_CALLING = (Serving._otp_handle.__code__, Process.drain.__code__, CALL_CODE, INLINE_CODE)
 watchdog.runs_handlers(Serving._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
 
 

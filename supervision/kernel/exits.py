@@ -16,6 +16,7 @@ from . import links
 from . import process as cell
 from . import watchdog as stacks
 from .behaviour import Behaviour
+from .current import current
 from .errors import InternalError
 from .messages import KILLED, Normal, make_down, make_exit
 from .names import leave
@@ -85,10 +86,13 @@ def bury(process: Process) -> None:
     if node.burying:
         return
     node.burying = True
+    # What is told of a death is told by no process, the dead one least of all: it could say nothing once a process has leaked.
+    before = current.set(None)
     try:
         while graves:
             _bury(graves.popleft())
     finally:
+        current.reset(before)
         node.burying = False
 
 

@@ -214,6 +214,8 @@ class Node:
             self.loop.set_task_factory(self._factory)
             install_node(self.loop, None)
             self.running = False
+            for gate in self._gates:  # opened again, the node has others
+                self.loop.call_soon(gate.open)
             if self._interrupts is not None:
                 self._interrupts.remove()
 

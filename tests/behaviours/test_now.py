@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from greenroom.supervision import Crash, GenServer, Node, Shutdown, Stop, inbox, is_alive, monitor, start
+from greenroom.supervision import (
+    Crash,
+    GenServer,
+    Node,
+    NoReply,
+    Reply,
+    Shutdown,
+    Stop,
+    current_node,
+    inbox,
+    is_alive,
+    monitor,
+    start,
+)
 
 if TYPE_CHECKING:
     from greenroom.supervision import Ref
@@ -125,3 +138,68 @@ async def test_a_seed_sends_all_through_the_mailbox() -> None:
             assert await ref.call(Ledger.all) == ["one"]
 
     await asyncio.to_thread(asyncio.run, inside())
+
+
+class Odd(GenServer):
+    """Does in a cast what belongs into a call, or has a timer."""
+
+    def __init__(self) -> None:
+        self.taken: Any = None
+        self.timeouts = 0
+
+    def take_caller(self) -> None:
+        self.taken = self.caller
+
+    def ping(self) -> str:
+        return "pong"
+
+    def one(self, number: int) -> int:
+        return number
+
+    def doze(self) -> Any:
+        return NoReply(idle_after=10.0)
+
+    def doze_on(self) -> Any:
+        return Reply("dozing", idle_after=10.0)
+
+    def handle_info(self, message: Any) -> Any:
+        self.timeouts += 1
+
+    def look(self) -> int:
+        return self.timeouts
+
+
+def get_server(ref: Ref[Odd]) -> Any:
+    process = current_node().process(ref.pid)
+    assert process is not None
+    return process.behaviour
+
+
+async def odd() -> Ref[Odd]:
+    ref: Ref[Odd] = await start(Odd)
+    await ref.call(Odd.ping)
+    return ref
+
+
+async def test_what_is_no_call_has_no_caller_that_could_answer_the_next_one() -> None:
+    ref = await odd()
+    ref.now(Odd.take_caller)
+    server = get_server(ref)
+    assert await ref.call(Odd.ping) == "pong"
+    server.taken.reply("wrong")
+    assert await ref.call(Odd.ping) == "pong"
+
+
+async def test_arguments_that_do_not_fit_are_reported_and_the_server_goes_on() -> None:
+    ref = await odd()
+    assert ref.now(cast("Any", Odd.one)) is None
+    assert await ref.call(Odd.ping) == "pong"
+
+
+async def test_a_timer_that_it_sets_is_taken_back_by_the_next_message() -> None:
+    ref = await odd()
+    ref.now(Odd.doze)
+    for _ in range(5):
+        await asyncio.sleep(6)
+        await ref.call(Odd.doze_on)
+    assert await ref.call(Odd.look) == 0

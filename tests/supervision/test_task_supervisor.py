@@ -419,3 +419,49 @@ async def test_jobs_end_with_their_supervisor(how: str) -> None:
     for each in jobs:
         await wait_down(each)
     assert not any(is_alive(each) for each in jobs)
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_start_that_is_given_up_ends_the_task_and_not_its_caller(turns: int) -> None:
+    tasks, event = await start(TaskSupervisor), asyncio.Event()
+
+    class Starter(GenServer):
+        async def begin(self) -> str:
+            starting = asyncio.ensure_future(supervise_task(tasks, wait_for, event))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            await asyncio.wait((starting,))
+            return "given up" if starting.cancelled() else "begun"
+
+    starter = await start(Starter)
+    came = await starter.call(Starter.begin)
+    assert is_alive(starter)
+    assert len(await which_children(tasks)) == (came == "begun")
+
+
+async def test_a_child_that_starts_a_task_under_its_own_supervisor_in_its_init_is_a_cycle() -> None:
+    tasks = await start(TaskSupervisor)
+
+    class Child(GenServer):
+        async def init(self) -> None:
+            await supervise_task_alone(tasks, wait_for, asyncio.Event())
+
+    with pytest.raises(StartFailed, match="CallCycle"):
+        await start_child(tasks, child(Child))
+
+
+async def test_a_task_can_be_begun_from_the_loop_of_a_thread() -> None:
+    tasks = await start(TaskSupervisor)
+
+    class Threaded(GenServer):
+        async def begin(self) -> None:
+            event = asyncio.Event()
+            event.set()
+            await asyncio.to_thread(lambda: asyncio.run(begun_there(event)))
+
+    async def begun_there(event: asyncio.Event) -> None:
+        await supervise_task_alone(tasks, wait_for, event)
+
+    threaded = await start(Threaded)
+    await threaded.within(5).call(Threaded.begin)
