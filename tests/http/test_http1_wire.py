@@ -391,15 +391,13 @@ async def test_a_page_that_cancels_its_own_task_at_last_costs_no_other_request_a
 
 
 @pytest.mark.parametrize(
-    ("headers", "body"),
+    ("said", "body"),
     [((("connection", "close"), ("transfer-encoding", "chunked")), b"told"), ((("x-y", "z"),), "no bytes")],
 )
-async def test_a_gatekeepers_answer_is_framed_by_us_or_an_error(
-    headers: tuple[tuple[str, str], ...], body: Any
-) -> None:
+async def test_a_gatekeepers_answer_is_framed_by_us_or_an_error(said: tuple[tuple[str, str], ...], body: Any) -> None:
     class Teller(OpenDoor):
-        async def admit(self, method: str, path: str, headers_: Any, peer: Any) -> Any:
-            return Refusal(200, headers, body)
+        async def admit(self, method: str, path: str, headers: Any, peer: Any) -> Any:
+            return Refusal(200, said, body)
 
     config = HttpConfig(port=0)
     async with house(Endpoint(Engine(FakeDoor(), config, Teller()))) as opened:
