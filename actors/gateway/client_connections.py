@@ -32,7 +32,7 @@ from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.methods import not_found
 from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.wire import is_object
-from greenroom.supervision import ActorError, detached_task, start_child, whereis
+from greenroom.supervision import ActorError, Wakeup, detached_task, start_child, whereis
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping
@@ -128,6 +128,8 @@ class Lodgings:
         self._closing: set[asyncio.Future[Any]] = set()
         self.supervisor: Name | None = None
         """The name of the supervisor of the connections, once there is one."""
+        self.supervised = Wakeup()
+        """Woken when that supervisor has started, also after a restart."""
 
     def __len__(self) -> int:
         return len(self._lodgers)
@@ -212,12 +214,20 @@ class Lodgings:
         """The supervisor, as it is now: when it dies, all connections have died with it, and its successor knows nothing of them."""
         return None if self.supervisor is None else whereis(self.supervisor)
 
+    async def _present_home(self, server: str) -> Pid:
+        """The supervisor. The host serves a moment before it after a restart of both: a call in between waits, within the host's patience."""
+        home = self._home()
+        if home is None and self.supervisor is not None:
+            await self.supervised.wait(self._host.agent.patience)
+            home = self._home()
+        if home is None:
+            raise Unavailable(server)
+        return home
+
     async def _open(
         self, key: Key, owner: Hashable, abilities: dict[str, Any], caller: CallerIdentity | None
     ) -> Lodger:
-        home = self._home()
-        if self.supervisor is None or home is None:
-            raise Unavailable(key.server)
+        home = await self._present_home(key.server)
         desk = Desk(key.server, self._outside)
         may_ask = partial(self._host.agent.may_ask_users, key.server)
         handler = DeskHandler(

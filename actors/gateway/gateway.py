@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
     from greenroom.actors.jobs import Job, Own
-    from greenroom.supervision import ChildSpec, ExitReason, Pid
+    from greenroom.supervision import ChildSpec, ExitReason, Pid, Wakeup
 
     from .client_connections import Desk, Hosted, Lodger
     from .view import Origin, View
@@ -636,6 +636,20 @@ class Keeper(GenServer):
             await self._gateway.host.close()
 
 
+class ConnectionSupervisor(DynamicSupervisor):
+    """Has the clients' connections as children, and wakes the calls that wait for it."""
+
+    def __init__(self, started: Wakeup) -> None:
+        """`started` is what those calls wait at."""
+        super().__init__()
+        self._started = started
+
+    def init(self) -> None:
+        """From here on it has its name."""
+        super().init()
+        self._started.wake()
+
+
 async def _announce(gateway: Gateway, changed: Callable[[Kind], object]) -> None:
     async for change in gateway.host.changes():
         for part in PARTS:
@@ -652,7 +666,7 @@ def gateway_spec(gateway: Gateway, changed: Callable[[Kind], object]) -> ChildSp
     gateway.following.supervisor = Ref(followers, None)
     children: list[ChildSpec[Any]] = [
         child(Keeper, gateway, changed).but(id="keeper", name=company.name(f"gateway keeper {number}")),
-        child(DynamicSupervisor).but(id="connections", name=connections),
+        child(ConnectionSupervisor, gateway.lodgings.supervised).but(id="connections", name=connections),
         child(TaskSupervisor).but(id="followers", name=followers),
     ]
     return child(Tree, children, intensity=5, period=10.0, strategy="rest_for_one").but(id=f"gateway {number}")

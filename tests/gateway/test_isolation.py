@@ -11,6 +11,7 @@ import pytest
 from greenroom import Client, Server
 from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.seam import Phase
+from greenroom.actors.gateway.gateway import Keeper
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError
@@ -375,6 +376,41 @@ def test_whichever_process_of_a_gateway_is_killed_it_comes_back(role: str) -> No
             ] == uri  # there may have been a change
             up.server.notify_resource_updated("note://one")
             assert (await asyncio.wait_for(anext(aiter(updates)), 5)).params["uri"] == uri
+
+    run(main)
+
+
+def test_a_call_waits_for_the_connections_supervisor_that_restarts_after_the_keeper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        server = gateway(Upstream("one"))
+        (mounted,) = server._gateways
+        opened, go_on = asyncio.Event(), asyncio.Event()
+        init = Keeper.init
+
+        async def held(keeper: Keeper) -> None:
+            await init(keeper)
+            opened.set()
+            await go_on.wait()
+
+        async with server.started(), Client(server) as peer:
+            assert await peer.call("one__add", a=1, b=2) == 3
+            supervisor = mounted.lodgings.supervisor
+            assert supervisor is not None
+            keeper = whereis(supervisor._replace(role=supervisor.role.replace("connections", "keeper")))
+            assert keeper is not None
+            monkeypatch.setattr(Keeper, "init", held)
+            kill(keeper)
+            await asyncio.wait_for(opened.wait(), 5)
+            assert whereis(supervisor) is None
+            call = asyncio.ensure_future(peer.call("one__add", a=1, b=2))
+            try:
+                while not (call.done() or mounted.lodgings.supervised._waiting):  # noqa: ASYNC110 - it is on its way
+                    await asyncio.sleep(0)
+            finally:
+                go_on.set()
+            assert await asyncio.wait_for(call, 5) == 3
 
     run(main)
 
