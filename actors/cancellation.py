@@ -11,7 +11,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from greenroom.errors import GreenroomError
+from greenroom.protocol.errors import RequestCancelled
 from greenroom.supervision import current_node, exit, kill
 
 if TYPE_CHECKING:
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 # One for all: it is held for a moment when a task or thread begins to wait and when a call is cancelled, which is seldom.
 _lock = threading.Lock()
-
-
-class RequestCancelled(GreenroomError):
-    """The call that this code works for has been cancelled; its result will not be used."""
-
-    def __init__(self, reason: str = "") -> None:
-        """`reason` is what was said when it was cancelled."""
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"the call was cancelled{f': {self.reason}' if self.reason else ''}"
 
 
 class Cancellation:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from greenroom.protocol.conversions import is_slow
-from greenroom.protocol.errors import ErrorCode, McpError, ToolError
+from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled, ToolError
 from greenroom.protocol.fitting import fit
 from greenroom.protocol.forms import UrlElicitationRequired
 from greenroom.protocol.json import encode, is_object, read
@@ -29,7 +29,7 @@ from greenroom.protocol.versions import LATEST, V2025_11_25, at_least
 from greenroom.supervision import CallTimeout, Shutdown, current_process, describe, start_task_alone
 from greenroom.transports.seam import Peer
 
-from .cancellation import Cancellation, RequestCancelled, end_worker
+from .cancellation import Cancellation, end_worker
 from .catalogue import LISTINGS, NotFound, answer_of
 from .context import Context
 from .handlers import Place

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
 from greenroom.transports.access_log import log_refusal
-from greenroom.transports.asgi import KNOWN, encoded, relative_path
-from greenroom.transports.http_answers import Twice, fold
+from greenroom.transports.asgi import KNOWN, relative_path
+from greenroom.transports.http_answers import Twice, encoded, fold
 from greenroom.transports.http_exchange import told
 from greenroom.transports.seam import Peer, Refusal
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .access_log import log_refusal
-from .http_answers import SESSION_HEADER
+from .http_answers import encoded
 from .http_exchange import NO_CONTENT, Incoming, Interruption, PeerGone, slow
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 
     from .http_answers import Headers
     from .http_engine import Engine
@@ -238,16 +237,3 @@ class AsgiResponder(Incoming):
         except (TimeoutError, OSError, RuntimeError):  # servers differ in how they say that the peer is gone
             self.gone = True
         return not self.gone
-
-
-@lru_cache(maxsize=256)
-def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
-
-
-def encoded(headers: Sequence[tuple[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers as ASGI wants them. Those that are always the same are made once; what is one session's is not kept."""
-    lines = tuple(headers)
-    if lines and lines[-1][0] == SESSION_HEADER:
-        return (*_encoded(lines[:-1]), (SESSION_HEADER.encode(), lines[-1][1].encode("latin-1")))
-    return _encoded(lines)

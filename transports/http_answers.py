@@ -347,3 +347,16 @@ def frames(events: Sequence[Event], retry: int | None = None) -> Iterator[bytes]
         piece.append(one)
         size += len(one)
     yield piece[0] if len(piece) == 1 else b"".join(piece)
+
+
+@lru_cache(maxsize=256)
+def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
+
+
+def encoded(headers: Sequence[tuple[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers as they go out, and as ASGI wants them. Those that are always the same are made once; what is one session's is not kept."""
+    lines = tuple(headers)
+    if lines and lines[-1][0] == SESSION_HEADER:
+        return (*_encoded(lines[:-1]), (SESSION_HEADER.encode(), lines[-1][1].encode("latin-1")))
+    return _encoded(lines)

@@ -51,10 +51,10 @@ from .http_answers import (
 from .http_config import HttpConfig
 from .http_exchange import Board, BodyBudget, Exchange, Interruption, PeerGone, forbid, no_room, told, too_large
 from .open_connections import TrustedProxies, host_in
-from .seam import Answer, Event, NeverAsked, OpenDoor, Peer, Refusal
+from .seam import Answer, Event, NeverAsked, Peer, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 
     from greenroom.protocol.messages import RequestId
 
@@ -663,3 +663,24 @@ def _session_id(query: str) -> str:
 
 def _frames(events: Sequence[Event]) -> bytes:
     return b"".join(sse.event("", event.data, "message") for event in events if event.data) or KEEP_ALIVE
+
+
+class OpenDoor:
+    """The gatekeeper of a server without authentication: every caller is anonymous."""
+
+    headers: Sequence[str] = ()
+
+    async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:  # noqa: ARG002
+        """Come in."""
+        return peer
+
+    async def lacking(
+        self,
+        scopes: Collection[str],  # noqa: ARG002 - no caller could show any
+        method: str,  # noqa: ARG002
+        path: str,  # noqa: ARG002
+        headers: Mapping[str, str],  # noqa: ARG002
+        peer: Peer,  # noqa: ARG002
+    ) -> Refusal:
+        """There is nothing that they could show."""
+        return Refusal(403)

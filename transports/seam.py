@@ -203,24 +203,3 @@ class Notices(Protocol):
     async def show(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Refusal:
         """The answer, whatever the method. `path` has its query."""
         ...
-
-
-class OpenDoor:
-    """The gatekeeper of a server without authentication: every caller is anonymous."""
-
-    headers: Sequence[str] = ()
-
-    async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:  # noqa: ARG002
-        """Come in."""
-        return peer
-
-    async def lacking(
-        self,
-        scopes: Collection[str],  # noqa: ARG002 - no caller could show any
-        method: str,  # noqa: ARG002
-        path: str,  # noqa: ARG002
-        headers: Mapping[str, str],  # noqa: ARG002
-        peer: Peer,  # noqa: ARG002
-    ) -> Refusal:
-        """There is nothing that they could show."""
-        return Refusal(403)

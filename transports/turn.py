@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from .asgi import PATIENT, encoded
+from .asgi import PATIENT
 from .http1 import CONTINUE, Framing, Head, Shape, answer, head, wall
+from .http_answers import encoded
 from .http_exchange import NO_CONTENT, Incoming, Interruption, PeerGone, slow
 
 if TYPE_CHECKING:

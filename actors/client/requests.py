@@ -11,8 +11,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
-from greenroom.actors.cancellation import RequestCancelled
-from greenroom.protocol.errors import BadAnswer, LocalProtocolError
+from greenroom.protocol.errors import BadAnswer, LocalProtocolError, RequestCancelled
 from greenroom.protocol.messages import Failure, Response, encode_notification, encode_request
 from greenroom.protocol.methods import Side
 from greenroom.protocol.negotiation import missing

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, NotReady, RequestLost, RequestTimeout, Unavailable
+from greenroom.protocol.errors import RequestCancelled
 from greenroom.supervision import Wakeup, running_process
 from greenroom.supervision.fair_queue import FairQueue
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.catalogue import LISTINGS
 from greenroom.actors.client.errors import ClientClosed, ClientError, RequestLost, Unavailable
 from greenroom.actors.client.seam import Phase
@@ -30,7 +29,7 @@ from greenroom.actors.tree import Tree
 from greenroom.actors.worker import ANSWERS
 from greenroom.auth.client.door import CallerNotSignedIn
 from greenroom.auth.errors import SignInError
-from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError, RequestCancelled
 from greenroom.protocol.forms import UrlElicitation, UrlElicitationRequired
 from greenroom.protocol.pages import page
 from greenroom.protocol.pins import ToolRefused

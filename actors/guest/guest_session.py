@@ -10,10 +10,9 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import ClientError, RequestLost
 from greenroom.errors import GreenroomError
-from greenroom.protocol.errors import LocalProtocolError, PeerError
+from greenroom.protocol.errors import LocalProtocolError, PeerError, RequestCancelled
 from greenroom.protocol.json import is_object
 from greenroom.protocol.wire import is_array
 from greenroom.protocol.wire import is_object as is_mapping

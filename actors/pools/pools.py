@@ -13,11 +13,10 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.jobs import Encoded, Failed, FarCrash, Finished
 from greenroom.actors.names import Name
 from greenroom.actors.tree import Tree
-from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled
 from greenroom.supervision import (
     TEMPORARY,
     TRANSIENT,

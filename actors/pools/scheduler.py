@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.actors.cancellation import RequestCancelled
+from greenroom.protocol.errors import RequestCancelled
 from greenroom.supervision import (
     TEMPORARY,
     Backoff,

@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from greenroom.actors.cancellation import RequestCancelled as RequestCancelled
     from greenroom.actors.catalogue import RegistrationError as RegistrationError
     from greenroom.actors.client.errors import CircuitOpen as CircuitOpen
     from greenroom.actors.client.errors import ClientClosed as ClientClosed
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.errors import McpError as McpError
     from greenroom.protocol.errors import PeerError as PeerError
     from greenroom.protocol.errors import ProtocolError as ProtocolError
+    from greenroom.protocol.errors import RequestCancelled as RequestCancelled
     from greenroom.protocol.errors import ToolError as ToolError
     from greenroom.protocol.forms import Email as Email
     from greenroom.protocol.forms import Titles as Titles
@@ -125,7 +125,6 @@ __version__: Final[str] = "0.1.0.dev0"
 
 # Each module, and the names that the door takes of it: `python -m tests.house --write` makes it of the imports above.
 _HOMES: Final[dict[str, str]] = {
-    "greenroom.actors.cancellation": "RequestCancelled",
     "greenroom.actors.catalogue": "RegistrationError",
     "greenroom.actors.client.errors": "CircuitOpen ClientClosed ClientError InitFailed InitTimeout NotReady "
     "Parked ProtocolVersionError RequestLost RequestTimeout TooManyPages "
@@ -149,7 +148,7 @@ _HOMES: Final[dict[str, str]] = {
     "embedded image resource_link text text_resource",
     "greenroom.protocol.definitions": "Annotations Icon Prompt PromptArgument Resource ResourceTemplate Tool "
     "ToolAnnotations",
-    "greenroom.protocol.errors": "BadAnswer ErrorCode McpError PeerError ProtocolError ToolError",
+    "greenroom.protocol.errors": "BadAnswer ErrorCode McpError PeerError ProtocolError RequestCancelled ToolError",
     "greenroom.protocol.forms": "Email Titles Uri UrlElicitation UrlElicitationRequired",
     "greenroom.protocol.problems": "Mismatch",
     "greenroom.protocol.received": "LogMessage Page PromptReply RemoteTask ResourceReply ToolReply",

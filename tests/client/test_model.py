@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import ClientClosed, NotReady, RequestLost, RequestTimeout, Unavailable
 from greenroom.actors.client.line import start_connection
 from greenroom.actors.client.settings import ClientSettings
-from greenroom.protocol.errors import PeerError
+from greenroom.protocol.errors import PeerError, RequestCancelled
 from greenroom.protocol.messages import Request, Response
 from greenroom.supervision import Backoff, current_node, kill, spawn
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, SessionGone

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import ClientClosed, NotReady, RequestLost, RequestTimeout, Unsupported
 from greenroom.actors.client.seam import Phase, Progress
-from greenroom.protocol.errors import BadAnswer, LocalProtocolError, PeerError, RemoteProtocolError
+from greenroom.protocol.errors import BadAnswer, LocalProtocolError, PeerError, RemoteProtocolError, RequestCancelled
 from greenroom.protocol.messages import Failure, Notification, Response
 from greenroom.supervision import Ref, current_node, kill, spawn, wait_down
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, ResponseTooLarge

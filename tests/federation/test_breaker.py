@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import (
     ClientClosed,
     InitTimeout,
@@ -21,7 +20,7 @@ from greenroom.actors.client.errors import (
 )
 from greenroom.actors.federation.breaker import Breaker, BreakerSettings, BreakerState, is_failure
 from greenroom.errors import ConfigError
-from greenroom.protocol.errors import PeerError
+from greenroom.protocol.errors import PeerError, RequestCancelled
 from greenroom.supervision import Backoff
 from greenroom.transports.client.errors import ConnectionLost, WireFull
 

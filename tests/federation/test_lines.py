@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.client.stage import SILENCE, After
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import ClientClosed, RequestTimeout
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.federation.federation_errors import UpstreamBusy
 from greenroom.actors.federation.specs import State
+from greenroom.protocol.errors import RequestCancelled
 from greenroom.protocol.messages import Notification
 from greenroom.supervision import kill, spawn, wait_down
 

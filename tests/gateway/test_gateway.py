@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Client, Server, Settings, ToolFailed
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.host import Host
-from greenroom.protocol.errors import PeerError
+from greenroom.protocol.errors import PeerError, RequestCancelled
 
 if TYPE_CHECKING:
     from greenroom.actors.client.seam import Progress

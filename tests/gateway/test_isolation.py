@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Client, Server
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.gateway.gateway import Keeper
 from greenroom.errors import ConfigError
 from greenroom.host import Host
-from greenroom.protocol.errors import PeerError
+from greenroom.protocol.errors import PeerError, RequestCancelled
 from greenroom.supervision import kill, wait_down, whereis, which_children
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.cancellation import RequestCancelled
 from greenroom.actors.client.errors import RequestLost
 from greenroom.actors.guest.guest_session import Asked, Refused, outcome
 from greenroom.errors import GreenroomError
-from greenroom.protocol.errors import ErrorCode, PeerError
+from greenroom.protocol.errors import ErrorCode, PeerError, RequestCancelled
 from greenroom.supervision import NO_PROCESS, ProcessExited
 from greenroom.transports.client.errors import ConnectionLost
 

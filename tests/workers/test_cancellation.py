@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from greenroom.actors.cancellation import Cancellation, RequestCancelled
+from greenroom.actors.cancellation import Cancellation
+from greenroom.protocol.errors import RequestCancelled
 
 
 def test_it_is_raised_once_and_says_why() -> None:

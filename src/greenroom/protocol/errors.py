@@ -177,3 +177,15 @@ class Unacceptable(RemoteProtocolError):
 
     anonymous = False
     """It has more than one id, so it is not known which is meant."""
+
+
+class RequestCancelled(GreenroomError):
+    """The call that this code works for has been cancelled; its result will not be used."""
+
+    def __init__(self, reason: str = "") -> None:
+        """`reason` is what was said when it was cancelled."""
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the call was cancelled{f': {self.reason}' if self.reason else ''}"
