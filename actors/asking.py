@@ -80,7 +80,7 @@ class Questions:
         if visit is not None and not self.visits.expect(visit, ask.key):
             self.table.take(question.id)
             raise LocalProtocolError("the id of an elicitation is new; this one belongs to another session")
-        if not session.outlet.ask(call, body, session.agreed.version):
+        if not session.outlet.ask(call, body, session.version):
             self._take(question.id)
             raise NoStream(f"{ask.method}: no stream leads to the client just now")
         if ask.timeout is not None:
@@ -89,7 +89,7 @@ class Questions:
     def _check(self, ask: Ask) -> None:
         """Only what the peer has said it can do, and only so much at once."""
         session = self._session
-        refused = refusal(ask.method, ask.params, session.agreed.version, session.card.client_capabilities)
+        refused = refusal(ask.method, ask.params, session.version, session.card.client_capabilities)
         if refused is not None:
             raise refused
         limit = session.company.settings.max_asks
@@ -181,4 +181,4 @@ class Questions:
         if key is not None:
             call = session.calls.table.get(key)
         body = encode_notification("notifications/cancelled", {"requestId": id, "reason": why})
-        session.outlet.say(call, body, session.agreed.version)
+        session.outlet.say(call, body, session.version)

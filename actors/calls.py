@@ -275,7 +275,7 @@ class Calls:
 
     def _log(self, call: Call, outcome: str) -> None:
         session = self._session
-        seconds, facts = session.now() - call.began, session.agreed.facts
+        seconds, facts = session.now() - call.began, session.facts
         log_call(call.method, call.name, outcome, seconds, facts.peer, session.card.version)
 
 

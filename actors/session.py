@@ -67,6 +67,13 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _DEFERRED: Any = object()
+_INTRODUCTION: Final = 64 * 1024
+"""How many bytes a peer may say of itself."""
+WAITS: Final = object()
+"""The answer comes later, and until then nothing else is taken."""
+JOIN: Final = object()
+_AGAIN: Final = 0.05
+"""After how many seconds a process that is not there just now is looked for again."""
 ENDED = Shutdown("the peer has ended the session")
 IDLE = Shutdown("the session was idle for too long")
 EXPIRED = Shutdown("the session has reached its lifetime")
@@ -99,7 +106,13 @@ class Session(GenServer):
         self.calls = Calls(self)
         self.questions = Questions(self)
         self.tasks = TaskCalls(self)
-        self.agreed = Agreement(self)
+        self.level = LEVELS.index(company.settings.log_level)
+        self.state: Any = None
+        """What the server's own `init` returned for this session."""
+        self._facts: Facts | None = None
+        self._watching: Monitor | None = None
+        self._heeded: float | None = None  # since when the hook has been at the peer's new roots
+        self._again: Mapping[str, Any] | None = None
         self.own_ref: Ref[Session]
         self.used = 0.0
         self._ending: Shutdown | None = None
@@ -144,14 +157,14 @@ class Session(GenServer):
         """
         self.used = self.now()
         self._quiet = quiet
-        self.agreed.speaks(peer)
+        self._speaks(peer)
         try:
             body = self._take(request)
         except MissingScopes as error:
             self._log(request, f"refused {FORBIDDEN}, needs {' '.join(error.scopes)}")
             return self.outlet.now(request.id, encode_error(request.id, error), FORBIDDEN, error.scopes)
         except Crowded as error:
-            log_refusal(error.message, peer=self.agreed.facts.peer, setting="max_in_flight", method=request.method)
+            log_refusal(error.message, peer=self.facts.peer, setting="max_in_flight", method=request.method)
             return self.outlet.now(request.id, encode_error(request.id, error))
         except McpError as error:
             body = encode_error(request.id, error)
@@ -168,7 +181,7 @@ class Session(GenServer):
     def _log(self, request: Request, outcome: str) -> None:
         """Log a call that was answered on the spot."""
         if is_on():
-            seconds, facts = self.now() - self.used, self.agreed.facts
+            seconds, facts = self.now() - self.used, self.facts
             log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, self.card.version)
 
     def notify(self, notification: Notification) -> None:
@@ -180,13 +193,13 @@ class Session(GenServer):
         if not rule.taken:
             return
         if name == "notifications/initialized":
-            self.agreed.ready()
+            self._ready()
         elif name == "notifications/cancelled":
             id, reason = params.get("requestId"), params.get("reason")
             if type(id) is str or type(id) is int:
                 self.calls.cancel(id, reason if isinstance(reason, str) else "", self.used)
         elif name == "notifications/roots/list_changed":
-            self.agreed.roots_changed(params)
+            self._roots_changed(params)
 
     def respond(self, answer: Response | Failure) -> None:
         """The answer to a question of ours."""
@@ -196,7 +209,7 @@ class Session(GenServer):
     def listen(self, last_event_id: str | None = None) -> Feed:
         """A reader for what belongs to no call, or for a stream that was left."""
         self.used = self.now()
-        return self.outlet.listen(last_event_id, self.agreed.version)
+        return self.outlet.listen(last_event_id, self.version)
 
     def end(self) -> None:
         """The peer has done with it."""
@@ -216,7 +229,7 @@ class Session(GenServer):
             "ready": self.card.ready,
             "client": dict(self.card.client_info),
             "capabilities": dict(self.card.client_capabilities),
-            "level": LEVELS[self.agreed.level],
+            "level": LEVELS[self.level],
             "calls": [call.id for call in self.calls.table],
             "questions": [question.id for question in self.questions.table],
             "idle": self.now() - self.used,
@@ -226,7 +239,7 @@ class Session(GenServer):
         """What the peer wants to hear of, from now on."""
         if level not in LEVELS:
             raise Reject(ValueError(f"a level is one of {', '.join(LEVELS)}, not {level!r}"))
-        self.agreed.level = LEVELS.index(level)
+        self.level = LEVELS.index(level)
 
     def tell(self, body: bytes, level: str | None = None) -> bool:
         """A notification that belongs to no call. Whether it was taken."""
@@ -248,25 +261,25 @@ class Session(GenServer):
         rule = automaton.judge(self.card.state, request, gate=self.gated)
         if not rule.taken:
             raise rule.error()
-        method = methods.find(name, None if name == "initialize" else self.agreed.version, Side.SERVER)
+        method = methods.find(name, None if name == "initialize" else self.version, Side.SERVER)
         if method is None or method.kind is not methods.Kind.REQUEST or self._is_off(method):
             raise methods.not_found(name)
         params = methods.check_params(method, request.params)
         if name == "ping":
             return encode_result(request.id, {})
         if name == "initialize":
-            return self.agreed.initialize(request)
-        found = reached(name, request.params, self.company.shelf.catalogue, self.agreed.facts.peer)
+            return self._initialize(request)
+        found = reached(name, request.params, self.company.shelf.catalogue, self.facts.peer)
         if name == "logging/setLevel":
-            return self.agreed.set_level(request, params.level) or _DEFERRED
+            return self._ask_for_level(request, params.level) or _DEFERRED
         if name in _SUBSCRIBING and name not in self.company.own:
-            self.agreed.subscribe(request)
+            self._subscribe(request)
             return _DEFERRED
         if name in _OF_TASKS and name not in self.company.own:
             return self.tasks.take(request) or _DEFERRED
         if name == "tools/call" and found and self.tasks.begin(request, found[0]):
             return _DEFERRED
-        return at_once(request, self.agreed.facts, self.company) or self._work(request, timeout_of(name, found))
+        return at_once(request, self.facts, self.company) or self._work(request, timeout_of(name, found))
 
     def _is_off(self, method: methods.Method) -> bool:
         switched = self.company.settings.capabilities
@@ -286,7 +299,7 @@ class Session(GenServer):
 
     def make_stream(self, call: Call) -> None:
         """Have the answer to a call come on a stream, where it has none yet."""
-        self.outlet.open(call, self.agreed.version)
+        self.outlet.open(call, self.version)
 
     def _work(self, request: Request, own: float | None) -> Any:
         """Have a worker do it. `own` is how long it may take, where its handler has a limit of its own."""
@@ -299,7 +312,7 @@ class Session(GenServer):
             request.id,
             request.method,
             request.params,
-            self.agreed.facts,
+            self.facts,
             voice,
             call.cancelled,
             company,
@@ -307,6 +320,120 @@ class Session(GenServer):
         )
         self.calls.start(call, run_job, company.work, job)
         return _DEFERRED
+
+    # --- what was agreed: the revision, who the peer is and what it can do, how much it wants to hear; and the server's own state for it.
+    # Where the server wants to be called for one of them, a worker does that (`hooks`), and nothing is agreed before it came through.
+
+    @property
+    def version(self) -> str:
+        """The revision that was agreed on, or what is assumed before."""
+        return self.card.version or DEFAULT_NEGOTIATED
+
+    @property
+    def facts(self) -> Facts:
+        """What handlers may know of this session."""
+        if self._facts is None:
+            card = self.card
+            id = card.id if card.lasting else ""
+            self._facts = Facts(id, self.version, card.peer, card.client_info, card.client_capabilities, self.state)
+        return self._facts
+
+    def _speaks(self, peer: Peer | None) -> None:
+        """This peer asks now. It may have been granted more, or less, than when the session began."""
+        if peer is not None and peer.auth is not self.facts.peer.auth:
+            self._facts = replace(self.facts, peer=peer)
+
+    def _initialize(self, request: Request) -> Any:
+        """The welcome, or a wait for the server's own `init`. Whatever comes next on a channel waits as well."""
+        hello = check_hello(request.params)
+        hook = self.company.hooks.init
+        if hook is None:
+            return self._greet(request.id, hello, None)
+        call = self.begin(request, self.company.settings.call_timeout, waits=True)
+        call.note = hello
+        card = self.card
+        self._run(call, hook, Facts(card.id, hello.version, card.peer, hello.client_info, hello.capabilities))
+        return WAITS
+
+    def _ready(self) -> None:
+        """The peer has said that it is initialized."""
+        if self.card.version is not None and self.card.state is not State.READY:
+            self.card.state = State.READY
+            self._join()
+
+    def _roots_changed(self, params: Mapping[str, Any]) -> None:
+        """The server hears of it, once at a time: what comes while it is at it is one more change afterwards, however often it came."""
+        hook = self.company.hooks.roots_changed
+        if hook is None or self.card.version is None:
+            return
+        now, patience = self.now(), self.company.settings.call_timeout
+        if self._heeded is not None and (patience is None or now < self._heeded + patience):
+            self._again = params
+        elif self.calls.run(run_heeded, self.own_ref, self.company.threads, hook, params, self.facts):
+            self._heeded = now
+
+    def _roots_heeded(self) -> None:
+        """The server has heard of it."""
+        self._heeded = None
+        again, self._again = self._again, None
+        if again is not None:
+            self._roots_changed(again)
+
+    def _join(self) -> None:
+        """Hear of changes from the subscriptions' process; its successor is asked again."""
+        if self._watching is not None:
+            demonitor(self._watching)
+            self._watching = None
+        if self.company.subscriptions.cast(Subscriptions.join, self.pid):
+            self._watching = monitor(self.company.subscriptions)
+        else:
+            send_after(_AGAIN, self.own_ref, JOIN)
+
+    def _watches(self, ref: Monitor) -> bool:
+        """Whether that is our monitor on the subscriptions' process."""
+        return ref is self._watching
+
+    def _ask_for_level(self, request: Request, level: str) -> bytes | None:
+        """The answer to a peer that wants another level; None when the server is asked first."""
+        hook = self.company.hooks.level
+        if hook is None:
+            self.level = LEVELS.index(level)
+            return encode_result(request.id, {})
+        call = self.begin(request, self.company.settings.call_timeout)
+        call.note = level
+        self._run(call, hook, level, self.facts)
+        return None
+
+    def _subscribe(self, request: Request) -> None:
+        """Have the subscriptions' process note this one down, or strike it off. It may take a moment, and is not waited for."""
+        call = self.begin(request, self.company.settings.call_timeout)
+        method = Subscriptions.subscribe if request.method == "resources/subscribe" else Subscriptions.unsubscribe
+        self._run(call, self.company.subscriptions.call, method, self.pid, request.params["uri"])
+
+    def _returned(self, call: Call, value: Any) -> bytes:
+        """The server's own code came through: what waited for it is agreed, and this is the answer."""
+        if call.method == "initialize":
+            return self._greet(call.id, call.note, value)
+        if call.method == "logging/setLevel":
+            self.level = LEVELS.index(call.note)
+        return encode_result(call.id, {})
+
+    def _greet(self, id: str | int, hello: Hello, state: Any) -> bytes:
+        card = self.card
+        company = self.company
+        answer = encode_result(id, welcome(company.settings, company.shelf.catalogue, hello.version))
+        if card.version is not None:
+            company.subscriptions.cast(Subscriptions.leave, self.pid)  # it begins anew, and asks for them again
+        card.version = hello.version
+        card.client_info = hello.client_info
+        card.client_capabilities = hello.capabilities
+        card.state = automaton.judge(State.NEW, Event.INITIALIZE).state
+        self.state = state
+        self._facts = None
+        return answer
+
+    def _run(self, call: Call, hook: Callable[..., Any], *args: Any) -> None:
+        self.calls.start(call, run_hook, self.own_ref, call.key, self.company.threads, hook, *args)
 
     # --- what workers and clocks send
 
@@ -336,20 +463,20 @@ class Session(GenServer):
             case Returned(key=key, value=value):
                 returned = calls.table.get(key)
                 if returned is not None:
-                    calls.finish(key, self.agreed.returned(returned, value))
+                    calls.finish(key, self._returned(returned, value))
             case Heeded():
-                self.agreed.roots_heeded()
+                self._roots_heeded()
             case Unanswered() | GivenUp() | Withdrawn() | Expects() | Visited():
                 self.questions.hear(message)
             case Interrupt(key=key, retry=retry):
                 interrupted = calls.table.get(key)
                 if interrupted is not None:
-                    self.outlet.interrupt(interrupted, retry, self.agreed.version)
+                    self.outlet.interrupt(interrupted, retry, self.version)
             case Down(ref=ref):
                 if calls.watches(ref):
                     calls.nobody_starts()
-                elif self.agreed.watches(ref):
-                    self.agreed.join()
+                elif self._watches(ref):
+                    self._join()
                 else:
                     self.tasks.gone(ref)
             case Decided():
@@ -359,7 +486,7 @@ class Session(GenServer):
             case _ if message is ALARM:
                 calls.alarm()
             case _ if message is JOIN:
-                self.agreed.join()
+                self._join()
             case _ if message is _SWEEP:
                 self._sweep()
             case _ if message is _TIDY:
@@ -382,9 +509,9 @@ class Session(GenServer):
                 return False  # decided: the call has no stream any more
             if call is not None and call.voice is not None:
                 call.voice.ahead -= 1
-        if said.level is not None and LEVELS.index(said.level) < self.agreed.level:
+        if said.level is not None and LEVELS.index(said.level) < self.level:
             return False
-        return self.outlet.say(call, said.body, self.agreed.version)
+        return self.outlet.say(call, said.body, self.version)
 
     def _announce(self, method: str, params: Mapping[str, Any]) -> None:
         try:
@@ -392,7 +519,7 @@ class Session(GenServer):
         except LocalProtocolError as error:
             self.report_unexpected("announcement", f"{method}: {error}")
         else:
-            self.outlet.say(None, body, self.agreed.version)
+            self.outlet.say(None, body, self.version)
 
     def stream_ended(self) -> None:
         """The stream of a call is over: some time later, it is forgotten."""
@@ -427,156 +554,6 @@ class Session(GenServer):
 
 def _last_words(id: str | int) -> bytes:
     return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, "The session ended before this was answered"))
-
-
-# --- What was agreed with the peer: the revision, who it is and what it can do, how much it wants to hear; and the server's own state for it.
-# It is the part of the session's process that deals with `initialize` and `logging/setLevel`. Where the server wants to be called for one of them,
-# a worker does that (`hooks`), and nothing is agreed before it came through.
-
-_INTRODUCTION: Final = 64 * 1024
-"""How many bytes a peer may say of itself."""
-
-WAITS: Final = object()
-"""The answer comes later, and until then nothing else is taken."""
-
-JOIN: Final = object()
-_AGAIN: Final = 0.05
-"""After how many seconds a process that is not there just now is looked for again."""
-
-
-class Agreement:
-    """One session's."""
-
-    __slots__ = ("_again", "_facts", "_heeded", "_session", "_watching", "level", "state")
-
-    def __init__(self, session: Session) -> None:
-        """Nothing was agreed."""
-        self.level = LEVELS.index(session.company.settings.log_level)
-        self.state: Any = None
-        self._session = session
-        self._facts: Facts | None = None
-        self._watching: Monitor | None = None
-        self._heeded: float | None = None  # since when the hook has been at the peer's new roots
-        self._again: Mapping[str, Any] | None = None
-
-    @property
-    def version(self) -> str:
-        """The revision that was agreed on, or what is assumed before."""
-        return self._session.card.version or DEFAULT_NEGOTIATED
-
-    @property
-    def facts(self) -> Facts:
-        """What handlers may know of this session."""
-        if self._facts is None:
-            card = self._session.card
-            id = card.id if card.lasting else ""
-            self._facts = Facts(id, self.version, card.peer, card.client_info, card.client_capabilities, self.state)
-        return self._facts
-
-    def speaks(self, peer: Peer | None) -> None:
-        """This peer asks now. It may have been granted more, or less, than when the session began."""
-        if peer is not None and peer.auth is not self.facts.peer.auth:
-            self._facts = replace(self.facts, peer=peer)
-
-    def initialize(self, request: Request) -> Any:
-        """The welcome, or a wait for the server's own `init`. Whatever comes next on a channel waits as well."""
-        session = self._session
-        hello = check_hello(request.params)
-        hook = session.company.hooks.init
-        if hook is None:
-            return self._greet(request.id, hello, None)
-        call = session.begin(request, session.company.settings.call_timeout, waits=True)
-        call.note = hello
-        card = session.card
-        self._run(call, hook, Facts(card.id, hello.version, card.peer, hello.client_info, hello.capabilities))
-        return WAITS
-
-    def ready(self) -> None:
-        """The peer has said that it is initialized."""
-        session = self._session
-        if session.card.version is not None and session.card.state is not State.READY:
-            session.card.state = State.READY
-            self.join()
-
-    def roots_changed(self, params: Mapping[str, Any]) -> None:
-        """The server hears of it, once at a time: what comes while it is at it is one more change afterwards, however often it came."""
-        session = self._session
-        hook = session.company.hooks.roots_changed
-        if hook is None or session.card.version is None:
-            return
-        now, patience = session.now(), session.company.settings.call_timeout
-        if self._heeded is not None and (patience is None or now < self._heeded + patience):
-            self._again = params
-        elif session.calls.run(run_heeded, session.own_ref, session.company.threads, hook, params, self.facts):
-            self._heeded = now
-
-    def roots_heeded(self) -> None:
-        """The server has heard of it."""
-        self._heeded = None
-        again, self._again = self._again, None
-        if again is not None:
-            self.roots_changed(again)
-
-    def join(self) -> None:
-        """Hear of changes from the subscriptions' process; its successor is asked again."""
-        session = self._session
-        if self._watching is not None:
-            demonitor(self._watching)
-            self._watching = None
-        if session.company.subscriptions.cast(Subscriptions.join, session.pid):
-            self._watching = monitor(session.company.subscriptions)
-        else:
-            send_after(_AGAIN, session.own_ref, JOIN)
-
-    def watches(self, ref: Monitor) -> bool:
-        """Whether that is our monitor on the subscriptions' process."""
-        return ref is self._watching
-
-    def set_level(self, request: Request, level: str) -> bytes | None:
-        """The answer to a peer that wants another level; None when the server is asked first."""
-        session = self._session
-        hook = session.company.hooks.level
-        if hook is None:
-            self.level = LEVELS.index(level)
-            return encode_result(request.id, {})
-        call = session.begin(request, session.company.settings.call_timeout)
-        call.note = level
-        self._run(call, hook, level, self.facts)
-        return None
-
-    def subscribe(self, request: Request) -> None:
-        """Have the subscriptions' process note this one down, or strike it off. It may take a moment, and is not waited for."""
-        session = self._session
-        call = session.begin(request, session.company.settings.call_timeout)
-        method = Subscriptions.subscribe if request.method == "resources/subscribe" else Subscriptions.unsubscribe
-        self._run(call, session.company.subscriptions.call, method, session.pid, request.params["uri"])
-
-    def returned(self, call: Call, value: Any) -> bytes:
-        """The server's own code came through: what waited for it is agreed, and this is the answer."""
-        if call.method == "initialize":
-            return self._greet(call.id, call.note, value)
-        if call.method == "logging/setLevel":
-            self.level = LEVELS.index(call.note)
-        return encode_result(call.id, {})
-
-    def _greet(self, id: str | int, hello: Hello, state: Any) -> bytes:
-        session = self._session
-        card = session.card
-        company = session.company
-        answer = encode_result(id, welcome(company.settings, company.shelf.catalogue, hello.version))
-        if card.version is not None:
-            company.subscriptions.cast(Subscriptions.leave, session.pid)  # it begins anew, and asks for them again
-        card.version = hello.version
-        card.client_info = hello.client_info
-        card.client_capabilities = hello.capabilities
-        card.state = automaton.judge(State.NEW, Event.INITIALIZE).state
-        self.state = state
-        self._facts = None
-        return answer
-
-    def _run(self, call: Call, hook: Callable[..., Any], *args: Any) -> None:
-        session = self._session
-        session.calls.start(call, run_hook, session.own_ref, call.key, session.company.threads, hook, *args)
 
 
 def check_hello(params: dict[str, Any]) -> Hello:

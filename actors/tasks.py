@@ -327,7 +327,7 @@ class TaskCalls:
         session = self._session
         company = session.company
         catalogue = company.shelf.catalogue
-        if request.method in company.own or methods.find("tasks/get", session.agreed.version, Side.SERVER) is None:
+        if request.method in company.own or methods.find("tasks/get", session.version, Side.SERVER) is None:
             return False
         owner = self.owner
         if not session.gated and belongs_to_session(owner) and session.outlet.channel is None:
@@ -352,11 +352,11 @@ class TaskCalls:
                 owner, method=request.method, name=entry.name, session_id=session.card.id, ttl=ttl
             )
         except McpError as error:
-            log_refusal(error.message, peer=session.agreed.facts.peer, setting="max_tasks", method=request.method)
+            log_refusal(error.message, peer=session.facts.peer, setting="max_tasks", method=request.method)
             session.calls.fail(call.key, error)
             return True
         call.task = record.id
-        plan = Plan(session.own_ref, call.key, request, session.agreed.facts, entry.handler.timeout, wish is not None)
+        plan = Plan(session.own_ref, call.key, request, session.facts, entry.handler.timeout, wish is not None)
         if self._tasks.launch(record, plan, session.own_ref):
             self._watch(self._tasks.collectors, call)
         else:

@@ -79,7 +79,7 @@ class Visits:
             session = self._session
             call = None if key is None else session.calls.table.get(key)
             body = encode_notification("notifications/elicitation/complete", {"elicitationId": id})
-            session.outlet.say(call, body, session.agreed.version)
+            session.outlet.say(call, body, session.version)
 
 
 def name_of(company: Key, elicitation_id: str) -> Name:
