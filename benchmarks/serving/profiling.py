@@ -29,20 +29,12 @@ RATE = 250
 
 LAYERS = (
     ("HTTP parser", ("transports/http1.py", "/h11/", "(h11/")),
-    (
-        "HTTP server",
-        tuple(
-            f"transports/{name}.py" for name in ("http1_wire", "http1_head", "turn", "hall", "listener", "quart_app")
-        ),
-    ),
+    ("HTTP server", tuple(f"transports/{name}.py" for name in ("http1_wire", "turn", "open_connections", "listener"))),
     ("Hypercorn, where it serves", ("hypercorn/", "transports/connection.py")),
     ("ASGI endpoint", ("transports/asgi.py", "transports/http_exchange.py")),
     ("HTTP engine", ("transports/",)),
     ("parse, check, encode", ("greenroom/protocol/",)),
-    (
-        "session",
-        tuple(f"actors/{name}.py" for name in ("session", "sessions", "calls", "inflight", "outlets", "handle")),
-    ),
+    ("session", tuple(f"actors/{name}.py" for name in ("session", "sessions", "calls", "reply_sinks"))),
     ("worker and tool", ("greenroom/actors/", "serving/programs/")),
     ("kernel: processes, messages, links", ("greenroom/supervision/",)),
     ("event loop and its system calls", ("asyncio/", "selectors.py", "select", "socket")),
