@@ -38,7 +38,7 @@ def main() -> None:
         ("lines of module docstrings and imports", f"{header_share(tree):.1%}"),
         (f"modules of less than {SMALL} lines with one importer", f"{len(small_modules(tree))}"),
         ("files that a tools/call over HTTP passes; changes of room", f"{len(served.modules)}; {served.changes}"),
-        ("files that a client's call passes; objects for one POST", f"{len(called.modules)}; {called.made.total()}"),
+        ("files that a client's call passes; objects for one POST", f"{len(called.modules)}; {called.sent.total()}"),
         ("modules that an HTTP client loads", loaded.stdout.strip()),
         ("names at the front door", f"{len(greenroom.__all__)}"),
     ):

@@ -30,13 +30,17 @@ class Route:
         """Nothing was called yet."""
         self.modules: dict[str, None] = {}
         self.made: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+        """Of these, the objects of transports: for a client, its POST."""
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         module = frame.f_globals.get("__name__", "")
         if event == "call" and module.startswith("greenroom."):
             self.modules[module] = None
             if frame.f_code.co_name == "__init__":
-                self.made[type(frame.f_locals["self"]).__name__] += 1
+                kind = type(frame.f_locals["self"])
+                self.made[kind.__name__] += 1
+                self.sent[kind.__name__] += kind.__module__.startswith("greenroom.transports.")
 
     @property
     def changes(self) -> int:
