@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,9 @@ def test_what_was_to_be_reached_is_said(held: isolation.Held) -> None:
 def test_a_row_of_survival_says_what_the_caller_heard_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(survival.TOOLS)])
     fault = next(one for one in survival.FAULTS if one.tool == "exits_at_once")
-    found = asyncio.run(survival.alone(replace(fault, times=1), calm=1))
+    with tempfile.TemporaryDirectory(prefix="left-") as folder:  # other tests leave and take files in the shared one
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        found = asyncio.run(survival.alone(replace(fault, times=1), calm=1))
     assert found.heard == {"`isError`: `Tool execution failed: its process exited with code 1`"}
     assert (found.lost, found.left) == (0, "nothing")
     assert survival.row(fault, found).startswith("| `os._exit(1)` | `isError`: ")
