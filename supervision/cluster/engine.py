@@ -12,9 +12,8 @@ import logging
 import os
 import secrets
 import signal
-from abc import abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.errors import ConfigError
 from greenroom.supervision.behaviours.caller import Reject, Stop, later
@@ -25,37 +24,12 @@ from greenroom.supervision.kernel.current import self_pid
 from greenroom.supervision.kernel.messages import Crash, Down
 
 from . import bootstrap as boots
+from . import daemon_protocol as orders
 from . import pids
 from .bootstrap import NodeReady, NodeUnfit, Said
-from .daemon_protocol import (
-    Absent,
-    Begin,
-    Born,
-    Departed,
-    EndHost,
-    Failed,
-    Finish,
-    Gone,
-    Joined,
-    Left,
-    Lodged,
-    Note,
-    NotPlaced,
-    NotStarted,
-    Order,
-    Ping,
-    Place,
-    Placed,
-    Pong,
-    Ready,
-    Rejoin,
-    Replaced,
-    Sent,
-    StartHost,
-)
 from .home_links import key_of_home, links_of_home
 from .machines import NODE, SYSTEM, Machine, check_all, fits, here, shown
-from .node_records import Again, Charge, Ended, Ending, EngineFailed, Late, NodeFailed, Signal, Silent, Started
+from .node_records import Charge, Ended, Ending, EngineFailed, NodeFailed, Started
 from .peers import NodeDown, NodeUp
 from .warden_process import WardenProcess
 
@@ -65,250 +39,8 @@ if TYPE_CHECKING:
     from greenroom.supervision.behaviours.caller import Caller
     from greenroom.supervision.kernel.messages import ExitReason, Pid
 
-    from .peers import Peers
+    from .machines import Capability
     from .specs import ClusterSettings, NodeSpec
-
-# --- The engine's dealings with other machines: where a node goes that requires something, and which nodes come here from elsewhere.
-# A node on another machine is a charge of the engine as any other. What is done to its process is done by that machine's landlord, which also
-# tells how it ended; when that machine cannot be reached any more, its nodes are lost.
-
-_AGAIN: Final = 0.3
-
-Told: TypeAlias = Placed | NotPlaced | Lodged | Left
-
-
-class Placing(GenServer):
-    """What of the engine knows that there are other machines."""
-
-    settings: ClusterSettings
-    _peers: Peers
-    _charges: dict[str, Charge]
-
-    def __init__(self) -> None:
-        """It is alone."""
-        self._membership: Ref[Any] | None = None
-        self._landlord: Ref[Any] | None = None
-        self._joined: dict[str, Joined] = {}
-        self._machine: Machine | None = None
-        self._guests: set[str] = set()
-        self._system = ""
-        self._until_ready: list[tuple[Caller[Any], Callable[[], Any]]] = []
-
-    @abstractmethod
-    def _begin(self) -> WardenProcess:
-        """The warden; it is started when there is none yet."""
-
-    @abstractmethod
-    def _boot_of(self, charge: Charge, machine: Machine | None) -> bytes:
-        """What its process is to be told; `machine` when that is not this one. Raises `ValueError`."""
-
-    @abstractmethod
-    def _over(self, charge: Charge, ending: Ending) -> None:
-        """It has ended."""
-
-    def _here(self) -> Machine:
-        """This machine, as it announces itself."""
-        if self._machine is None:
-            settings = self.settings
-            greenroom, python = here()
-            self._machine = Machine(
-                name=settings.machine,
-                id=secrets.token_hex(16),
-                addresses=tuple(each for each in self._peers.addresses if each.startswith("tcp:")),
-                capabilities=check_all(settings.capabilities),
-                room=settings.room,
-                greenroom=greenroom,
-                python=python,
-            )
-        return self._machine
-
-    # --- for the membership, and for the landlord of a machine
-
-    def join(self, membership: Ref[Any]) -> tuple[Machine, list[Joined]]:
-        """Be in the convention: this machine, and the others in it. `membership` is told of the others, and asked where nodes go."""
-        self._membership = membership
-        for charge in self._charges.values():
-            if charge.placing:  # the membership that was asked for it before is gone
-                self._send_out(charge)
-        result: tuple[Machine, list[Joined]] = self._when_ready(lambda: (self._here(), list(self._joined.values())))
-        return result
-
-    def take_guests(self, landlord: Ref[Any]) -> tuple[Machine, str]:
-        """Be in the convention, for others: this machine, and its Thespian system. `landlord` is told of their nodes."""
-        self._landlord = landlord
-        for name in self._guests:  # a former landlord's, which can tell no application of them any more
-            self.end_guest(name, signal.SIGKILL)
-        result: tuple[Machine, str] = self._when_ready(lambda: (self._here(), self._system))
-        return result
-
-    def _when_ready(self, answer: Callable[[], Any]) -> Any:
-        self._begin()
-        if self._system:
-            return answer()
-        self._until_ready.append((self.caller, answer))
-        return later()
-
-    def end_guest(self, name: str, number: int) -> None:
-        """Send a signal to the process of another machine's node."""
-        self._begin().send(EndHost(name, number))
-
-    def rejoin(self, *, anew: bool) -> None:
-        """Register with the convention again; `anew` with another Thespian system."""
-        self._begin().send(Rejoin(anew))
-
-    # --- where a node goes
-
-    def _check_place(self, spec: NodeSpec) -> None:
-        """Refuse what is required of other machines when there are none."""
-        requires = spec.requires
-        if self._membership is None and requires and not fits(self._here().offers, requires):
-            raise Reject(
-                ConfigError(
-                    f"a node requires {shown(requires)}, which this machine has not: {self._here()}; to have it placed on "
-                    "another one, set `convention` in the cluster's settings"
-                )
-            )
-
-    def _send_out(self, charge: Charge) -> None:
-        """Have its process made: here, unless it requires something."""
-        requires = dict(charge.spec.requires)
-        if requires and self._membership is not None:
-            charge.placing = True
-            local = sum(each.landlord is None and not each.placing for each in self._charges.values())
-            self._membership.send(Place(charge.name, requires, local))
-        else:
-            self._start_here(charge)
-
-    def _call_off(self, charge: Charge) -> None:
-        """It is not wanted any more, or took too long, and there is no process yet."""
-        self._over(charge, Ending(lost=True, asked=charge.asked))
-
-    def _start_here(self, charge: Charge) -> None:
-        self._make_host(charge, None, {})
-
-    def _make_host(
-        self, charge: Charge, machine: Machine | None, requires: dict[str, str | int | float | bool]
-    ) -> None:
-        try:
-            boot = self._boot_of(charge, machine)
-        except ValueError as error:
-            charge.why = str(error)
-            self._over(charge, Ending(lost=True))
-        else:
-            self._begin().send(StartHost(charge.name, boot, requires))
-
-    def _of_machines(self, message: Told) -> None:
-        """Something that the membership or another machine's landlord tells."""
-        charge = self._charges.get(message.name)
-        match message:
-            case Placed():
-                self._placed(charge, message)
-            case NotPlaced() if charge is not None:
-                if charge.starting is not None:
-                    charge.starting.fail(message.error)
-                    charge.starting = None
-                self._over(charge, Ending(lost=True, asked=True))
-            case Lodged() if charge is not None:
-                charge.pid = message.os_pid
-            case Left() if charge is not None:
-                self._over(charge, charge.ended(message.status, message.words))
-            case _:
-                pass
-
-    def _placed(self, charge: Charge | None, placed: Placed) -> None:
-        landlord: Ref[Any] | None = None if placed.landlord is None else Ref(placed.landlord)
-        if charge is None or not charge.placing:  # it was called off
-            if landlord is not None:
-                landlord.send(Departed(placed.name))
-            self._departed(placed.name)
-            return
-        charge.placing = False
-        if landlord is None:
-            self._start_here(charge)
-        else:
-            charge.landlord, charge.watch_elsewhere = landlord, monitor(landlord)
-            self._make_host(charge, placed.machine, {SYSTEM: placed.system})
-
-    def _place_again(self, charge: Charge) -> None:
-        """The machine that was to have it has another Thespian system by now, or has none: no process was made."""
-        self._let_go(charge)
-        self._departed(charge.name)
-        charge.placing = True
-        charge.timers.append(send_after(_AGAIN, self._otp_process.pid, Again(charge)))
-
-    def _let_go(self, charge: Charge) -> None:
-        """It has no process on another machine, or none any more."""
-        if charge.watch_elsewhere is not None:
-            demonitor(charge.watch_elsewhere, flush=True)
-        if charge.landlord is not None and not charge.pid:
-            charge.landlord.send(Departed(charge.name))
-        charge.landlord = charge.watch_elsewhere = None
-
-    def _unfit(self, charge: Charge, why: str) -> str:
-        """Why its process cannot be the node: on another machine, what is there may be other code."""
-        if charge.landlord is None:
-            return why
-        machine = charge.landlord.pid.node.removeprefix(NODE)
-        return (
-            f"machine {machine} could not import what it needs; the application's modules have to be installed there, or be where "
-            f"the `--path` of its member program says: {why.strip()}"
-        )
-
-    def _departed(self, name: str) -> None:
-        if self._membership is not None:
-            self._membership.send(Departed(name))
-
-    def _landlord_lost(self, down: Down) -> bool:
-        """Whether this was one; the nodes on its machine are lost, and how they ended is not known."""
-        lost = [charge for charge in self._charges.values() if charge.watch_elsewhere is down.ref]
-        for charge in lost:
-            charge.why = f"its machine was lost: {down.reason}"
-            self._over(charge, Ending(lost=True, asked=charge.asked))
-            self._peers.disconnect(
-                charge.name, "its machine was lost"
-            )  # should it be there all the same, it ends of that
-        return bool(lost)
-
-    # --- what the warden tells of others
-
-    def _of_others(self, order: Order) -> bool:
-        """Whether this is about other machines, or their nodes here."""
-        match order:
-            case Joined():
-                self._joined[order.system] = order
-            case Absent():
-                self._joined.pop(order.system, None)
-            case NotStarted() if order.name in self._charges and self._charges[order.name].landlord is not None:
-                self._place_again(self._charges[order.name])
-                return True
-            case Born() | Gone() if order.name not in self._charges:
-                if isinstance(order, Born):
-                    self._guests.add(order.name)
-                else:
-                    self._guests.discard(order.name)
-                if self._landlord is not None:
-                    self._landlord.send(order)
-                return True
-            case Ready():
-                self._system = order.system
-                if self._landlord is not None:
-                    self._landlord.send(order)
-                waiting, self._until_ready = self._until_ready, []
-                for caller, answer in waiting:
-                    caller.reply(answer())
-                return False
-            case _:
-                return False
-        if self._membership is not None:
-            self._membership.send(order)
-        return True
-
-    def _replaced(self) -> None:
-        """Look for another place for the nodes that another machine was asked for and that are not there yet: what became of them is not known."""
-        for charge in tuple(self._charges.values()):
-            if charge.landlord is not None and not charge.pid:
-                self._place_again(charge)
-
 
 log = logging.getLogger("greenroom.cluster")
 
@@ -320,16 +52,16 @@ _STOPPING: Final = 5.0
 _UNTOLD: Final = 0.3
 """After the link is gone: how long it may take to be told of the process's end, before the process is ended."""
 _TERM: Final = 0.5
+_AGAIN: Final = 0.3
 
 
-class Engine(Placing):
+class Engine(GenServer):
     """One for each cluster."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, settings: ClusterSettings) -> None:
         """It needs the node's links, and nothing else."""
-        super().__init__()
         self.settings = settings
         self._warden: WardenProcess | None = None
         self._charges: dict[str, Charge] = {}
@@ -338,13 +70,19 @@ class Engine(Placing):
         self._why = ""
         self.parts: dict[str, int] = {}
         self.port = 0
+        self._membership: Ref[Any] | None = None
+        self._landlord: Ref[Any] | None = None
+        self._joined: dict[str, orders.Joined] = {}
+        self._guests: set[str] = set()
+        self._system = ""
+        self._until_ready: list[tuple[Caller[Any], Callable[[], Any]]] = []
 
     def init(self) -> None:
         """Nothing is started before it is needed."""
         self._me: Ref[Engine] = Ref(self_pid())
         self._peers = links_of_home()
         self._peers.watch(self._me)
-        self._otp_process.await_death(_Cut(self))
+        self._otp_process.await_death(self)
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """In order: the warden ends everything, and itself."""
@@ -353,7 +91,7 @@ class Engine(Placing):
         if warden is None:
             return
         if not warden.over:
-            warden.send(Finish())
+            warden.send(orders.Finish())
             await _within(_STOPPING, warden)
             warden.let_go()
         if not await _within(_STOPPING, warden):
@@ -368,8 +106,8 @@ class Engine(Placing):
             raise Reject(NodeFailed(name, "there is a node of that name already"))
         self._check_place(spec)
         self._begin()
-        charge = self._charges[name] = Charge(name, spec, host, self.caller, monitor(host))
-        charge.timers.append(send_after(spec.start_timeout, self._me, Late(charge)))
+        charge = self._charges[name] = Charge(name, spec, host, monitor(host), self.caller)
+        self._later(spec.start_timeout, self._late, charge)
         self._send_out(charge)
         result: Started = later()
         return result
@@ -386,8 +124,8 @@ class Engine(Placing):
         else:
             Ref(charge.steward).send(boots.LEAVE)
             patience = charge.spec.stop_timeout
-            charge.timers.append(send_after(patience, self._me, Signal(charge, signal.SIGTERM)))
-            charge.timers.append(send_after(patience + _TERM, self._me, Signal(charge, signal.SIGKILL)))
+            self._later(patience, self._signal, charge, signal.SIGTERM)
+            self._later(patience + _TERM, self._signal, charge, signal.SIGKILL)
         result: Ending = later()
         return result
 
@@ -397,32 +135,152 @@ class Engine(Placing):
         return {**self.parts, **nodes}
 
     def _begin(self) -> WardenProcess:
+        """The warden; it is started when there is none yet."""
         warden = self._warden
         if warden is None:
             warden = self._warden = WardenProcess(self._me.send)
             settings = self.settings
             warden.send(
-                Begin(
+                orders.Begin(
                     key_of_home(),
                     settings.bind,
                     settings.port or (settings.port_of_leader if self._landlord is None else 0),
                     list(settings.preload),
-                    self._here().announcement(),
+                    self._here.announcement(),
                     settings.intensity,
                     settings.period,
                     settings.convention or "",
                 )
             )
             self.parts = {"warden": warden.pid}
-            send_after(_BEGINNING, self._me, _Look(first=True))
+            send_after(_BEGINNING, self._me, _Due(self._look_first))
         if warden.over:
             raise EngineFailed("what starts processes has ended just now")
         return warden
 
-    def _boot_of(self, charge: Charge, machine: Machine | None) -> bytes:
-        return boots.pack(
-            boots.of(charge.name, charge.spec, self.settings, self._peers.addresses, self._me.pid, machine)
+    @cached_property
+    def _here(self) -> Machine:
+        """This machine, as it announces itself."""
+        settings = self.settings
+        greenroom, python = here()
+        return Machine(
+            name=settings.machine,
+            id=secrets.token_hex(16),
+            addresses=tuple(each for each in self._peers.addresses if each.startswith("tcp:")),
+            capabilities=check_all(settings.capabilities),
+            room=settings.room,
+            greenroom=greenroom,
+            python=python,
         )
+
+    # --- for the membership, and for the landlord of a machine
+
+    def join(self, membership: Ref[Any]) -> tuple[Machine, list[orders.Joined]]:
+        """Be in the convention: this machine, and the others in it. `membership` is told of the others, and asked where nodes go."""
+        self._membership = membership
+        for charge in self._charges.values():
+            if charge.placing:  # the membership that was asked for it before is gone
+                self._send_out(charge)
+        result: tuple[Machine, list[orders.Joined]] = self._when_ready(
+            lambda: (self._here, list(self._joined.values()))
+        )
+        return result
+
+    def take_guests(self, landlord: Ref[Any]) -> tuple[Machine, str]:
+        """Be in the convention, for others: this machine, and its Thespian system. `landlord` is told of their nodes."""
+        self._landlord = landlord
+        for name in self._guests:  # a former landlord's, which can tell no application of them any more
+            self.end_guest(name, signal.SIGKILL)
+        result: tuple[Machine, str] = self._when_ready(lambda: (self._here, self._system))
+        return result
+
+    def _when_ready(self, answer: Callable[[], Any]) -> Any:
+        self._begin()
+        if self._system:
+            return answer()
+        self._until_ready.append((self.caller, answer))
+        return later()
+
+    def end_guest(self, name: str, number: int) -> None:
+        """Send a signal to the process of another machine's node."""
+        self._begin().send(orders.EndHost(name, number))
+
+    def rejoin(self, *, anew: bool) -> None:
+        """Register with the convention again; `anew` with another Thespian system."""
+        self._begin().send(orders.Rejoin(anew))
+
+    # --- where a node goes
+    # A node on another machine is a charge as any other. What is done to its process is done by that machine's landlord, which also tells how it
+    # ended; when that machine cannot be reached any more, its nodes are lost.
+
+    def _check_place(self, spec: NodeSpec) -> None:
+        """Refuse what is required of other machines when there are none."""
+        requires = spec.requires
+        if self._membership is None and requires and not fits(self._here.offers, requires):
+            raise Reject(
+                ConfigError(
+                    f"a node requires {shown(requires)}, which this machine has not: {self._here}; to have it placed on "
+                    "another one, set `convention` in the cluster's settings"
+                )
+            )
+
+    def _send_out(self, charge: Charge) -> None:
+        """Have its process made: here, unless it requires something."""
+        requires = dict(charge.spec.requires)
+        if requires and self._membership is not None:
+            charge.placing = True
+            local = sum(each.landlord is None and not each.placing for each in self._charges.values())
+            self._membership.send(orders.Place(charge.name, requires, local))
+        else:
+            self._make_host(charge, None, {})
+
+    def _make_host(self, charge: Charge, machine: Machine | None, requires: dict[str, Capability]) -> None:
+        """Have the warden make its process; on another machine, which `requires` says, that is `machine`."""
+        try:
+            told = boots.of(charge.name, charge.spec, self.settings, self._peers.addresses, self._me.pid, machine)
+            boot = boots.pack(told)
+        except ValueError as error:
+            charge.why = str(error)
+            self._over(charge, Ending(lost=True))
+        else:
+            self._begin().send(orders.StartHost(charge.name, boot, requires))
+
+    def _placed(self, charge: Charge | None, placed: orders.Placed) -> None:
+        landlord: Ref[Any] | None = None if placed.landlord is None else Ref(placed.landlord)
+        if charge is None or not charge.placing:  # it was called off
+            if landlord is not None:
+                landlord.send(orders.Departed(placed.name))
+            self._departed(placed.name)
+            return
+        charge.placing = False
+        if landlord is None:
+            self._make_host(charge, None, {})
+        else:
+            charge.landlord, charge.watch_elsewhere = landlord, monitor(landlord)
+            self._make_host(charge, placed.machine, {SYSTEM: placed.system})
+
+    def _place_again(self, charge: Charge) -> None:
+        """The machine that was to have it has another Thespian system by now, or has none: no process was made."""
+        self._let_go(charge)
+        self._departed(charge.name)
+        charge.placing = True
+        self._later(_AGAIN, self._again, charge)
+
+    def _again(self, charge: Charge) -> None:
+        if self._charges.get(charge.name) is charge and charge.placing:
+            self._send_out(charge)
+
+    def _let_go(self, charge: Charge) -> None:
+        """It has no process on another machine, or none any more."""
+        if charge.watch_elsewhere is not None:
+            demonitor(charge.watch_elsewhere, flush=True)
+        if charge.landlord is not None and not charge.pid:
+            charge.landlord.send(orders.Departed(charge.name))
+        charge.landlord = charge.watch_elsewhere = None
+
+    def _departed(self, name: str) -> None:
+        if self._membership is not None:
+            self._membership.send(orders.Departed(name))
 
     # --- what it is told
 
@@ -431,82 +289,116 @@ class Engine(Placing):
         match message:
             case None:
                 return self._warden_ended()
-            case Order():
+            case orders.Order():
                 self._ordered(message)
             case NodeReady() | NodeUnfit() | Said():
                 self._heard(message)
             case NodeDown():
                 charge = self._charges.get(message.name)
                 if charge is not None and not charge.timers:
-                    charge.timers.append(send_after(_UNTOLD, self._me, Silent(charge)))
-            case Placed() | NotPlaced() | Lodged() | Left():
+                    self._later(_UNTOLD, self._silent, charge)
+            case orders.Placed() | orders.NotPlaced() | orders.Lodged() | orders.Left():
                 self._of_machines(message)
-            case Down() if self._landlord_lost(message):
-                pass
             case Down():
-                for charge in self._charges.values():
-                    if charge.watch is message.ref:
-                        charge.asked = True
-                        self._signal(charge, signal.SIGKILL)
-            case Late() | Silent() | Signal() | Again() | _Look():
-                self._timed(message)
+                self._down(message)
+            case _Due():
+                message.do(*message.args)
             case NodeUp():
                 pass
             case _:
                 return super().handle_info(message)  # type: ignore[return-value]  # it reports, and returns None
         return None
 
-    def _ordered(self, order: Order) -> None:
-        if self._of_others(order):
-            return
+    def _ordered(self, order: orders.Order) -> None:
+        """By the warden."""
         match order:
-            case Ready():
-                if not self.port:
-                    self._look()
-                self.parts, self.port = order.parts, order.port
-                log.info(
-                    "processes can be started: %s, at port %d, after %.0f ms",
-                    order.parts,
-                    order.port,
-                    order.took * 1000,
-                )
-            case Replaced():
+            case orders.Ready():
+                self._ready(order)
+            case orders.Joined() | orders.Absent():
+                if isinstance(order, orders.Joined):
+                    self._joined[order.system] = order
+                else:
+                    self._joined.pop(order.system, None)
+                if self._membership is not None:
+                    self._membership.send(order)
+            case orders.Replaced():
                 log.warning(
                     "the Thespian system was replaced in %.0f ms: its %s had ended", order.took * 1000, order.part
                 )
-                self._replaced()
-            case Note():
+                # What became of the nodes that another machine was asked for, and that are not there yet, is not known.
+                for charge in tuple(self._charges.values()):
+                    if charge.landlord is not None and not charge.pid:
+                        self._place_again(charge)
+            case orders.Note():
                 log.log(order.level, "%s", order.text)
-                charge = self._charges.get(order.node)
-                if charge is not None:
-                    charge.words = order.text
-            case Failed():
+                if order.node in self._charges:
+                    self._charges[order.node].words = order.text
+            case orders.Failed():
                 self._why = order.why
-            case Pong():
+            case orders.Pong():
                 self._answered = order.number
-            case Born():
-                self._born(order)
-            case Sent():
+            case orders.Born() | orders.Gone() | orders.NotStarted():
+                self._of_process(order, self._charges.get(order.name))
+            case orders.Sent():
                 pass  # its landlord tells of it
-            case NotStarted():
-                charge = self._charges.get(order.name)
-                if charge is not None:
-                    charge.why = order.why
-                    self._over(charge, Ending(lost=True))
-            case Gone():
-                charge = self._charges[order.name]
-                self._over(charge, charge.ended(order.status, order.words))
             case _:
                 log.error("the warden said what it should not: %r", order)
 
-    def _born(self, order: Born) -> None:
-        charge = self._charges[order.name]  # any other is a guest, of which the landlord was told
-        charge.pid = order.pid
-        charge.pidfd = pids.descriptor(order.pid)
-        if charge.asked:
-            self._signal(charge, signal.SIGKILL)
+    def _ready(self, ready: orders.Ready) -> None:
+        self._system = ready.system
+        if self._landlord is not None:
+            self._landlord.send(ready)
+        waiting, self._until_ready = self._until_ready, []
+        for caller, answer in waiting:
+            caller.reply(answer())
+        if not self.port:
+            self._look()
+        self.parts, self.port = ready.parts, ready.port
+        log.info("processes can be started: %s, at port %d, after %.0f ms", ready.parts, ready.port, ready.took * 1000)
+
+    def _of_process(self, order: orders.Born | orders.Gone | orders.NotStarted, charge: Charge | None) -> None:
+        if charge is None:
+            if isinstance(order, orders.NotStarted):
+                return
+            # It is another machine's node, here.
+            (self._guests.add if isinstance(order, orders.Born) else self._guests.discard)(order.name)
+            if self._landlord is not None:
+                self._landlord.send(order)
+            return
+        match order:
+            case orders.Born():
+                charge.pid = order.pid
+                charge.pidfd = pids.descriptor(order.pid)
+                if charge.asked:
+                    self._signal(charge, signal.SIGKILL)
+            case orders.Gone():
+                self._over(charge, charge.ended(order.status, order.words))
+            case orders.NotStarted() if charge.landlord is not None:
+                self._place_again(charge)
+            case orders.NotStarted():
+                charge.why = order.why
+                self._over(charge, Ending(lost=True))
+
+    def _of_machines(self, message: orders.Placed | orders.NotPlaced | orders.Lodged | orders.Left) -> None:
+        """Something that the membership or another machine's landlord tells."""
+        charge = self._charges.get(message.name)
+        match message:
+            case orders.Placed():
+                self._placed(charge, message)
+            case orders.NotPlaced() if charge is not None:
+                if charge.starting is not None:
+                    charge.starting.fail(message.error)
+                    charge.starting = None
+                self._over(charge, Ending(lost=True, asked=True))
+            case orders.Lodged() if charge is not None:
+                charge.pid = message.os_pid
+            case orders.Left() if charge is not None:
+                self._over(charge, charge.ended(message.status, message.words))
+            case _:
+                pass
 
     def _heard(self, message: NodeReady | NodeUnfit | Said) -> None:
+        """By a node."""
         charge = self._charges.get(message.name)
         if charge is None:
             return
@@ -518,7 +410,13 @@ class Engine(Placing):
                     caller, charge.starting = charge.starting, None
                     caller.reply(Started(message.os_pid, message.steward))
             case NodeUnfit():
-                charge.why = self._unfit(charge, message.why)
+                charge.why = message.why
+                if charge.landlord is not None:  # what is on another machine may be other code
+                    machine = charge.landlord.pid.node.removeprefix(NODE)
+                    charge.why = (
+                        f"machine {machine} could not import what it needs; the application's modules have to be installed "
+                        f"there, or be where the `--path` of its member program says: {message.why.strip()}"
+                    )
                 self._signal(charge, signal.SIGKILL)
             case Said():
                 for logger, level, line, data in message.lines:
@@ -527,24 +425,32 @@ class Engine(Placing):
                 if message.dropped:
                     log.warning("node %s said %d lines more than there was room for", message.name, message.dropped)
 
-    def _timed(self, message: Any) -> None:
-        match message:
-            case Late(charge=charge) if charge.starting is not None:
-                charge.why = f"it was not ready within {charge.spec.start_timeout:g} s"
+    def _down(self, down: Down) -> None:
+        """The host of a node has ended, or a machine's landlord: the nodes on that machine are lost, and how they ended is not known."""
+        for charge in tuple(self._charges.values()):
+            if charge.watch is down.ref:
+                charge.asked = True
                 self._signal(charge, signal.SIGKILL)
-            case Silent(charge=charge):
-                charge.hung = charge.landlord is not None or not pids.has_ended(charge.pid, charge.pidfd)
-                self._signal(charge, signal.SIGKILL)
-            case Again(charge=charge) if self._charges.get(charge.name) is charge and charge.placing:
-                self._send_out(charge)
-            case Signal(charge=charge, number=number):
-                self._signal(charge, number)
-            case _Look(first=True):
-                self._look_first()
-            case _Look():
-                self._look()
-            case _:
-                pass
+            elif charge.watch_elsewhere is down.ref:
+                charge.why = f"its machine was lost: {down.reason}"
+                self._over(charge, Ending(lost=True, asked=charge.asked))
+                # Should it be there all the same, it ends of that.
+                self._peers.disconnect(charge.name, "its machine was lost")
+
+    # --- what it has said to itself, for later
+
+    def _later(self, seconds: float, do: Callable[..., object], charge: Charge, *more: Any) -> None:
+        charge.timers.append(send_after(seconds, self._me, _Due(do, (charge, *more))))
+
+    def _late(self, charge: Charge) -> None:
+        if charge.starting is not None:
+            charge.why = f"it was not ready within {charge.spec.start_timeout:g} s"
+            self._signal(charge, signal.SIGKILL)
+
+    def _silent(self, charge: Charge) -> None:
+        """Its link is gone, and its end was not reported."""
+        charge.hung = charge.landlord is not None or not pids.has_ended(charge.pid, charge.pidfd)
+        self._signal(charge, signal.SIGKILL)
 
     def _look_first(self) -> None:
         """Whether the warden has begun, by now."""
@@ -562,8 +468,8 @@ class Engine(Placing):
             warden.kill()
             return
         self._pings += 1
-        warden.send(Ping(self._pings))
-        send_after(_PING, self._me, _Look())
+        warden.send(orders.Ping(self._pings))
+        send_after(_PING, self._me, _Due(self._look))
 
     # --- ends
 
@@ -571,14 +477,14 @@ class Engine(Placing):
         """To the process: at once where that can be done, and by the warden, which knows whether there is one yet."""
         if self._charges.get(charge.name) is not charge:
             return
-        if charge.placing or (charge.landlord is not None and not charge.pid):
-            self._call_off(charge)
+        if charge.placing or (charge.landlord is not None and not charge.pid):  # there is no process yet
+            self._over(charge, Ending(lost=True, asked=charge.asked))
         elif charge.landlord is not None:
-            charge.landlord.send(EndHost(charge.name, number))
+            charge.landlord.send(orders.EndHost(charge.name, number))
         elif charge.pidfd is not None:
             pids.send_signal(number, charge.pid, charge.pidfd)
         elif self._warden is not None:
-            self._warden.send(EndHost(charge.name, number))
+            self._warden.send(orders.EndHost(charge.name, number))
 
     def _over(self, charge: Charge, ending: Ending) -> None:
         del self._charges[charge.name]
@@ -612,8 +518,8 @@ class Engine(Placing):
         why = self._why or f"the warden {how}. {warden.last_words()}".strip()
         return Stop(Crash(EngineFailed(why)))
 
-    def cut(self) -> None:
-        """The engine is gone, however it ended: so is everything below, as far as this node is concerned."""
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """The engine is gone, however it ended, also when that lets it do nothing any more: so is everything below, as far as this node knows."""
         for charge in self._charges.values():
             self._drop(charge)
         if self._warden is not None:
@@ -621,21 +527,11 @@ class Engine(Placing):
             self._warden.last_words()
 
 
-class _Cut:
-    """Told of the engine's end, also of one that lets it do nothing any more."""
+class _Due(NamedTuple):
+    """It is time to do that."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        self._engine.cut()
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """It is time to ask the warden whether it is there, or to see whether it has begun."""
-
-    first: bool = False
+    do: Callable[..., object]
+    args: tuple[Any, ...] = ()
 
 
 async def _within(seconds: float, warden: WardenProcess) -> bool:

@@ -1,9 +1,9 @@
-"""What the engine keeps of each node's process, what it tells that node's host, and what the clock tells it about one. Values."""
+"""What the engine keeps of each node's process, and what it tells that node's host. Values."""
 
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.supervision.kernel.errors import ActorError
@@ -11,6 +11,7 @@ from greenroom.supervision.kernel.errors import ActorError
 if TYPE_CHECKING:
     from greenroom.supervision.behaviours.caller import Caller
     from greenroom.supervision.behaviours.calls import Ref
+    from greenroom.supervision.kernel.api import Timer
     from greenroom.supervision.kernel.links import Monitor
     from greenroom.supervision.kernel.messages import Pid
 
@@ -30,68 +31,37 @@ class Ended(NamedTuple):
     ending: Ending
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Charge:
     """A node's process, from the moment when a host asks for it until it has ended."""
 
-    def __init__(self, name: str, spec: NodeSpec, host: Pid, caller: Caller[Any], watch: Monitor) -> None:
-        """`host` is told of its end, `caller` waits for it to be ready."""
-        self.name = name
-        self.spec = spec
-        self.host = host
-        self.watch = watch
-        self.starting: Caller[Any] | None = caller
-        self.ending: list[Caller[Any]] = []
-        self.steward: Pid | None = None
-        self.pid = 0
-        self.pidfd: int | None = None
-        self.placing = False
-        """Whether it is not known yet on which machine it is to be."""
-        self.watch_elsewhere: Monitor | None = None
-        self.landlord: Ref[Any] | None = None
-        """The landlord that sees to it when it is on another machine."""
-        self.why = ""
-        self.words = ""
-        self.hung = False
-        self.asked = False
-        self.timers: list[Any] = []
+    name: str
+    spec: NodeSpec
+    host: Pid
+    """Told of its end."""
+    watch: Monitor
+    starting: Caller[Any] | None
+    """Waits for it to be ready."""
+    ending: list[Caller[Any]] = field(default_factory=list["Caller[Any]"])
+    steward: Pid | None = None
+    pid: int = 0
+    pidfd: int | None = None
+    placing: bool = False
+    """Whether it is not known yet on which machine it is to be."""
+    watch_elsewhere: Monitor | None = None
+    landlord: Ref[Any] | None = None
+    """The landlord that sees to it when it is on another machine."""
+    why: str = ""
+    words: str = ""
+    hung: bool = False
+    asked: bool = False
+    timers: list[Timer] = field(default_factory=list["Timer"])
 
     def ended(self, status: int | None, words: str) -> Ending:
         """How it ended, by its exit status, which is None when that is not known, and its last words."""
         how = Ending(lost=True) if status is None else Ending.of_status(status)
-        return Ending(
-            signal=how.signal,
-            code=how.code,
-            lost=how.lost,
-            hung=self.hung,
-            asked=self.asked,
-            memory=self.spec.limits.memory,
-            words=words or self.words,
-        )
-
-
-class Late(NamedTuple):
-    """It should be ready by now."""
-
-    charge: Charge
-
-
-class Again(NamedTuple):
-    """It is time to look for another place for it."""
-
-    charge: Charge
-
-
-class Silent(NamedTuple):
-    """Its link is gone, and its end was not reported."""
-
-    charge: Charge
-
-
-class Signal(NamedTuple):
-    """It had its time."""
-
-    charge: Charge
-    number: int
+        memory = self.spec.limits.memory
+        return replace(how, hung=self.hung, asked=self.asked, memory=memory, words=words or self.words)
 
 
 # --- How a process ended, as a value that says it in words, and the error that carries it.

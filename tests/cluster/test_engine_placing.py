@@ -174,6 +174,19 @@ async def test_whoever_asks_where_nodes_go_may_be_started_anew(monkeypatch: pyte
         assert await other.receive() == Place("node", NEEDS, 0)
 
 
+async def test_a_host_that_ends_before_its_two_nodes_have_a_place_ends_both_and_not_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with placing(monkeypatch) as at:
+        host = spawn(idle)
+        asked = [await at.start(name, host, requires=NEEDS) for name in ("one", "two")]
+        kill(host)
+        for each in asked:
+            with pytest.raises(NodeFailed):
+                await each
+        assert "one" not in await at.running()
+
+
 async def test_the_nodes_of_a_machine_that_is_lost_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     async with placing(monkeypatch) as at:
         landlord = spawn(idle)
