@@ -135,6 +135,7 @@ _MOVED: Final = {
     "supervision.cluster.peers": "dialling silence peering",
     "supervision.cluster.remote_process": "far abroad incoming",
     "supervision.cluster.thespian_taming": "thespian_door hardening versions leftovers",
+    "supervision.cluster.warden": "process_engine",
     "supervision.introspect": "snapshot tracing",
     "supervision.kernel.guard": "interrupts",
     "supervision.kernel.messages": "pid reasons",

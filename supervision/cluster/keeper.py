@@ -18,26 +18,12 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
+from . import daemon_protocol as orders
 from . import pids
 from .bootstrap import Inherited, take_note
-from .daemon_protocol import (
-    Absent,
-    Born,
-    EndHost,
-    Gone,
-    Hello,
-    Joined,
-    NotStarted,
-    Order,
-    Orders,
-    Rejoin,
-    Sent,
-    StartHost,
-)
 from .machines import ANNOUNCED, ID, SYSTEM
 from .node_main import boot, leave
 from .node_records import EngineFailed
-from .process_engine import Part
 from .thespian_taming import (
     Actor,
     ActorExitRequest,
@@ -51,6 +37,7 @@ from .thespian_taming import (
     inside_of,
     restore_logging,
 )
+from .warden import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +57,7 @@ class Keeper(Actor):
     def __init__(self) -> None:
         """It does nothing before it is told to begin."""
         super().__init__()
-        self._orders: Orders | None = None
+        self._orders: orders.Orders | None = None
         self._names: dict[int, str] = {}
         self._sent: dict[bytes, str] = {}
         self._nudges = 0
@@ -99,9 +86,9 @@ class Keeper(Actor):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # only the warden decides when it ends
         Log.exited = self._exited
-        self._orders = Orders(Inherited.keeper)
+        self._orders = orders.Orders(Inherited.keeper)
         os.register_at_fork(after_in_child=_forget)
-        self._orders.send(Hello(os.getpid(), os.getppid()))
+        self._orders.send(orders.Hello(os.getpid(), os.getppid()))
         self.notifyOnSystemRegistrationChanges(True)  # noqa: FBT003 - Thespian's word
 
     def _hear(self, message: object) -> None:
@@ -112,39 +99,39 @@ class Keeper(Actor):
             machine, announced, system = (capabilities.get(each) for each in (ID, ANNOUNCED, SYSTEM))
             if isinstance(machine, str) and isinstance(announced, str) and isinstance(system, str):
                 here = message.remoteAdded
-                self._orders.send(Joined(machine, announced, system) if here else Absent(machine, system))
+                self._orders.send(orders.Joined(machine, announced, system) if here else orders.Absent(machine, system))
         elif isinstance(message, PoisonMessage) and (name := self._sent.pop(message.poisonMessage, None)):
             why = (
                 "no machine of the convention took it: the one that was meant has left it, or could not make a process"
             )
-            self._orders.send(NotStarted(name, why))
+            self._orders.send(orders.NotStarted(name, why))
 
     def _obey(self) -> None:
         assert self._orders is not None
         for order in self._orders.take():
             self._do(order)
 
-    def _do(self, order: Order) -> None:
+    def _do(self, order: orders.Order) -> None:
         assert self._orders is not None
         match order:
-            case StartHost():
+            case orders.StartHost():
                 try:
                     pid = self._make(order)
                 except Exception as error:  # noqa: BLE001 - the warden, which asked for it, is told
-                    self._orders.send(NotStarted(order.name, f"{type(error).__name__}: {error}"))
+                    self._orders.send(orders.NotStarted(order.name, f"{type(error).__name__}: {error}"))
                 else:
-                    self._orders.send(Sent(order.name) if pid is None else Born(order.name, pid))
-            case EndHost():
+                    self._orders.send(orders.Sent(order.name) if pid is None else orders.Born(order.name, pid))
+            case orders.EndHost():
                 for pid, name in self._names.items():
                     if name == order.name:
                         pids.send_signal(order.signal, pid)
-            case Rejoin():
+            case orders.Rejoin():
                 self._nudges += 1
                 self.updateCapability(_NUDGE, self._nudges)
             case _:
                 take_note(logging.ERROR, f"the keeper of nodes was told what is not for it: {order!r}")
 
-    def _make(self, order: StartHost) -> int | None:
+    def _make(self, order: orders.StartHost) -> int | None:
         manager: Any = self._myRef
         before = {child.childProc.pid for child in getattr(manager, "_child_procs", ())}
         address = self.createActor(NodeHost, dict(order.requires) or None)
@@ -165,7 +152,7 @@ class Keeper(Actor):
         # Thespian tells of an end as often as it hears of it; this comes once, from the moment when the process is reaped.
         name = self._names.pop(pid, None)
         if name is not None and self._orders is not None:
-            self._orders.send(Gone(name, pid, status))
+            self._orders.send(orders.Gone(name, pid, status))
 
 
 def _forget() -> None:
@@ -247,17 +234,17 @@ class System:
         self.parts = [Part(*each) for each in zip(PARTS, (admin, logger, hello.pid), strict=True)]
         self.keeper = self.parts[-1]
 
-    def _sockets(self) -> tuple[Orders, socket.socket]:
+    def _sockets(self) -> tuple[orders.Orders, socket.socket]:
         mine, keeper = socket.socketpair()
         Inherited.private.add(mine.fileno())
-        return Orders(mine), keeper
+        return orders.Orders(mine), keeper
 
-    def _hello(self) -> Hello:
+    def _hello(self) -> orders.Hello:
         until = time.monotonic() + _HELLO_SECONDS
         while (left := until - time.monotonic()) > 0:
             if select.select((self.orders,), (), (), left)[0]:
-                order: Order = self.orders.next()
-                if isinstance(order, Hello):
+                order: orders.Order = self.orders.next()
+                if isinstance(order, orders.Hello):
                     return order
         raise EngineFailed(f"the keeper of nodes did not come up within {_HELLO_SECONDS:g} s")
 

@@ -19,40 +19,21 @@ import signal
 import socket
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from . import bootstrap as guests
-from . import bootstrap as lifeline
+from . import bootstrap, pids
 from . import crash_output as last_words
-from . import pids
-from .bootstrap import NODE_VARIABLE, NOTE_BYTES, Inherited, name_of_forks, name_of_node, read_note, take_note
-from .daemon_protocol import (
-    Absent,
-    Born,
-    EndHost,
-    Finish,
-    Gone,
-    Joined,
-    Note,
-    NotStarted,
-    Orders,
-    Ping,
-    Pong,
-    Ready,
-    Rejoin,
-    Replaced,
-    Sent,
-    StartHost,
-)
+from . import daemon_protocol as orders
+from .bootstrap import NODE_VARIABLE, Inherited, name_of_forks, name_of_node, take_note
 from .node_records import EngineFailed
-from .process_engine import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .daemon_protocol import Begin, Order
-    from .process_engine import ProcessEngine
+    from .daemon_protocol import Begin, Orders
 
+PREFIX: Final = "gr-"
+"""What the names of processes below a warden begin with, but for those that code in a node has executed."""
 TICK: Final = 1.0 if hasattr(os, "pidfd_open") else 0.05
 """How often it looks around although nothing was told."""
 _SILENCE: Final = 2.0
@@ -69,14 +50,64 @@ _NOTES: Final = 100
 """How many it reads at a time."""
 
 
-class _Host:
-    """The process of a node."""
+class Part:
+    """One process below: of the engine, or of a node."""
 
     def __init__(self, name: str, pid: int) -> None:
+        """It runs."""
         self.name = name
         self.pid = pid
         self.pidfd = pids.descriptor(pid)
-        self.ended: float | None = None
+        self.ended_at: float | None = None
+        """When that was noticed, of a node's."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        return pids.has_ended(self.pid, self.pidfd)
+
+    def end(self, number: int) -> bool:
+        """Send it that signal."""
+        return pids.send_signal(number, self.pid, self.pidfd)
+
+    def forget(self) -> None:
+        """It is gone."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+class ProcessEngine(Protocol):
+    """What starts, places and watches the processes of nodes, as the warden sees it.
+
+    It takes orders to start and to end processes here or on another machine, and tells of each how it began and ended.
+    """
+
+    id: str
+    port: int
+    orders: Orders
+    """Where it is told what to do, and tells what came of it."""
+    parts: list[Part]
+    """Its own processes: when one of them ends, all of it is replaced."""
+    keeper: Part
+    """The one of them that makes the processes of nodes."""
+
+    @property
+    def door(self) -> socket.socket:
+        """Where it listens in this process: no message for it is expected there."""
+        ...
+
+    def turn_away(self) -> None:
+        """A connection has come to that door."""
+        ...
+
+    def shutdown(self) -> None:
+        """Ask all of it to end. That may do nothing; the caller ends what is left."""
+        ...
+
+    def forget(self) -> None:
+        """All of it is gone."""
+        ...
 
 
 class Warden:
@@ -92,13 +123,13 @@ class Warden:
         self._notes = notes
         self._engine = engine
         self._system: ProcessEngine | None = None
-        self._hosts: dict[str, _Host] = {}
-        self._pending: dict[str, tuple[StartHost, float]] = {}
+        self._hosts: dict[str, Part] = {}
+        self._pending: dict[str, tuple[orders.StartHost, float]] = {}
         self._doomed: dict[str, int] = {}
         self._words: dict[str, int] = {}
         self._statuses: dict[int, int] = {}
         self._deaths: deque[float] = deque()
-        self._departed: deque[tuple[float, _Host]] = deque()
+        self._departed: deque[tuple[float, Part]] = deque()
         self._finished = False
         self._selector = selectors.DefaultSelector()
         Inherited.private.add(self._selector.fileno())
@@ -122,11 +153,13 @@ class Warden:
     def start(self) -> None:
         """Start a system. Raises `EngineFailed`, and `Cut` when the application is gone."""
         began = time.monotonic()
-        with lifeline.waiting(self._line):  # that may wait seconds for processes that ended with the application
+        with bootstrap.waiting(self._line):  # that may wait seconds for processes that ended with the application
             system = self._system = self._engine(self._begin)
         self._listen(system.door.fileno(), system.orders.fileno(), *(part.pidfd for part in system.parts))
         parts = {part.name: part.pid for part in system.parts}
-        self._home.send(Ready({"warden": os.getpid(), **parts}, system.port, time.monotonic() - began, system.id))
+        self._home.send(
+            orders.Ready({"warden": os.getpid(), **parts}, system.port, time.monotonic() - began, system.id)
+        )
         for name, (order, _) in self._pending.items():
             self._pending[name] = (order, time.monotonic())
             system.orders.send(order)
@@ -146,7 +179,7 @@ class Warden:
         self._sweep(lambda: pids.descendants(os.getpid(), hosts, PREFIX))
         self._bear(began)
         self.start()
-        self._home.send(Replaced(ended.name, self._statuses.pop(ended.pid, None), time.monotonic() - began))
+        self._home.send(orders.Replaced(ended.name, self._statuses.pop(ended.pid, None), time.monotonic() - began))
 
     def _bear(self, now: float) -> None:
         """Another death of a system: too many are ours as well."""
@@ -166,7 +199,7 @@ class Warden:
         self._obey(self._home.left())
         while not self._finished:
             ready = {key.fd for key, _ in self._selector.select(_STRAY_TICK if self._departed else TICK)}
-            if self._line in ready and lifeline.is_cut(self._line):
+            if self._line in ready and bootstrap.is_cut(self._line):
                 return
             if self._home.fileno() in ready:
                 self._obey(self._home.take())
@@ -184,24 +217,24 @@ class Warden:
                     self._replace(system)
             self._look_around()
 
-    def _obey(self, orders: Iterable[Order]) -> None:
-        for order in orders:
+    def _obey(self, given: Iterable[orders.Order]) -> None:
+        for order in given:
             match order:
-                case StartHost():
+                case orders.StartHost():
                     self._pending[order.name] = (order, time.monotonic())
                     if self._system is not None:
                         self._system.orders.send(order)
-                case EndHost():
+                case orders.EndHost():
                     self._end_host(order)
-                case Rejoin(anew=True):
+                case orders.Rejoin(anew=True):
                     if self._system is not None:
                         self._system.keeper.end(signal.SIGKILL)
-                case Rejoin():
+                case orders.Rejoin():
                     if self._system is not None:
                         self._system.orders.send(order)
-                case Ping():
-                    self._home.send(Pong(order.number))
-                case Finish():
+                case orders.Ping():
+                    self._home.send(orders.Pong(order.number))
+                case orders.Finish():
                     self._finished = True
                 case _:
                     raise EngineFailed(f"the warden was told what is not for it: {order!r}")
@@ -209,15 +242,15 @@ class Warden:
     def _hear_keeper(self, system: ProcessEngine) -> None:
         for order in system.orders.take():
             match order:
-                case Born():
+                case orders.Born():
                     self._born(order)
-                case Gone():
+                case orders.Gone():
                     self._gone(order.name, order.status)
-                case NotStarted() | Sent():
+                case orders.NotStarted() | orders.Sent():
                     self._pending.pop(order.name, None)
                     self._doomed.pop(order.name, None)
                     self._home.send(order)
-                case Joined() | Absent():
+                case orders.Joined() | orders.Absent():
                     self._home.send(order)
                 case _:
                     take_note(logging.ERROR, f"the keeper of nodes said what it should not: {order!r}")
@@ -225,11 +258,11 @@ class Warden:
     def _pass_notes(self) -> None:
         for _ in range(_NOTES):
             try:
-                data, memories, _, _ = socket.recv_fds(self._notes, 4 * NOTE_BYTES + 512, 1)
+                data, memories, _, _ = socket.recv_fds(self._notes, 4 * bootstrap.NOTE_BYTES + 512, 1)
             except BlockingIOError:
                 return
             try:
-                level, text, node = read_note(data)
+                level, text, node = bootstrap.read_note(data)
             except ValueError:
                 last_words.close(memories)
                 continue
@@ -238,35 +271,35 @@ class Warden:
                 self._words[node] = memories[0] if memories else -1
                 continue
             last_words.close(memories)
-            if level in (guests.ABOARD, guests.ENDED):
+            if level in (bootstrap.ABOARD, bootstrap.ENDED):
                 with contextlib.suppress(ValueError):
-                    self._hear_of_guest(level, node, *guests.numbers(text))
+                    self._hear_of_guest(level, node, *bootstrap.numbers(text))
             else:
-                self._home.send(Note(level, text, node))
+                self._home.send(orders.Note(level, text, node))
 
     def _hear_of_guest(self, mark: int, node: str, pid: int, status: int = 0) -> None:
-        if mark == guests.ENDED:
+        if mark == bootstrap.ENDED:
             if any(host.pid == pid for host in self._hosts.values()):
                 self._statuses[pid] = status
         elif node not in self._hosts and pid in pids.descendants(os.getpid()):
-            self._born(Born(node, pid))
+            self._born(orders.Born(node, pid))
 
     # --- the nodes' processes
 
-    def _born(self, order: Born) -> None:
+    def _born(self, order: orders.Born) -> None:
         self._pending.pop(order.name, None)
-        host = self._hosts[order.name] = _Host(order.name, order.pid)
+        host = self._hosts[order.name] = Part(order.name, order.pid)
         self._listen(host.pidfd)
         self._home.send(order)
         if order.name in self._doomed:
-            pids.send_signal(self._doomed.pop(order.name), host.pid, host.pidfd)
+            host.end(self._doomed.pop(order.name))
 
-    def _end_host(self, order: EndHost) -> None:
+    def _end_host(self, order: orders.EndHost) -> None:
         host = self._hosts.get(order.name)
         if host is not None:
-            pids.send_signal(order.signal, host.pid, host.pidfd)
+            host.end(order.signal)
             if order.signal != signal.SIGKILL:
-                pids.send_signal(signal.SIGCONT, host.pid, host.pidfd)  # a stopped process cannot hear the other
+                host.end(signal.SIGCONT)  # a stopped process cannot hear the other
         elif order.name in self._pending:
             self._doomed[order.name] = order.signal
 
@@ -274,18 +307,17 @@ class Warden:
         host = self._hosts.pop(name, None)
         if host is None:
             return
-        if host.pidfd is not None:
-            if host.ended is None:
-                self._ignore(host.pidfd)
-            os.close(host.pidfd)
+        if host.ended_at is None:
+            self._ignore(host.pidfd)
+        host.forget()
         self._pass_notes()
         memory = self._words.pop(name, -1)
-        self._home.send(Gone(name, host.pid, status, last_words.read(memory)))
+        self._home.send(orders.Gone(name, host.pid, status, last_words.read(memory)))
         last_words.close([memory])
         self._end_orphans(host)
         self._departed.append((time.monotonic() + _STRAYS, host))
 
-    def _end_orphans(self, *hosts: _Host) -> None:
+    def _end_orphans(self, *hosts: Part) -> None:
         """What code in a node has started ends with the node: a process that stays behind of it is our child by now."""
         parts = self._system.parts if self._system is not None else ()
         known = {each.pid for each in (*self._hosts.values(), *parts, *hosts)}
@@ -313,17 +345,17 @@ class Warden:
         self._end_strays(now)
         system = self._system
         for host in tuple(self._hosts.values()):
-            if host.ended is None:
-                if not pids.has_ended(host.pid, host.pidfd):
+            if host.ended_at is None:
+                if not host.ended:
                     continue
-                host.ended = now
+                host.ended_at = now
                 self._ignore(host.pidfd)
                 status = pids.status_of_dead(host.pid)
                 if status is not None:
                     self._statuses[host.pid] = status
             if host.pid in self._statuses:
                 self._gone(host.name, self._statuses.pop(host.pid))
-            elif now - host.ended > _SILENCE:
+            elif now - host.ended_at > _SILENCE:
                 self._gone(host.name, None)
         if system is not None and any(now - since > _STUCK for _, since in self._pending.values()):
             take_note(logging.WARNING, f"the keeper of nodes has made no process for {_STUCK:g} s, and is replaced")
@@ -342,7 +374,7 @@ class Warden:
         """In order, if that was asked for: the nodes first, then Thespian; and then every process that is left."""
         if self._finished:
             for host in self._hosts.values():
-                pids.send_signal(signal.SIGTERM, host.pid, host.pidfd)
+                host.end(signal.SIGTERM)
             until = time.monotonic() + _POLITE
             while self._hosts and self._system is not None and time.monotonic() < until:
                 self._hear_keeper(self._system)

@@ -55,7 +55,7 @@ NO_SECRET = {
         "hashlib.sha256(text).hexdigest() != known",
     ): "a digest of Thespian's sources",
     ("supervision/cluster/warden.py", "level == last_words.MARK"): "a mark in a line of a child's",
-    ("supervision/cluster/warden.py", "mark == guests.ENDED"): "as above",
+    ("supervision/cluster/warden.py", "mark == bootstrap.ENDED"): "as above",
     ("transports/quart_app.py", "key.lower() == name"): "the name of a header",
     ("transports/tls.py", "error.verify_code == _EXPIRED"): "OpenSSL's number of an error",
     ("transports/tls.py", "error.verify_code == _NOT_YET"): "as above",
