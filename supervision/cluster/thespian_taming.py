@@ -30,7 +30,7 @@ from .node_records import EngineFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# ruff: noqa: D107, N813, N815 - Thespian's names are its own
+# ruff: noqa: D107, F401, N813, N815, TC002 - Thespian's names are its own, and others have them from here
 
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
         def send(self, target: Address, message: object) -> None:
             """Some time."""
-            ...
 
         def receiveMessage(self, message: object, sender: Address) -> object:  # noqa: N802
             """One message."""
@@ -59,15 +58,12 @@ if TYPE_CHECKING:
 
         def notifyOnSystemRegistrationChanges(self, setting: bool) -> None:  # noqa: FBT001, N802
             """Hear of the machines of the convention."""
-            ...
 
         def updateCapability(self, name: str, value: object) -> None:  # noqa: N802
             """This machine has, from now on."""
-            ...
 
         def wakeupAfter(self, period: object, payload: object = None) -> None:  # noqa: N802
             """Have a `WakeupMessage`, after a `timedelta`."""
-            ...
 
     class ActorSystemException(Exception):
         """Whatever Thespian raises."""
@@ -127,7 +123,6 @@ if TYPE_CHECKING:
 
         def tell(self, target: Address, message: object) -> None:
             """Send, and wait until that is done."""
-            ...
 
         def ask(self, target: Address, message: object, timeout: object = None) -> Any:
             """Send, and wait for whatever comes next."""
@@ -143,7 +138,6 @@ if TYPE_CHECKING:
 
         def shutdown(self) -> None:
             """Ask all of it to end, and wait for that."""
-            ...
 
     convention: Any
     tcp: Any
@@ -166,9 +160,7 @@ else:
         WakeupMessage,
         WatchMessage,
     )
-    from thespian.actors import (
-        ActorAddress as Address,
-    )
+    from thespian.actors import ActorAddress as Address
     from thespian.system import multiprocCommon as processes
     from thespian.system import systemBase as system_base
     from thespian.system import utilis as system_logs
@@ -176,29 +168,6 @@ else:
     from thespian.system.transport import IPBase as addresses
     from thespian.system.transport import TCPTransport as tcp
     from thespian.system.transport import streamBuffer as streams
-
-__all__ = [
-    "Actor",
-    "ActorExitRequest",
-    "ActorSystem",
-    "ActorSystemConventionUpdate",
-    "ActorSystemException",
-    "ActorSystemMessage",
-    "Address",
-    "ChildActorExited",
-    "PoisonMessage",
-    "ThespianWatch",
-    "WakeupMessage",
-    "WatchMessage",
-    "addresses",
-    "convention",
-    "processes",
-    "streams",
-    "system_base",
-    "system_logs",
-    "tcp",
-]
-
 
 # --- What has to be different in Thespian before it may run: where it listens, whom it believes, how much it takes, and what it tells.
 # As it comes it listens on all addresses and unpickles whatever is sent there. Here a frame is unpickled only when it carries the MAC
