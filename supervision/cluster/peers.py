@@ -53,6 +53,8 @@ HEARTBEAT: Final = 1.0
 MISSES: Final = 3
 _HANDSHAKES: Final = 256
 """How many strangers may be shaking hands at once."""
+_LOOKS: Final = 4
+_BEAT: Final = encode([items.BEAT], "")
 
 _get_ident = threading.get_ident
 
@@ -117,8 +119,16 @@ class Peers(Party):
         self, node: Node, key: bytes, *, heartbeat: float = HEARTBEAT, misses: int = MISSES, kind: str = "node"
     ) -> None:
         """Nothing is open yet, and no node is dialled."""
+        if not heartbeat > 0 or misses < 1:
+            raise ValueError(
+                f"heartbeat must be more than 0 seconds and misses at least 1, not {heartbeat!r} and {misses!r}"
+            )
         self.node = node
-        self.silence = Silence(self, heartbeat, misses)
+        self._heartbeat = heartbeat
+        self._misses = misses
+        self._patient: set[str] = set()  # nodes that may be silent
+        self._turn: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._key = check_key(key)
         self._kind = kind
         self._open = False
@@ -164,7 +174,7 @@ class Peers(Party):
         except BaseException:
             self._open, self.node.elsewhere = False, None
             raise
-        self.silence.begin()
+        self._look_soon()
 
     def _welcome(self) -> Link:
         link = Link(self, dialling=False)
@@ -183,7 +193,8 @@ class Peers(Party):
         self._open = False
         for task in tuple(self._tasks):
             task.cancel()
-        self.silence.end()
+        if self._turn is not None:
+            self._turn.cancel()
         self._listening.close()
         for link in tuple(self._links):
             link.close()
@@ -392,7 +403,7 @@ class Peers(Party):
     def _lose(self, switch: Switch, why: str) -> None:
         if self._switches.get(switch.name) is switch:
             del self._switches[switch.name]
-        self.silence.forget(switch.name)
+        self._patient.discard(switch.name)
         was_up = switch.link is not None
         self.node.context.copy().run(switch.lose)
         if was_up:
@@ -448,70 +459,34 @@ class Peers(Party):
     def patient(self, name: str, on: bool) -> None:  # noqa: FBT001 - a switch
         """Whether that node may be silent for as long as it likes: what it is at has a deadline of its own."""
         if on:
-            self.silence.allow(name)
+            self._patient.add(name)
         else:
-            self.silence.forget(name)
+            self._patient.discard(name)
             for connected, link in self.links():
                 if connected == name:
                     link.heard = self.node.loop.time()
 
+    # --- heartbeats: each end of a link says something now and then, and an end that says nothing for too long is lost
+    # Looked at four times a heartbeat, so that a node which has fallen silent is given up within `heartbeat * misses` seconds of its last word
+    # and not later. A node that was held up itself has not listened either, and judges no other in that turn.
 
-# --- Heartbeats: each end of a link says something now and then, and an end that says nothing for too long is lost.
-# Looked at four times a heartbeat, so that a node which has fallen silent is given up within `heartbeat * misses` seconds of its last word and
-# not later. A node that was held up itself has not listened either, and judges no other in that turn.
-
-_LOOKS: Final = 4
-_BEAT: Final = encode([items.BEAT], "")
-
-
-class Silence:
-    """The clock of one node's links."""
-
-    def __init__(self, peers: Peers, heartbeat: float, misses: int) -> None:
-        """Not running yet."""
-        if not heartbeat > 0 or misses < 1:
-            raise ValueError(
-                f"heartbeat must be more than 0 seconds and misses at least 1, not {heartbeat!r} and {misses!r}"
-            )
-        self.heartbeat = heartbeat
-        self.misses = misses
-        self._peers = peers
-        self._patient: set[str] = set()
-        self._turn: asyncio.TimerHandle | None = None
-        self._due: float | None = None
-
-    def begin(self) -> None:
-        """From now on."""
-        loop = self._peers.node.loop
-        step = self.heartbeat / _LOOKS
-        self._due = loop.time() + step
-        self._turn = loop.call_later(step, self._look, context=self._peers.node.context)
-
-    def end(self) -> None:
-        """No more."""
-        if self._turn is not None:
-            self._turn.cancel()
-
-    def allow(self, name: str) -> None:
-        """That node may be silent."""
-        self._patient.add(name)
-
-    def forget(self, name: str) -> None:
-        """It may not."""
-        self._patient.discard(name)
+    def _look_soon(self) -> None:
+        step = self._heartbeat / _LOOKS
+        self._due = self.node.loop.time() + step
+        self._turn = self.node.loop.call_later(step, self._look, context=self.node.context)
 
     def _look(self) -> None:
-        now = self._peers.node.loop.time()
-        late = now - (self._due or now)
-        beat = self.heartbeat / 2
+        now = self.node.loop.time()
+        beat = self._heartbeat / 2
+        held_up = now - self._due >= beat
         # The last look before the time is over decides; a link with no miss to spare has its time out.
-        limit = self.heartbeat * self.misses - (self.heartbeat / _LOOKS if self.misses > 1 else 0.0)
-        for name, link in self._peers.links():
+        limit = self._heartbeat * self._misses - (self._heartbeat / _LOOKS if self._misses > 1 else 0.0)
+        for name, link in self.links():
             if now - link.spoke >= beat:
                 link.post(_BEAT)
-            if late < beat and name not in self._patient and now - link.heard > limit:
+            if not held_up and name not in self._patient and now - link.heard > limit:
                 link.end(f"nothing was heard of it for {now - link.heard:.1f} s")
-        self.begin()
+        self._look_soon()
 
 
 # --- The process that owns a node's links: they are open as long as it lives, and its end is theirs.

@@ -35,7 +35,7 @@ from greenroom.supervision import (
     wait_down,
 )
 from greenroom.supervision.cluster.framing import LinkRefused
-from greenroom.supervision.cluster.peers import NodeDown, NodeUp, Peering, Peers, Silence
+from greenroom.supervision.cluster.peers import NodeDown, NodeUp, Peering, Peers
 from greenroom.supervision.cluster.ushering import launch_on, start_on, whereis_on
 
 from .pair import KEY, PATIENCE, Counter, Far, far, here, pair, until
@@ -273,17 +273,17 @@ async def test_waiting_for_a_node() -> None:
 
 async def judged(peers: Peers, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait until that node has judged the silence of its links so many times."""
-    left, enough, look = times, asyncio.Event(), Silence._look
+    left, enough, look = times, asyncio.Event(), Peers._look
 
-    def counted(silence: Silence) -> None:
+    def counted(looking: Peers) -> None:
         nonlocal left
-        look(silence)
-        left -= silence is peers.silence
+        look(looking)
+        left -= looking is peers
         if left <= 0:
             enough.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Silence, "_look", counted)
+        patch.setattr(Peers, "_look", counted)
         async with asyncio.timeout(PATIENCE):
             await enough.wait()
 
