@@ -31,7 +31,7 @@ from .addresses import Listening, dial
 from .framing import LinkRefused, check_key, greeting
 from .link import LINGER_SECONDS, Link, Party
 from .remote_process import Held
-from .switch import Switch
+from .switch import Switch, take
 from .ushering import USHER, Usher
 from .values import encode
 
@@ -384,7 +384,7 @@ class Peers(Party):
         """Something was said; what it gives our processes to do is done at once."""
         switch = self._links.get(link)
         if switch is not None and switch.link is link:
-            self.node.context.run(self.node.serve, lambda: switch.came(payload))
+            self.node.context.run(self.node.serve, lambda: take(switch, payload))
 
     def lost(self, link: Link, why: str) -> None:
         """A link is over."""

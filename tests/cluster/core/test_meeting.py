@@ -367,7 +367,7 @@ async def test_nothing_is_kept_of_what_is_over() -> None:
         assert await wait_down(ref) in {KILLED, NO_PROCESS}
         assert await whereis_on("two", "and all is said") is None
         near = one._switches["two"]
-        assert (near.calls, near._numbers, near._armed) == ({}, {}, {})
+        assert (near.calls, near._numbers, near.armed) == ({}, {}, {})
 
         async def left() -> tuple[int, int]:
             switch = two.peers._switches["one"]
