@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.errors import ConfigError
 from greenroom.supervision.behaviours.caller import Reject, Stop, later
@@ -29,7 +29,7 @@ from . import pids
 from .bootstrap import NodeReady, NodeUnfit, Said
 from .home_links import key_of_home, links_of_home
 from .machines import NODE, SYSTEM, Machine, check_all, fits, here, shown
-from .node_records import Charge, Ended, Ending, EngineFailed, NodeFailed, Started
+from .node_records import Charge, Due, Ended, Ending, EngineFailed, NodeFailed, Started
 from .peers import NodeDown, NodeUp
 from .warden_process import WardenProcess
 
@@ -153,7 +153,7 @@ class Engine(GenServer):
                 )
             )
             self.parts = {"warden": warden.pid}
-            send_after(_BEGINNING, self._me, _Due(self._look_first))
+            send_after(_BEGINNING, self._me, Due(self._look_first))
         if warden.over:
             raise EngineFailed("what starts processes has ended just now")
         return warden
@@ -301,7 +301,7 @@ class Engine(GenServer):
                 self._of_machines(message)
             case Down():
                 self._down(message)
-            case _Due():
+            case Due():
                 message.do(*message.args)
             case NodeUp():
                 pass
@@ -440,7 +440,7 @@ class Engine(GenServer):
     # --- what it has said to itself, for later
 
     def _later(self, seconds: float, do: Callable[..., object], charge: Charge, *more: Any) -> None:
-        charge.timers.append(send_after(seconds, self._me, _Due(do, (charge, *more))))
+        charge.timers.append(send_after(seconds, self._me, Due(do, (charge, *more))))
 
     def _late(self, charge: Charge) -> None:
         if charge.starting is not None:
@@ -469,7 +469,7 @@ class Engine(GenServer):
             return
         self._pings += 1
         warden.send(orders.Ping(self._pings))
-        send_after(_PING, self._me, _Due(self._look))
+        send_after(_PING, self._me, Due(self._look))
 
     # --- ends
 
@@ -525,13 +525,6 @@ class Engine(GenServer):
         if self._warden is not None:
             self._warden.let_go()
             self._warden.last_words()
-
-
-class _Due(NamedTuple):
-    """It is time to do that."""
-
-    do: Callable[..., object]
-    args: tuple[Any, ...] = ()
 
 
 async def _within(seconds: float, warden: WardenProcess) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import signal
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision.behaviours.caller import Reject
 from greenroom.supervision.behaviours.calls import Ref
@@ -21,6 +22,7 @@ from greenroom.supervision.kernel.messages import Down
 from .daemon_protocol import Born, Departed, EndHost, Gone, Left, Lodged, NoRoom, Ready, Renewed, WrongVersion
 from .engine import Engine
 from .machines import mismatch
+from .node_records import Due
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.links import Monitor
@@ -36,20 +38,18 @@ _AGAIN: Final = 5.0
 """A machine that is to register anew twice within so many seconds has a new Thespian system made."""
 
 
+@dataclass(eq=False, slots=True)
 class _Lodger:
     """One node that has a place."""
 
-    def __init__(self, name: str, owner: Pid, watch: Monitor) -> None:
-        self.name = name
-        self.owner = owner
-        self.watch = watch
-        self.os_pid = 0
+    name: str
+    owner: Pid
+    watch: Monitor
+    os_pid: int = 0
 
 
 class Landlord(GenServer):
     """One for each machine."""
-
-    traps_exit: ClassVar[bool] = False
 
     def __init__(self, engine: Ref[Engine]) -> None:
         """`engine` is the machine's own."""
@@ -86,7 +86,7 @@ class Landlord(GenServer):
         if machine.room is not None and len(self._lodgers) >= machine.room:
             raise Reject(NoRoom(f"machine {machine.name} takes {machine.room} nodes, and has as many"))
         lodger = self._lodgers[name] = _Lodger(name, owner, monitor(owner))
-        send_after(_PATIENCE, self._me, _Late(lodger))
+        send_after(_PATIENCE, self._me, Due(self._late, (lodger,)))
 
     def release(self, name: str) -> None:
         """It is not to come after all; if it has, it is ended."""
@@ -128,10 +128,8 @@ class Landlord(GenServer):
                 self._memberships.pop(message.ref, None)
                 for lodger in [each for each in self._lodgers.values() if each.watch is message.ref]:
                     self._evict(lodger)
-            case _Late(lodger=lodger) if self._lodgers.get(lodger.name) is lodger and not lodger.os_pid:
-                self._evict(lodger)
-            case _Late():
-                pass
+            case Due():
+                message.do(*message.args)
             case _:
                 super().handle_info(message)
 
@@ -144,6 +142,10 @@ class Landlord(GenServer):
         lodger.os_pid = born.pid
         Ref[Any](lodger.owner).send(Lodged(born.name, born.pid))
 
+    def _late(self, lodger: _Lodger) -> None:
+        if self._lodgers.get(lodger.name) is lodger and not lodger.os_pid:
+            self._evict(lodger)
+
     def _evict(self, lodger: _Lodger) -> None:
         """Its place is gone at once when there is no process; else when that has ended."""
         if lodger.os_pid:
@@ -151,7 +153,3 @@ class Landlord(GenServer):
         else:
             del self._lodgers[lodger.name]
             demonitor(lodger.watch, flush=True)
-
-
-class _Late(NamedTuple):
-    lodger: _Lodger

@@ -8,7 +8,8 @@ convention any more, as after a link was cut, is told to register anew.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
@@ -24,6 +25,7 @@ from .engine import Engine
 from .home_links import links_of_home
 from .landlord import Landlord
 from .machines import Candidate, Machine, MachineDown, MachineUp, NothingFits, choose, mismatch
+from .node_records import Due
 from .peers import NodeDown, NodeUp
 
 if TYPE_CHECKING:
@@ -42,20 +44,28 @@ _FORGOTTEN: Final = 600.0
 """How long a machine is dialled that has left the convention."""
 
 
+@dataclass(eq=False, slots=True)
 class _Known:
     """One run of a machine's member program."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.system = ""
-        """The Thespian system that it has, as it says itself, or as the convention last said."""
-        self.landlord: Ref[Landlord] | None = None
-        self.watch: Monitor | None = None
-        self.up = False
-        self.dialling = False
-        self.absent_since = 0.0
-        self.said = ""
-        self.nodes: set[str] = set()
+    machine: Machine
+    system: str = ""
+    """The Thespian system that it has, as it says itself, or as the convention last said."""
+    landlord: Ref[Landlord] | None = None
+    watch: Monitor | None = None
+    up: bool = False
+    dialling: bool = False
+    absent_since: float = 0.0
+    said: str = ""
+    nodes: set[str] = field(default_factory=set[str])
+
+
+@dataclass(eq=False, slots=True)
+class _Wanted:
+    """A node that is being placed: which machines do not take it, and why."""
+
+    place: Place
+    refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Membership(GenServer):
@@ -131,30 +141,13 @@ class Membership(GenServer):
                 self._place(wanted)
             case Departed():
                 self._departed(message.name)
-            case _Again() | _Reached() | _Unreached() | _Kept():
-                self._came_back(message)
+            case Due():
+                message.do(*message.args)
             case _:
                 super().handle_info(message)
 
     def _takes_nodes(self, known: _Known) -> bool:
         return known.up and known.system in self._systems
-
-    def _came_back(self, message: _Again | _Reached | _Unreached | _Kept) -> None:
-        """What comes of something that took its time."""
-        match message:
-            case _Reached():
-                self._reached(message)
-            case _Unreached(known=known):
-                known.dialling = False
-                if message.why != known.said:
-                    known.said = message.why
-                    log.log(logging.ERROR if message.refused else logging.WARNING, "%s", message.why)
-                self._later(known)
-            case _Again(known=known):
-                known.dialling = False
-                self._settle(known)
-            case _Kept():
-                self._kept(message)
 
     # --- coming and going
 
@@ -197,7 +190,11 @@ class Membership(GenServer):
 
     def _later(self, known: _Known) -> None:
         known.dialling = True
-        send_after(AGAIN, self._me, _Again(known))
+        send_after(AGAIN, self._me, Due(self._again, (known,)))
+
+    def _again(self, known: _Known) -> None:
+        known.dialling = False
+        self._settle(known)
 
     def _dial(self, known: _Known) -> None:
         machine = known.machine
@@ -211,7 +208,31 @@ class Membership(GenServer):
             return
         known.dialling = True
         self._peers.introduce(machine.node, machine.addresses)
-        spawn(_reach, self._peers, known, self._here, self._me)
+        spawn(self._reach, known)
+
+    async def _reach(self, known: _Known) -> None:
+        """In a process of its own: dial the machine, and ask its landlord."""
+        machine, peers = known.machine, self._peers
+        try:
+            if machine.node not in peers.connected:
+                await peers.connect(machine.addresses, timeout=_DIALLING)
+            landlord: Ref[Landlord] = Ref(On(LANDLORD, machine.node), _ASKING)
+            pid, found, system = await landlord.call(Landlord.enlist, self._here, self._me.pid)
+            if found.id == machine.id:
+                self._me.send(Due(self._reached, (known, pid, system)))
+                return
+            why, level = f"machine {machine.name} has started anew", logging.WARNING
+        except ActorError as error:
+            why = f"machine {machine.name} cannot be used: {error}"
+            level = logging.ERROR if machine.node in peers.connected else logging.WARNING
+        self._me.send(Due(self._unreached, (known, why, level)))
+
+    def _unreached(self, known: _Known, why: str, level: int) -> None:
+        known.dialling = False
+        if why != known.said:
+            known.said = why
+            log.log(level, "%s", why)
+        self._later(known)
 
     def _twins(self, known: _Known, twin: _Known) -> None:
         if not known.said:
@@ -224,12 +245,11 @@ class Membership(GenServer):
             )
         self._later(known)
 
-    def _reached(self, message: _Reached) -> None:
-        known, landlord = message.known, message.landlord
+    def _reached(self, known: _Known, landlord: Pid, system: str) -> None:
         known.dialling = False
         if self._known.get(known.machine.id) is not known:
             return
-        known.system = message.system
+        known.system = system
         known.landlord = Ref(landlord, _ASKING)
         known.watch = monitor(landlord)
         known.said = ""
@@ -271,7 +291,16 @@ class Membership(GenServer):
             self._engine.send(Placed(wanted.place.name, machine, "", None))
             return
         known.nodes.add(wanted.place.name)
-        spawn(_keep, known, known.landlord, wanted, self._engine.pid, self._me)
+        spawn(self._keep, known, known.landlord, wanted, self._engine.pid)
+
+    async def _keep(self, known: _Known, landlord: Ref[Landlord], wanted: _Wanted, engine: Pid) -> None:
+        """In a process of its own: ask that landlord."""
+        refusal: str | None = None
+        try:
+            await landlord.call(Landlord.reserve, wanted.place.name, engine)
+        except ActorError as error:
+            refusal = str(error)
+        self._me.send(Due(self._kept, (known, wanted, refusal)))
 
     def _refuse(self, wanted: _Wanted, error: NothingFits) -> None:
         del self._wanted[wanted.place.name]
@@ -280,8 +309,7 @@ class Membership(GenServer):
             error = NothingFits(error.requires, (*error.there, *refusals), full=True)
         self._engine.send(NotPlaced(wanted.place.name, error))
 
-    def _kept(self, message: _Kept) -> None:
-        known, wanted, refusal = message
+    def _kept(self, known: _Known, wanted: _Wanted, refusal: str | None) -> None:
         name, landlord = wanted.place.name, known.landlord
         if self._wanted.get(name) is not wanted:  # it was called off
             known.nodes.discard(name)
@@ -299,70 +327,3 @@ class Membership(GenServer):
         self._wanted.pop(name, None)
         for known in self._known.values():
             known.nodes.discard(name)
-
-
-class _Wanted:
-    """A node that is being placed: which machines do not take it, and why."""
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.refused: dict[str, str] = {}
-
-
-class _Again(NamedTuple):
-    """It is time to look at that machine again."""
-
-    known: _Known
-
-
-class _Reached(NamedTuple):
-    """The machine's landlord has answered."""
-
-    known: _Known
-    landlord: Pid
-    system: str
-
-
-class _Unreached(NamedTuple):
-    """It has not; `refused` when the machine itself was there."""
-
-    known: _Known
-    why: str
-    refused: bool
-
-
-class _Kept(NamedTuple):
-    """The machine keeps a place for that node, or says why not."""
-
-    known: _Known
-    wanted: _Wanted
-    refusal: str | None
-
-
-async def _reach(peers: Peers, known: _Known, here: Machine, me: Ref[Membership]) -> None:
-    machine = known.machine
-    try:
-        if machine.node not in peers.connected:
-            await peers.connect(machine.addresses, timeout=_DIALLING)
-        landlord: Ref[Landlord] = Ref(On(LANDLORD, machine.node), _ASKING)
-        pid, found, system = await landlord.call(Landlord.enlist, here, me.pid)
-    except ActorError as error:
-        me.send(
-            _Unreached(
-                known, f"machine {machine.name} cannot be used: {error}", refused=machine.node in peers.connected
-            )
-        )
-        return
-    if found.id != machine.id:
-        me.send(_Unreached(known, f"machine {machine.name} has started anew", refused=False))
-        return
-    me.send(_Reached(known, pid, system))
-
-
-async def _keep(known: _Known, landlord: Ref[Landlord], wanted: _Wanted, engine: Pid, me: Ref[Membership]) -> None:
-    refusal: str | None = None
-    try:
-        await landlord.call(Landlord.reserve, wanted.place.name, engine)
-    except ActorError as error:
-        refusal = str(error)
-    me.send(_Kept(known, wanted, refusal))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.supervision.kernel.errors import ActorError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from greenroom.supervision.behaviours.caller import Caller
     from greenroom.supervision.behaviours.calls import Ref
     from greenroom.supervision.kernel.api import Timer
@@ -62,6 +64,13 @@ class Charge:
         how = Ending(lost=True) if status is None else Ending.of_status(status)
         memory = self.spec.limits.memory
         return replace(how, hung=self.hung, asked=self.asked, memory=memory, words=words or self.words)
+
+
+class Due(NamedTuple):
+    """What a process of this room tells itself, by the clock or by a routine of its own: it is time to do that."""
+
+    do: Callable[..., object]
+    args: tuple[Any, ...] = ()
 
 
 # --- How a process ended, as a value that says it in words, and the error that carries it.
