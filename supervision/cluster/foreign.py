@@ -39,6 +39,11 @@ _one_at_a_time: Final = threading.RLock()
 class ForeignActorError(ActorError):
     """An actor of a Thespian system gave no answer."""
 
+    def __init__(self, who: str, *more: Any) -> None:
+        """`who` is the actor that was asked."""
+        super().__init__(who, *more)
+        self.who = who
+
 
 class ActorPoisoned(ForeignActorError):
     """It has failed at the message, twice, as Thespian tries it. `details` is the traceback from there."""
@@ -46,7 +51,6 @@ class ActorPoisoned(ForeignActorError):
     def __init__(self, who: str, details: str | None) -> None:
         """Its last line is the reason."""
         super().__init__(who, details)
-        self.who = who
         self.details = details or ""
 
     @property
@@ -63,11 +67,6 @@ class ActorPoisoned(ForeignActorError):
 class ActorGone(ForeignActorError):
     """It is not there, or has ended before it answered."""
 
-    def __init__(self, who: str) -> None:
-        """`who` is the actor that was asked."""
-        super().__init__(who)
-        self.who = who
-
     def __str__(self) -> str:
         return f"{self.who} is not there, or has ended before it answered"
 
@@ -78,7 +77,6 @@ class ActorSilent(ForeignActorError):
     def __init__(self, who: str, seconds: float) -> None:
         """How long it had."""
         super().__init__(who, seconds)
-        self.who = who
         self.seconds = seconds
 
     def __str__(self) -> str:
@@ -91,7 +89,6 @@ class ActorNotMade(ForeignActorError):
     def __init__(self, who: str, why: str) -> None:
         """`why` is what Thespian said."""
         super().__init__(who, why)
-        self.who = who
         self.why = why
 
     def __str__(self) -> str:

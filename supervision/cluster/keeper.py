@@ -20,23 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import daemon_protocol as orders
 from . import pids
+from . import thespian_taming as thespian
 from .bootstrap import Inherited, take_note
 from .machines import ANNOUNCED, ID, SYSTEM
 from .node_main import boot, leave
 from .node_records import EngineFailed
-from .thespian_taming import (
-    Actor,
-    ActorExitRequest,
-    ActorSystem,
-    ActorSystemConventionUpdate,
-    Log,
-    PoisonMessage,
-    ThespianWatch,
-    WatchMessage,
-    clear,
-    inside_of,
-    restore_logging,
-)
 from .warden import Part
 
 if TYPE_CHECKING:
@@ -51,7 +39,7 @@ _NUDGE: Final = "greenroom.nudge"
 _REMEMBERED: Final = 256
 
 
-class Keeper(Actor):
+class Keeper(thespian.Actor):
     """One for each system."""
 
     def __init__(self) -> None:
@@ -65,7 +53,7 @@ class Keeper(Actor):
     def receiveMessage(self, message: object, sender: object) -> object:  # noqa: ARG002, N802 - Thespian's words
         """A message of Thespian's; orders come by the socket that is watched."""
         try:
-            if isinstance(message, WatchMessage):
+            if isinstance(message, thespian.WatchMessage):
                 self._obey()
             elif message == BEGIN and self._orders is None:
                 self._begin()
@@ -77,15 +65,15 @@ class Keeper(Actor):
             )
         if self._orders is None or self._orders.over:
             return None
-        return ThespianWatch([self._orders.fileno()])
+        return thespian.ThespianWatch([self._orders.fileno()])
 
     def _begin(self) -> None:
         assert Inherited.keeper is not None
-        restore_logging()
+        thespian.restore_logging()
         pids.take_name("gr-keeper")
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # only the warden decides when it ends
-        Log.exited = self._exited
+        thespian.Log.exited = self._exited
         self._orders = orders.Orders(Inherited.keeper)
         os.register_at_fork(after_in_child=_forget)
         self._orders.send(orders.Hello(os.getpid(), os.getppid()))
@@ -94,13 +82,13 @@ class Keeper(Actor):
     def _hear(self, message: object) -> None:
         """Of other machines: which are in the convention, and that there is no such machine any more."""
         assert self._orders is not None
-        if isinstance(message, ActorSystemConventionUpdate):
+        if isinstance(message, thespian.ActorSystemConventionUpdate):
             capabilities = message.remoteCapabilities
             machine, announced, system = (capabilities.get(each) for each in (ID, ANNOUNCED, SYSTEM))
             if isinstance(machine, str) and isinstance(announced, str) and isinstance(system, str):
                 here = message.remoteAdded
                 self._orders.send(orders.Joined(machine, announced, system) if here else orders.Absent(machine, system))
-        elif isinstance(message, PoisonMessage) and (name := self._sent.pop(message.poisonMessage, None)):
+        elif isinstance(message, thespian.PoisonMessage) and (name := self._sent.pop(message.poisonMessage, None)):
             why = (
                 "no machine of the convention took it: the one that was meant has left it, or could not make a process"
             )
@@ -157,7 +145,7 @@ class Keeper(Actor):
 
 def _forget() -> None:
     """In a node's process: the orders are not for it."""
-    Log.exited = None
+    thespian.Log.exited = None
     if Inherited.keeper is not None:
         Inherited.keeper.close()
         Inherited.keeper = None
@@ -168,7 +156,7 @@ def _forget() -> None:
 _PATIENCE: Final = 30
 
 
-class NodeHost(Actor):
+class NodeHost(thespian.Actor):
     """One for each process."""
 
     @staticmethod
@@ -187,11 +175,11 @@ class NodeHost(Actor):
         try:
             if type(message) is bytes:
                 signal.alarm(0)
-                restore_logging()
+                thespian.restore_logging()
                 manager = self._myRef
                 guest = manager._parentAddr == manager._adminAddr  # noqa: SLF001 - nowhere else is it told
                 boot(message, manager.transport.childResetFileNumList(), guest=guest)
-            elif isinstance(message, ActorExitRequest):
+            elif isinstance(message, thespian.ActorExitRequest):
                 leave()
         except BaseException:  # noqa: BLE001 - it is told, and Thespian must not see it
             take_note(
@@ -218,7 +206,7 @@ class System:
         Inherited.keeper = keeper
         try:
             self._system, self.port = _start(begin, self.id)
-            self._inside = inside_of(self._system)
+            self._inside = thespian.inside_of(self._system)
             address = self._system.createActor("greenroom.supervision.cluster.keeper.Keeper")
             self._system.tell(address, BEGIN)
             hello = self._hello()
@@ -271,17 +259,18 @@ class System:
             part.forget()
 
 
-def _start(begin: Begin, id: str) -> tuple[ActorSystem, int]:
+def _start(begin: Begin, id: str) -> tuple[thespian.ActorSystem, int]:
     failure: Exception | None = None
     if begin.port:
-        clear(begin.bind, begin.port)  # Thespian would become part of whatever system of the same key listens there
+        # Thespian would become part of whatever system of the same key listens there.
+        thespian.clear(begin.bind, begin.port)
     for _ in range(1 if begin.port else _TRIES):
         port = begin.port or _free_port(begin.bind)
         capabilities: dict[str, object] = {**begin.capabilities, SYSTEM: id, "Admin Port": port}
         if begin.convention:
             capabilities["Convention Address.IPv4"] = begin.convention
         try:
-            return ActorSystem(BASE, capabilities, _QUIET, transientUnique=True), port
+            return thespian.ActorSystem(BASE, capabilities, _QUIET, transientUnique=True), port
         except Exception as error:  # noqa: BLE001 - another process was faster at that port
             failure = error
     raise EngineFailed(f"Thespian did not start at {begin.bind}: {type(failure).__name__}: {failure}") from failure

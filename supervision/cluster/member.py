@@ -48,40 +48,31 @@ def _options() -> argparse.ArgumentParser:
         prog="python -m greenroom.supervision.cluster.member",
         description="Take nodes of a cluster's applications on this machine, until stopped.",
     )
-    parser.add_argument(
-        "--convention", metavar="HOST:PORT", help="where the leader of the cluster listens: the application's machine"
-    )
-    parser.add_argument("--key-file", metavar="FILE", help="the cluster's key, in a file that only its owner can read")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--convention", metavar="HOST:PORT", help="where the leader of the cluster listens: the application's machine")
+    add("--key-file", metavar="FILE", help="the cluster's key, in a file that only its owner can read")
+    add(
         "--listen", metavar="ADDRESS", help="this machine's address in the cluster's network; nothing listens elsewhere"
     )
-    parser.add_argument("--port", type=int, default=0, help="for Thespian; a free one by default")
-    parser.add_argument(
+    add("--port", type=int, default=0, help="for Thespian; a free one by default")
+    add(
         "--name",
         default=socket.gethostname(),
         help="what this machine is called in the cluster; its host name by default",
     )
-    parser.add_argument(
+    add(
         "--capability",
         metavar="NAME=VALUE",
         action="append",
         default=[],
         help="what nodes can require: gpu=true, cores=8, zone=b",
     )
-    parser.add_argument(
-        "--nodes", metavar="N", type=int, default=None, help="how many nodes it takes at most; no limit by default"
-    )
-    parser.add_argument(
-        "--path", metavar="DIRECTORY", action="append", default=[], help="where the applications' modules are found"
-    )
-    parser.add_argument(
-        "--preload", metavar="MODULE", action="append", default=[], help="import it once, before any node is started"
-    )
-    parser.add_argument(
-        "--heartbeat", metavar="SECONDS", type=float, default=1.0, help="who is silent for three of them is lost"
-    )
-    parser.add_argument("--verbose", action="store_true", help="log more")
-    parser.add_argument("--new-key", metavar="FILE", help="make a key, write it to a new file, and end")
+    add("--nodes", metavar="N", type=int, default=None, help="how many nodes it takes at most; no limit by default")
+    add("--path", metavar="DIRECTORY", action="append", default=[], help="where the applications' modules are found")
+    add("--preload", metavar="MODULE", action="append", default=[], help="import it once, before any node is started")
+    add("--heartbeat", metavar="SECONDS", type=float, default=1.0, help="who is silent for three of them is lost")
+    add("--verbose", action="store_true", help="log more")
+    add("--new-key", metavar="FILE", help="make a key, write it to a new file, and end")
     return parser
 
 

@@ -27,24 +27,9 @@ from greenroom.supervision.behaviours.starting import Options, start
 from greenroom.supervision.kernel.messages import Pid
 from greenroom.supervision.kernel.node import Node
 
-from . import bootstrap as guests
-from . import bootstrap as lifeline
+from . import bootstrap, pids
 from . import crash_output as last_words
-from . import pids
-from .bootstrap import (
-    LEAVE,
-    NODE_VARIABLE,
-    Boot,
-    Inherited,
-    NodeReady,
-    NodeUnfit,
-    lead_nowhere,
-    name_of_node,
-    opened,
-    restore_environment,
-    take_note,
-    unpack,
-)
+from .bootstrap import Boot, Inherited, take_note
 from .crash_output import Utterances
 from .node_records import EXIT_BROKEN, EXIT_LOST, EXIT_MEMORY, signal_name
 from .peers import NodeDown, Peering, Peers
@@ -79,7 +64,7 @@ class Steward(GenServer):
 
     def handle_info(self, message: object) -> None:
         """It is told to, or a node is connected, or lost."""
-        if message == LEAVE:
+        if message == bootstrap.LEAVE:
             self.stop.set()
         elif isinstance(message, NodeDown) and message.name == self.home:
             _State.code = EXIT_LOST
@@ -95,9 +80,9 @@ def boot(data: bytes, keep: Iterable[int], *, guest: bool = False) -> None:
         return
     _State.booted, _State.guest = True, guest
     try:
-        told = unpack(data)
+        told = bootstrap.unpack(data)
         Inherited.node, Inherited.pid = told.name, os.getpid()
-        if guest and not guests.come_aboard():
+        if guest and not bootstrap.come_aboard():
             os._exit(EXIT_BROKEN)
         said = _settle_in(told, frozenset(keep))
         wrong = _prepare(told)
@@ -124,14 +109,14 @@ def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):  # some cannot be handled
             signal.signal(number, signal.SIG_IGN if signal_name(number) in _IGNORED_BY_PYTHON else signal.SIG_DFL)
-    restore_environment()
-    pids.take_name(name_of_node(told.name))
+    bootstrap.restore_environment()
+    pids.take_name(bootstrap.name_of_node(told.name))
     gc.collect()
     gc.freeze()
     _let_go(keep)
-    lifeline.watch_in_thread()
+    bootstrap.watch_in_thread()
     os.environb.update(told.env)
-    os.environ[NODE_VARIABLE] = told.name
+    os.environ[bootstrap.NODE_VARIABLE] = told.name
     last_words.arrange()
     said = Utterances(told.name, told.log_level)
     said.install()
@@ -143,7 +128,8 @@ def _let_go(keep: frozenset[int]) -> None:
     mine = {0, 1, 2, *keep}
     if Inherited.notes is not None:
         mine.add(Inherited.notes.fileno())
-    lead_nowhere([number for number in opened() if number not in mine and not lifeline.holds(number)])
+    theirs = [number for number in bootstrap.opened() if number not in mine and not bootstrap.holds(number)]
+    bootstrap.lead_nowhere(theirs)
 
 
 def _prepare(told: Boot) -> str | None:
@@ -204,10 +190,10 @@ async def _live(told: Boot, said: Utterances, wrong: str | None) -> int:
     engine: Ref[GenServer] = Ref(Pid(*told.engine))
     said.begin(engine, asyncio.get_running_loop())
     if wrong is not None:
-        engine.send(NodeUnfit(told.name, wrong[-8000:]))
+        engine.send(bootstrap.NodeUnfit(told.name, wrong[-8000:]))
     elif home in peers.connected:
         _State.code = 0
-        engine.send(NodeReady(told.name, os.getpid(), steward.pid))
+        engine.send(bootstrap.NodeReady(told.name, os.getpid(), steward.pid))
         await stop.wait()
     said.flush()
     with contextlib.suppress(TimeoutError):

@@ -49,12 +49,17 @@ def everybody() -> dict[int, Seen]:
     return found
 
 
-def _stat(pid: int) -> list[str]:
-    """What the system says of it, from its state on; nothing of one that is gone, or where it says nothing."""
+def read(pid: int, what: str) -> bytes:
+    """What the system says of it in that file of its own; nothing of one that is gone, or where it says nothing."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+        return Path(f"/proc/{pid}/{what}").read_bytes()
     except OSError:
-        return []
+        return b""
+
+
+def _stat(pid: int) -> list[str]:
+    """The same, in fields, from its state on."""
+    return read(pid, "stat").decode(errors="replace").rpartition(") ")[2].split()
 
 
 def descendants(of: int, but: frozenset[int] = frozenset(), named: str = "") -> list[int]:
@@ -85,19 +90,15 @@ def children() -> list[int]:
 
 def name_of(pid: int) -> str:
     """What `ps` calls it; nothing when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
-    except OSError:
-        seen = None if Path("/proc/self").exists() else everybody().get(pid)
-        return "" if seen is None else seen.name
+    if Path("/proc/self").exists():
+        return read(pid, "comm").decode(errors="replace").rstrip("\n")
+    seen = everybody().get(pid)
+    return "" if seen is None else seen.name
 
 
 def was_started_with(pid: int, variable: str, value: str) -> bool:
     """Whether its program was executed with that in its environment, where the system tells."""
-    try:
-        return f"{variable}={value}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    return f"{variable}={value}".encode() in read(pid, "environ").split(b"\0")
 
 
 def started_with(variable: str, value: str) -> list[int]:

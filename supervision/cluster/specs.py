@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
 
+from .addresses import port_of
 from .framing import check_key
 from .keys import read_key
 from .machines import check_all
@@ -155,13 +156,7 @@ class ClusterSettings:
             found = ipaddress.IPv4Address(host)
         except ValueError:
             found = None
-        if (
-            found is None
-            or found.is_unspecified
-            or not port.isascii()
-            or not port.isdigit()
-            or not 0 < int(port) < 1 << 16
-        ):
+        if found is None or found.is_unspecified or port_of(port) is None:
             raise ConfigError(
                 f"convention is where the leader listens: an IPv4 address and a port, such as 10.0.0.1:7400, not {convention!r}"
             )

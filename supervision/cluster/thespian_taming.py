@@ -384,7 +384,7 @@ def clear(bind: str, port: int) -> None:
 def is_leftover(pid: int) -> bool:
     """Whether it is a process of ours, of a system without a warden."""
     everybody = pids.everybody()
-    if PROGRAM not in _command_line(pid) or not pids.name_of(pid).startswith("gr-"):
+    if PROGRAM not in pids.read(pid, "cmdline") or not pids.name_of(pid).startswith("gr-"):
         return False
     while (seen := everybody.get(pid)) is not None:
         if seen.name == "gr-warden" and seen.state not in ("Z", "X"):
@@ -429,12 +429,5 @@ def _has_one(pid: int, inodes: set[str]) -> bool:
     return False
 
 
-def _command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def _command(pid: int) -> str:
-    return _command_line(pid).replace(b"\0", b" ").decode(errors="replace").strip()[:80] or pids.name_of(pid)
+    return pids.read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()[:80] or pids.name_of(pid)

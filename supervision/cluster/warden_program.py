@@ -16,9 +16,7 @@ import traceback
 from importlib import import_module
 from typing import Final
 
-from . import bootstrap as guests
-from . import bootstrap as lifeline
-from . import pids
+from . import bootstrap, pids
 from .bootstrap import Inherited, change_environment, close_private, name_of_forks, take_note
 from .daemon_protocol import Begin, Failed, Orders
 from .node_records import EngineFailed
@@ -39,7 +37,7 @@ def main(control: socket.socket, line: int) -> None:
             warden.run()
         finally:
             warden.finish()
-    except (EOFError, lifeline.Cut):
+    except (EOFError, bootstrap.Cut):
         pass
     except EngineFailed as error:
         home.send(Failed(str(error)))
@@ -77,8 +75,8 @@ def _set_up(home: Orders, line: int) -> Warden:
     from .keeper import System  # noqa: PLC0415 - it needs Thespian, which had to be hardened first
 
     os.register_at_fork(after_in_child=_forked)
-    lifeline.arm_forks(line)
-    waking = lifeline.wake_at_end(line)
+    bootstrap.arm_forks(line)
+    waking = bootstrap.wake_at_end(line)
     if waking is not None:
         Inherited.private.add(waking)
     null = os.open(os.devnull, os.O_RDWR)
@@ -105,7 +103,7 @@ def _harden(begin: Begin) -> None:
     finally:
         socket.gethostname, socket.getfqdn = names
     hardening.Log.note = take_note
-    hardening.Log.exited = guests.tell_of_end
+    hardening.Log.exited = bootstrap.tell_of_end
     hardening.install(_thespian_key(begin), begin.bind)
     logging.lastResort = None
 
