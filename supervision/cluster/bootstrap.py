@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .daemon_protocol import Note
+from .daemon_protocol import Aboard, Note, Order, Reaped, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -190,28 +190,11 @@ class Inherited:
     """What the warden has changed in the environment, as it was before: nodes get that back."""
 
 
-_note_decoder: Final = msgspec.msgpack.Decoder(Note)
-
-
 def take_note(level: int, text: str) -> None:
     """Have it logged at home, if there is room."""
     if Inherited.notes is not None:
         with contextlib.suppress(OSError, ValueError):
-            Inherited.notes.send(pack_note(level, text))
-
-
-def pack_note(level: int, text: str) -> bytes:
-    """A note, as bytes."""
-    return _encoder.encode(Note(level, text[-NOTE_BYTES:], Inherited.node))
-
-
-def read_note(data: bytes) -> tuple[int, str, str]:
-    """The level, the text and the node of a note. Raises `ValueError`."""
-    try:
-        note = _note_decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
-    return note.level, note.text, note.node
+            Inherited.notes.send(encoded(Note(level, text[-NOTE_BYTES:], Inherited.node)))
 
 
 def change_environment(name: str, value: str) -> None:
@@ -422,40 +405,28 @@ if hasattr(os, "register_at_fork"):
 
 
 # --- What the warden is told of a node that another machine wants here: its process is the admin's child, of which the keeper knows nothing.
-# The process says itself that it is there, and the admin says how it ended. Both are notes, but such as are not dropped.
+# The process says itself that it is there, and the admin says how it ended, where notes are sent; but these are not dropped.
 
-ABOARD: Final = -2
-"""The level of a note whose text is the pid of the process that has become the node."""
-ENDED: Final = -3
-"""... the pid of a process that has ended, and its status."""
 _WAIT: Final = 2.0
 
 
 def come_aboard() -> bool:
     """In the process, which has a name by now; False when the warden takes nothing for so long that it may be gone."""
-    return _tell(pack_note(ABOARD, str(os.getpid())))
+    return _tell(Aboard(Inherited.node, os.getpid()))
 
 
 def tell_of_end(pid: int, status: int | None) -> None:
     """In the admin."""
     if status is not None:
-        _tell(pack_note(ENDED, f"{pid} {status}"))
+        _tell(Reaped(pid, status))
 
 
-def numbers(text: str) -> tuple[int, int]:
-    """What such a note says: a pid, and a status or 0. Raises `ValueError`."""
-    pid, status, *more = (*(int(each) for each in text.split()), 0, 0)
-    if len(more) > 2 or pid <= 0:  # noqa: PLR2004 - which were added
-        raise ValueError(text)
-    return pid, status
-
-
-def _tell(data: bytes) -> bool:
+def _tell(order: Order) -> bool:
     notes = Inherited.notes
     until = time.monotonic() + _WAIT
     while notes is not None and (left := until - time.monotonic()) > 0:
         try:
-            notes.send(data)
+            notes.send(encoded(order))
         except BlockingIOError:
             select.select((), (notes,), (), left)
         except OSError:

@@ -20,7 +20,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from .bootstrap import Inherited, Said, pack_note
+from .bootstrap import Inherited, Said
+from .daemon_protocol import LastWords, encoded
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from greenroom.supervision.behaviours.calls import Ref
 
 ROOM: Final = 16 * 1024
-MARK: Final = -1
-"""The level of a note that brings the memory."""
 _THREAD: Final = re.compile(r"(?:Current t|T)hread 0x")
 _FRAME: Final = "  File "
 _LONGEST: Final = 512
@@ -48,7 +47,7 @@ def arrange() -> None:
     os.ftruncate(memory, ROOM)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
     with contextlib.suppress(OSError):
-        socket.send_fds(Inherited.notes, [pack_note(MARK, "")], [memory])
+        socket.send_fds(Inherited.notes, [encoded(LastWords(Inherited.node))], [memory])
         faulthandler.enable(memory)
         faulthandler.register(signal.SIGTERM, memory, chain=True)  # shows what a process that is told to end was doing
 

@@ -166,6 +166,26 @@ class Note(Order, frozen=True):
     node: str
 
 
+class LastWords(Order, frozen=True):
+    """From a node's process, with a descriptor beside it: the memory that has its last words."""
+
+    node: str
+
+
+class Aboard(Order, frozen=True):
+    """From a process that has become the node which another machine wanted here: the keeper knows nothing of it."""
+
+    node: str
+    pid: int
+
+
+class Reaped(Order, frozen=True):
+    """From the admin: how a process of its has ended."""
+
+    pid: int
+    status: int
+
+
 class Failed(Order, frozen=True):
     """The last: why there is no warden any more."""
 
@@ -178,7 +198,7 @@ class Pong(Order, frozen=True):
     number: int
 
 
-_encoder: Final = msgspec.msgpack.Encoder()
+encoded: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final[msgspec.msgpack.Decoder[Order]] = msgspec.msgpack.Decoder(
     reduce(cast("Any", operator).or_, Order.__subclasses__())
 )
@@ -186,10 +206,18 @@ _decoder: Final[msgspec.msgpack.Decoder[Order]] = msgspec.msgpack.Decoder(
 
 def pack(order: Order) -> bytes:
     """As bytes."""
-    body = _encoder.encode(order)
+    body = encoded(order)
     if len(body) > LARGEST:
         raise ValueError(f"{order!r} would have {len(body)} bytes, and an order has {LARGEST} at most")
     return framed(body)
+
+
+def decoded(body: bytes) -> Order:
+    """The order that was encoded. Raises `ValueError`."""
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"no order: {error}") from error
 
 
 class Unpacker:
@@ -203,10 +231,7 @@ class Unpacker:
         """The orders that are complete with these bytes."""
         self._buffer += data
         for body in messages(self._buffer, LARGEST, "an order"):
-            try:
-                yield _decoder.decode(body)
-            except msgspec.MsgspecError as error:
-                raise ValueError(f"no order: {error}") from error
+            yield decoded(body)
 
 
 class Orders:

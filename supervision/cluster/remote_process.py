@@ -10,20 +10,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from greenroom.supervision.behaviours.caller import Caller, exited
+from greenroom.supervision.kernel import messages
 from greenroom.supervision.kernel.away import Away
 from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.exits import TOMBSTONE
-from greenroom.supervision.kernel.messages import (
-    ASK,
-    CALL,
-    CAST,
-    INFO,
-    NO_CONNECTION,
-    STOP,
-    TELL,
-    Pid,
-    make_pid,
-)
+from greenroom.supervision.kernel.messages import NO_CONNECTION, Pid, make_pid
 
 from . import items
 from .addresses import CannotTravel
@@ -63,17 +54,17 @@ class FarProcess(Away):
         if self.life or not self._switch.has_room:
             return False
         switch, kind = self._switch, entry[0]
-        if kind == CALL:
+        if kind == messages.CALL:
             switch.call(self, entry[4], items.CALL, entry[1], list(entry[2]), entry[3])
-        elif kind == CAST:
+        elif kind == messages.CAST:
             switch.post(items.CAST, self.to, entry[1], list(entry[2]), entry[3], to=self)
-        elif kind == INFO:
+        elif kind == messages.INFO:
             switch.post(items.SEND, self.to, entry[1], to=self)
-        elif kind == ASK:
+        elif kind == messages.ASK:
             switch.call(self, entry[2], items.ASK, entry[1])
-        elif kind == TELL:
+        elif kind == messages.TELL:
             switch.post(items.TELL, self.to, entry[1], to=self)
-        elif kind == STOP:
+        elif kind == messages.STOP:
             switch.post_reason(items.STOP, self.to, entry[1], to=self)
         else:
             raise CannotTravel(f"{self} is on another node: what looks inside a process has to run there")

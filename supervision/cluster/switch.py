@@ -9,22 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from greenroom.supervision.kernel import exits, links
+from greenroom.supervision.kernel import exits, links, messages
 from greenroom.supervision.kernel.errors import ActorError, MailboxFull, NotRegistered
-from greenroom.supervision.kernel.messages import (
-    ASK,
-    CALL,
-    CAST,
-    INFO,
-    NO_CONNECTION,
-    NO_PROCESS,
-    STOP,
-    TELL,
-    Crash,
-    Shutdown,
-    as_reason,
-    make_pid,
-)
+from greenroom.supervision.kernel.messages import NO_CONNECTION, NO_PROCESS, Crash, Shutdown, as_reason, make_pid
 
 from . import items
 from .addresses import CannotTravel
@@ -290,29 +277,29 @@ def _deliver(switch: Switch, to: Any, *entry: Any) -> None:
 
 
 def _send(switch: Switch, to: Any, message: Any) -> None:
-    _deliver(switch, to, INFO, message)
+    _deliver(switch, to, messages.INFO, message)
 
 
 def _cast(switch: Switch, to: Any, method: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    _deliver(switch, to, CAST, method, tuple(args), kwargs)
+    _deliver(switch, to, messages.CAST, method, tuple(args), kwargs)
 
 
 def _tell(switch: Switch, to: Any, request: Any) -> None:
-    _deliver(switch, to, TELL, request)
+    _deliver(switch, to, messages.TELL, request)
 
 
 def _stop(switch: Switch, to: Any, reason: ExitReason) -> None:
     process = _here(switch, to)
     if process is not None:
-        process.deliver_exempt((STOP, as_reason(reason)))
+        process.deliver_exempt((messages.STOP, as_reason(reason)))
 
 
 def _call(switch: Switch, number: int, source: int | None, to: Any, method: Any, args: list[Any], kwargs: Any) -> None:  # noqa: PLR0913, PLR0917 - the item's parts
-    _begin(switch, number, source, to, lambda caller: (CALL, method, tuple(args), kwargs, caller))
+    _begin(switch, number, source, to, lambda caller: (messages.CALL, method, tuple(args), kwargs, caller))
 
 
 def _ask(switch: Switch, number: int, source: int | None, to: Any, request: Any) -> None:
-    _begin(switch, number, source, to, lambda caller: (ASK, request, caller))
+    _begin(switch, number, source, to, lambda caller: (messages.ASK, request, caller))
 
 
 def _begin(

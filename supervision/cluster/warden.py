@@ -261,28 +261,24 @@ class Warden:
                 data, memories, _, _ = socket.recv_fds(self._notes, 4 * bootstrap.NOTE_BYTES + 512, 1)
             except BlockingIOError:
                 return
-            try:
-                level, text, node = bootstrap.read_note(data)
-            except ValueError:
-                last_words.close(memories)
-                continue
-            if level == last_words.MARK:
-                last_words.close([self._words.pop(node)] if node in self._words else [])
-                self._words[node] = memories[0] if memories else -1
-                continue
+            note = None
+            with contextlib.suppress(ValueError):  # code in a node may write anything there
+                note = orders.decoded(data)
+            match note:
+                case orders.LastWords(node):
+                    if node in self._words:
+                        last_words.close([self._words.pop(node)])
+                    if memories:
+                        self._words[node] = memories.pop()
+                case orders.Note():
+                    self._home.send(note)
+                case orders.Aboard(node, pid) if node not in self._hosts and pid in pids.descendants(os.getpid()):
+                    self._born(orders.Born(node, pid))
+                case orders.Reaped(pid, status) if any(host.pid == pid for host in self._hosts.values()):
+                    self._statuses[pid] = status
+                case _:
+                    pass
             last_words.close(memories)
-            if level in (bootstrap.ABOARD, bootstrap.ENDED):
-                with contextlib.suppress(ValueError):
-                    self._hear_of_guest(level, node, *bootstrap.numbers(text))
-            else:
-                self._home.send(orders.Note(level, text, node))
-
-    def _hear_of_guest(self, mark: int, node: str, pid: int, status: int = 0) -> None:
-        if mark == bootstrap.ENDED:
-            if any(host.pid == pid for host in self._hosts.values()):
-                self._statuses[pid] = status
-        elif node not in self._hosts and pid in pids.descendants(os.getpid()):
-            self._born(orders.Born(node, pid))
 
     # --- the nodes' processes
 

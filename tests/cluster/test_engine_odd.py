@@ -15,11 +15,11 @@ from tests.searches import one_in
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import GenServer, Node, StartFailed
-from greenroom.supervision.cluster import bootstrap as guests
 from greenroom.supervision.cluster import bootstrap as lifeline
 from greenroom.supervision.cluster import warden_process
-from greenroom.supervision.cluster.bootstrap import Inherited, pack_note
+from greenroom.supervision.cluster.bootstrap import Inherited
 from greenroom.supervision.cluster.cluster import Host
+from greenroom.supervision.cluster.daemon_protocol import Aboard, Finish, Reaped, encoded
 from greenroom.supervision.cluster.node_records import EngineFailed, NodeFailed
 from greenroom.supervision.cluster.specs import NodeSpec
 from greenroom.supervision.cluster.ushering import start_on
@@ -44,9 +44,17 @@ class Where(GenServer):
 class Noter(GenServer):
     """Tells the warden what it should not."""
 
-    def note(self, text: str) -> None:
+    def note(self, data: bytes) -> None:
         assert Inherited.notes is not None
-        Inherited.notes.send(pack_note(guests.ABOARD, text))
+        Inherited.notes.send(data)
+
+
+NOTHING = [
+    b"",
+    b"x",
+    *map(encoded, (Aboard("odd", 0), Aboard("odd", -1), Aboard("odd", 1), Reaped(1, 0), Reaped(-1, -9), Finish())),
+]
+"""What a node may write where notes are sent, and no process is or was."""
 
 
 @pytest.mark.greenroom(clock="real")
@@ -105,13 +113,13 @@ async def test_a_program_whose_folder_was_removed_can_start_nodes(
 
 
 @pytest.mark.greenroom(clock="real")
-@pytest.mark.parametrize("text", one_in(3, ["", "0", "-1", "1 2 3", "x"]))
-async def test_a_note_that_says_nothing_is_nobodys_end(text: str) -> None:
+@pytest.mark.parametrize("data", one_in(3, NOTHING))
+async def test_a_note_that_says_nothing_is_nobodys_end(data: bytes) -> None:
     async with staged() as stage:
         host = await stage.host()
         warden = await stage.part("warden")
         noter = await start_on(await host.call(Host.node_name), Noter)
-        await noter.call(Noter.note, text)
+        await noter.call(Noter.note, data)
         await stage.host()
         assert await stage.part("warden") == warden
 

@@ -102,18 +102,23 @@ def test_a_key_is_not_shown() -> None:
 # --- notes
 
 
-def test_a_note_keeps_its_end_when_it_is_too_long() -> None:
-    level, text, node = inherited.read_note(inherited.pack_note(logging.ERROR, "x" * 10_000 + "the end"))
-    assert (level, node) == (logging.ERROR, "")
-    assert len(text) == inherited.NOTE_BYTES
-    assert text.endswith("the end")
+def test_a_note_keeps_its_end_when_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with reading, writing:
+        monkeypatch.setattr(inherited.Inherited, "notes", writing)
+        inherited.take_note(logging.ERROR, "x" * 10_000 + "the end")
+        note = orders.decoded(reading.recv(10_000))
+    assert isinstance(note, orders.Note)
+    assert (note.level, note.node) == (logging.ERROR, "")
+    assert len(note.text) == inherited.NOTE_BYTES
+    assert note.text.endswith("the end")
 
 
 @given(st.binary(max_size=200))
 def test_what_is_no_note_is_refused(data: bytes) -> None:
     with contextlib.suppress(ValueError):
-        level, text, node = inherited.read_note(data)
-        assert node or inherited.read_note(inherited.pack_note(level, text))[0] == level
+        order = orders.decoded(data)
+        assert orders.decoded(orders.encoded(order)) == order
 
 
 def test_a_note_for_which_there_is_no_room_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +128,7 @@ def test_a_note_for_which_there_is_no_room_is_dropped(monkeypatch: pytest.Monkey
         monkeypatch.setattr(inherited.Inherited, "notes", writing)
         for _ in range(10_000):
             inherited.take_note(logging.INFO, "x" * 1000)
-        assert inherited.read_note(reading.recv(10_000))[1] == "x" * 1000
+        assert orders.decoded(reading.recv(10_000)) == orders.Note(logging.INFO, "x" * 1000, "")
 
 
 def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

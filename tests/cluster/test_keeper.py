@@ -22,12 +22,14 @@ from greenroom.supervision.cluster.daemon_protocol import (
     Finish,
     Gone,
     Joined,
+    Note,
     NotStarted,
     Order,
     Orders,
     Rejoin,
     Sent,
     StartHost,
+    decoded,
     pack,
 )
 from greenroom.supervision.cluster.keeper import Keeper
@@ -118,9 +120,10 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
 
 
 def noted(notes: socket.socket) -> str:
-    level, text, _ = inherited.read_note(notes.recv(10_000, socket.MSG_DONTWAIT))
-    assert level == logging.ERROR
-    return text
+    note = decoded(notes.recv(10_000, socket.MSG_DONTWAIT))
+    assert isinstance(note, Note)
+    assert note.level == logging.ERROR
+    return note.text
 
 
 def test_each_process_is_told_by_its_pid_and_then_by_its_end_once(stage: Stage) -> None:

@@ -54,8 +54,6 @@ NO_SECRET = {
         "supervision/cluster/thespian_taming.py",
         "hashlib.sha256(text).hexdigest() != known",
     ): "a digest of Thespian's sources",
-    ("supervision/cluster/warden.py", "level == last_words.MARK"): "a mark in a line of a child's",
-    ("supervision/cluster/warden.py", "mark == bootstrap.ENDED"): "as above",
     ("transports/quart_app.py", "key.lower() == name"): "the name of a header",
     ("transports/tls.py", "error.verify_code == _EXPIRED"): "OpenSSL's number of an error",
     ("transports/tls.py", "error.verify_code == _NOT_YET"): "as above",
