@@ -261,31 +261,25 @@ class Orders:
                 self.over = True
 
     def take(self) -> list[Order]:
-        """What is there, without waiting."""
+        """What is there, without waiting: first what came with the one that was waited for."""
+        left, self._read = self._read, []
         try:
             data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return []
+            return left
         except OSError:
             data = b""
-        if not data:
-            self.over = True
-            return []
-        return list(self._unpacker.feed(data))
-
-    def left(self) -> list[Order]:
-        """What came with the one that was waited for."""
-        left, self._read = self._read, []
-        return left
+        self.over = self.over or not data
+        return [*left, *self._unpacker.feed(data)]
 
     def next(self) -> Order:
         """Wait for the next one; others may have come with it. Raises `EOFError`."""
-        while not self._read:
-            select.select((self.sock,), (), ())
-            self._read += self.take()
+        while not (found := self.take()):
             if self.over:
                 raise EOFError("the other end is gone")
-        return self._read.pop(0)
+            select.select((self.sock,), (), ())
+        first, *self._read = found
+        return first
 
 
 # --- What the landlord of a machine, the engine and the membership of an application tell each other about nodes that are placed elsewhere.

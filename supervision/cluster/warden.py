@@ -196,7 +196,7 @@ class Warden:
 
     def run(self) -> None:
         """Until it is told to finish, or the application is gone."""
-        self._obey(self._home.left())
+        self._obey(self._home.take())
         while not self._finished:
             ready = {key.fd for key, _ in self._selector.select(_STRAY_TICK if self._departed else TICK)}
             if self._line in ready and bootstrap.is_cut(self._line):

@@ -85,7 +85,7 @@ def test_one_end_tells_the_other(ends: tuple[socket.socket, socket.socket]) -> N
     mine.send(orders.Ping(1))
     mine.send(orders.Ping(2))
     assert theirs.next() == orders.Ping(1)
-    assert theirs.left() == [orders.Ping(2)]
+    assert theirs.take() == [orders.Ping(2)]
     ends[0].close()
     with pytest.raises(EOFError):
         theirs.next()
