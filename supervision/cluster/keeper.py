@@ -53,12 +53,14 @@ class Keeper(thespian.Actor):
     def receiveMessage(self, message: object, sender: object) -> object:  # noqa: ARG002, N802 - Thespian's words
         """A message of Thespian's; orders come by the socket that is watched."""
         try:
-            if isinstance(message, thespian.WatchMessage):
-                self._obey()
-            elif message == BEGIN and self._orders is None:
-                self._begin()
-            elif self._orders is not None:
-                self._hear(message)
+            if self._orders is None:
+                if message == BEGIN:
+                    self._begin()
+            elif isinstance(message, thespian.WatchMessage):
+                for order in self._orders.take():
+                    self._obey(self._orders, order)
+            else:
+                self._hear(self._orders, message)
         except BaseException:  # noqa: BLE001 - it is told, and Thespian must not see it
             take_note(
                 logging.ERROR, f"the keeper of nodes failed at {type(message).__name__}:\n{traceback.format_exc()}"
@@ -79,36 +81,29 @@ class Keeper(thespian.Actor):
         self._orders.send(orders.Hello(os.getpid(), os.getppid()))
         self.notifyOnSystemRegistrationChanges(True)  # noqa: FBT003 - Thespian's word
 
-    def _hear(self, message: object) -> None:
+    def _hear(self, warden: orders.Orders, message: object) -> None:
         """Of other machines: which are in the convention, and that there is no such machine any more."""
-        assert self._orders is not None
         if isinstance(message, thespian.ActorSystemConventionUpdate):
             capabilities = message.remoteCapabilities
             machine, announced, system = (capabilities.get(each) for each in (ID, ANNOUNCED, SYSTEM))
             if isinstance(machine, str) and isinstance(announced, str) and isinstance(system, str):
                 here = message.remoteAdded
-                self._orders.send(orders.Joined(machine, announced, system) if here else orders.Absent(machine, system))
+                warden.send(orders.Joined(machine, announced, system) if here else orders.Absent(machine, system))
         elif isinstance(message, thespian.PoisonMessage) and (name := self._sent.pop(message.poisonMessage, None)):
             why = (
                 "no machine of the convention took it: the one that was meant has left it, or could not make a process"
             )
-            self._orders.send(orders.NotStarted(name, why))
+            warden.send(orders.NotStarted(name, why))
 
-    def _obey(self) -> None:
-        assert self._orders is not None
-        for order in self._orders.take():
-            self._do(order)
-
-    def _do(self, order: orders.Order) -> None:
-        assert self._orders is not None
+    def _obey(self, warden: orders.Orders, order: orders.Order) -> None:
         match order:
             case orders.StartHost():
                 try:
                     pid = self._make(order)
                 except Exception as error:  # noqa: BLE001 - the warden, which asked for it, is told
-                    self._orders.send(orders.NotStarted(order.name, f"{type(error).__name__}: {error}"))
+                    warden.send(orders.NotStarted(order.name, f"{type(error).__name__}: {error}"))
                 else:
-                    self._orders.send(orders.Sent(order.name) if pid is None else orders.Born(order.name, pid))
+                    warden.send(orders.Sent(order.name) if pid is None else orders.Born(order.name, pid))
             case orders.EndHost():
                 for pid, name in self._names.items():
                     if name == order.name:
@@ -202,7 +197,9 @@ class System:
     def __init__(self, begin: Begin) -> None:
         """Start it. Raises `EngineFailed`; the caller ends what is left then."""
         self.id = secrets.token_hex(16)
-        self.orders, keeper = self._sockets()
+        mine, keeper = socket.socketpair()
+        Inherited.private.add(mine.fileno())
+        self.orders = orders.Orders(mine)
         Inherited.keeper = keeper
         try:
             self._system, self.port = _start(begin, self.id)
@@ -221,11 +218,6 @@ class System:
         logger = min(others, key=lambda pid: (pids.began(pid), pid))
         self.parts = [Part(*each) for each in zip(PARTS, (admin, logger, hello.pid), strict=True)]
         self.keeper = self.parts[-1]
-
-    def _sockets(self) -> tuple[orders.Orders, socket.socket]:
-        mine, keeper = socket.socketpair()
-        Inherited.private.add(mine.fileno())
-        return orders.Orders(mine), keeper
 
     def _hello(self) -> orders.Hello:
         until = time.monotonic() + _HELLO_SECONDS

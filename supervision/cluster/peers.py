@@ -224,17 +224,14 @@ class Peers(Party):
         for address in addresses:
             try:
                 async with asyncio.timeout(timeout):
-                    return await self._connect(address)
+                    while (found := await self._try(address)) is None:
+                        pass  # the other's own dialling comes to nothing: ours, once more
+                    return found
             except TimeoutError:
                 wrong.append(f"{address}: no answer within {timeout:g} s")
             except (OSError, LinkRefused) as error:
                 wrong.append(f"{address}: {error}")
         raise LinkRefused(f"no node could be reached: {'; '.join(wrong) or 'no address was given'}")
-
-    async def _connect(self, address: str) -> str:
-        while (found := await self._try(address)) is None:
-            pass  # the other's own dialling comes to nothing: ours, once more
-        return found
 
     async def _try(self, address: str) -> str | None:
         """One handshake; None when the other end would rather have had its own, and that did not come."""
