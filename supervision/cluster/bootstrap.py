@@ -13,9 +13,8 @@ import stat
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -129,8 +128,7 @@ LEAVE: Final = "leave"
 """To a node's steward: stop in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReady:
+class NodeReady(NamedTuple):
     """From a node to the application's engine: it has imported what it was to, and `steward` ends it when told to."""
 
     name: str
@@ -138,16 +136,14 @@ class NodeReady:
     steward: Pid
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUnfit:
+class NodeUnfit(NamedTuple):
     """... it could not, and ends."""
 
     name: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """... what its code has logged and printed: logger, level and line of each, and what a record has as data. `dropped` lines there was no room for."""
 
     name: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 import select
 import socket
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -304,8 +303,7 @@ class Place(NamedTuple):
     local: int
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Membership to engine: on that machine, whose landlord holds a place for it; on the application's own when there is no landlord."""
 
     name: str

@@ -7,7 +7,7 @@ starter's node was lost, is ended there, since no process knows of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, ParamSpec, TypeVar
 
 from greenroom.supervision.behaviours.caller import NoReply, Reject, Reply
 from greenroom.supervision.behaviours.calls import Ref
@@ -33,8 +33,7 @@ S = TypeVar("S")
 USHER: Final = "greenroom.usher"
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(NamedTuple):
     """What to start, and the process to link it to."""
 
     server: Any
@@ -44,8 +43,7 @@ class Launch:
     parent: Pid | None
 
 
-@dataclass(frozen=True, slots=True)
-class WhereIs:
+class WhereIs(NamedTuple):
     """Asks which process has a name."""
 
     name: Any
