@@ -54,10 +54,6 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     log_level: int
 
 
-_encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(Boot)
-
-
 LARGEST: Final = 192 * 1024
 """Bytes of a boot: it travels in one of Thespian's frames, whose size is bounded."""
 
@@ -65,7 +61,7 @@ LARGEST: Final = 192 * 1024
 def pack(boot: Boot) -> bytes:
     """As bytes. Raises `ValueError`, which says what is wrong with it."""
     try:
-        data = _encoder.encode(boot)
+        data = encoded(boot)
     except UnicodeEncodeError as error:
         raise ValueError(f"{error.object!r} is no text that can be told to another process") from None
     if len(data) > LARGEST:
@@ -119,11 +115,8 @@ def _here() -> bytes | None:
         return None
 
 
-def unpack(data: bytes) -> Boot:
-    """Raises `msgspec.MsgspecError`."""
-    return _decoder.decode(data)
-
-
+unpack: Final = msgspec.msgpack.Decoder(Boot).decode
+"""A `Boot` of its bytes. Raises `msgspec.MsgspecError`."""
 LEAVE: Final = "leave"
 """To a node's steward: stop in order."""
 

@@ -229,8 +229,7 @@ class Unpacker:
     def feed(self, data: bytes) -> Iterator[Order]:
         """The orders that are complete with these bytes."""
         self._buffer += data
-        for body in messages(self._buffer, LARGEST, "an order"):
-            yield decoded(body)
+        return map(decoded, messages(self._buffer, LARGEST, "an order"))
 
 
 class Orders:

@@ -54,7 +54,7 @@ NOTHING = [
     b"x",
     *map(encoded, (Aboard("odd", 0), Aboard("odd", -1), Aboard("odd", 1), Reaped(1, 0), Reaped(-1, -9), Finish())),
 ]
-"""What a node may write where notes are sent, and no process is or was."""
+"""Datagrams that code in a node may send to where notes go; none of them tells of a process that is there, or was."""
 
 
 @pytest.mark.greenroom(clock="real")
