@@ -18,14 +18,17 @@ import contextlib
 import math
 import threading
 from contextlib import aclosing
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.actors.names import Key, Name
 from greenroom.protocol.messages import encode_notification
 from greenroom.supervision import (
     CallTimeout,
     GreenroomError,
     ProcessExited,
     Ref,
+    Wakeup,
     child,
     current_node,
     kill,
@@ -34,66 +37,120 @@ from greenroom.supervision import (
     wait_down,
 )
 
-from .board import Board, Reader
 from .connection import Connection
 from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
 from .handler import ClientHandler
+from .readers import Reader, Readers
 from .requests import PendingRequest, parked
-from .seam import Phase
+from .seam import Phase, Status
 from .settings import ClientSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from greenroom.supervision import ChildSpec, Pid
+    from greenroom.supervision import ChildSpec, Pid, Process
     from greenroom.transports.client.seam import Route
 
-    from .seam import Status, Welcome
+    from .seam import Welcome
 
 _DEFAULT: Final[Any] = ...
 _LEAVING: Final = 5.0
 
 
 class ConnectionLine:
-    """The handle for requests to one server. It outlives connections: they come and go behind it."""
+    """The handle for requests to one server, and what stays when the connection's process is replaced.
 
-    __slots__ = ("__weakref__", "board")
+    The connection writes it, in the loop; its holders read it.
+    """
 
     def __init__(self, name: str, settings: ClientSettings | None = None, *, patience: float | None = None) -> None:
         """`name` is what the server is called here.
 
         With a `patience` no request waits longer than that for the server to be ready, nor at all once an attempt to reach it has failed.
+        Without one it waits until its own deadline.
         """
-        self.board = Board(name, settings or ClientSettings(), patience)
+        self.name = name
+        self.settings = settings or ClientSettings()
+        self.patience = patience
+        self.forgiven = 0
+        """How many failed attempts do not count: the server was to be tried again at once, and requests wait for that."""
+        self.key = Name(Key.new(name), "connection")
+        """What the connection's process is registered as."""
+        self.process: Process | None = None
+        """The connection's, while it runs."""
+        self.phase = Phase.CONNECTING
+        self.cause: Exception | None = None
+        self.attempts = 0
+        self.retry_at: float | None = None
+        """On the loop's clock."""
+        self.generation = 0
+        self.welcome: Welcome | None = None
+        self.ids = count(1)
+        self.supervised = False
+        """Whether a supervisor starts the connection again when it crashes."""
+        self.held: list[PendingRequest] = []
+        """Requests made while there was no process."""
+        self.coming: dict[PendingRequest, None] = {}
+        """Requests in the connection's mailbox, which cannot be read once it has died."""
+        self.level: str | None = None
+        """What the server was last told to log."""
+        self.tools_changed: Callable[[], object] | None = None
+        """Called as soon as the server says that its tools are others: the queue for notifications would tell it after the next call has begun."""
+        self.readers = Readers(self.settings.max_updates)
+        self._steady: Status | None = None
+        """The status while it is ready, when it does not change: each call asks for it."""
+        self._changes = 0
+        self._changed = Wakeup()
 
     def __repr__(self) -> str:
-        return f"<ConnectionLine {self.board.key}, {self.board.phase.value}>"
+        return f"<ConnectionLine {self.key}, {self.phase.value}>"
 
     @property
     def pid(self) -> Pid | None:
         """The connection's process, if it runs just now."""
-        process = self.board.process
-        return None if process is None else process.pid
+        return None if self.process is None else self.process.pid
 
-    @property
-    def name(self) -> str:
-        """What the server is called here."""
-        return self.board.name
-
-    @property
-    def settings(self) -> ClientSettings:
-        """How the connection is set up."""
-        return self.board.settings
+    # --- how it is
 
     @property
     def status(self) -> Status:
         """How it is."""
-        return self.board.ready or self.board.status
+        if self._steady is not None:
+            return self._steady
+        left = None
+        if self.retry_at is not None and self.process is not None:
+            left = max(0.0, self.retry_at - self.process.node.loop.time())
+        elif self.attempts and self.phase in (Phase.CONNECTING, Phase.INITIALIZING):
+            left = 0.0
+        return Status(self.phase, self.cause, self.attempts, left, self.generation)
 
     @property
-    def welcome(self) -> Welcome | None:
-        """What the server last said of itself."""
-        return self.board.welcome
+    def gone(self) -> bool:
+        """Whether an attempt to reach the server has failed since it was last there, so that no request waits for it."""
+        unready = self.phase in (Phase.BACKOFF, Phase.CONNECTING, Phase.INITIALIZING)
+        return unready and self.patience is not None and self.attempts > self.forgiven
+
+    def move(
+        self, phase: Phase, cause: Exception | None = None, attempts: int = 0, retry_at: float | None = None
+    ) -> None:
+        """Set the phase and its cause, and wake the watchers of the status."""
+        self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
+        self._steady = Status(phase, cause, attempts, None, self.generation) if phase is Phase.READY else None
+        self.forgiven = min(self.forgiven, attempts)
+        if phase is Phase.CLOSED:
+            self.readers.end()
+        else:
+            self.readers.over = False
+        self._changes += 1
+        self._changed.wake()
+
+    async def watch(self) -> AsyncGenerator[Status]:
+        """The present status, and each one that comes after it, or the latest."""
+        while True:
+            seen = self._changes
+            yield self.status
+            if seen == self._changes:
+                await self._changed.wait()
 
     # --- asking
 
@@ -109,14 +166,13 @@ class ConnectionLine:
         idempotent: bool | None = None,
     ) -> PendingRequest:
         """Send a request, in the loop that the connection runs in."""
-        board = self.board
-        process = board.process
+        process = self.process
         loop = asyncio.get_running_loop() if process is None else process.node.loop
         if process is not None and threading.get_ident() != process.node.thread:
             process.node.check_thread("begin a request")
-        id = next(board.ids)
+        id = next(self.ids)
         pending = PendingRequest(loop, id, method, params)
-        seconds = board.settings.request_timeout if timeout is _DEFAULT else timeout
+        seconds = self.settings.request_timeout if timeout is _DEFAULT else timeout
         if seconds is not None and not 0 < seconds < math.inf:
             if seconds != math.inf:
                 pending.settle(None, RequestTimeout(method, seconds))
@@ -132,31 +188,29 @@ class ConnectionLine:
             pending.idempotent = idempotent
         if progress or token is not None:
             pending.token = id if token is None else token
-            pending.expect_progress(board.settings.max_progress)
+            pending.expect_progress(self.settings.max_progress)
         if process is None or process.life:
             pending.begin(current_node(), seconds)
-            board.held = [each for each in board.held if not each.settled]
-            board.held.append(pending)
+            self.held = [each for each in self.held if not each.settled]
+            self.held.append(pending)
             return pending
         pending.begin(process.node, seconds)
-        pending.handed_to(process)
-        board.coming[pending] = None
+        pending.connection = process
+        self.coming[pending] = None
         process.send(pending)
         return pending
 
     def _comes_back(self) -> bool:
         """Whether its supervisor is about to start it again."""
-        board = self.board
-        ends = board.phase in (Phase.CLOSING, Phase.CLOSED)
-        return board.supervised and not ends and len(board.held) < board.settings.max_pending
+        ends = self.phase in (Phase.CLOSING, Phase.CLOSED)
+        return self.supervised and not ends and len(self.held) < self.settings.max_pending
 
     def _absent(self) -> Exception:
-        board = self.board
-        if board.cause is not None:
-            return Unavailable(board.name, board.cause)
-        if board.phase is Phase.CONNECTING:
+        if self.cause is not None:
+            return Unavailable(self.name, self.cause)
+        if self.phase is Phase.CONNECTING:
             return NotReady(
-                f"the client of {board.name} is not open: write `async with client:` (`with` for a SyncClient), or start its child_spec()"
+                f"the client of {self.name} is not open: write `async with client:` (`with` for a SyncClient), or start its child_spec()"
             )
         return ClientClosed("the client is closed: use it inside its `async with` block")
 
@@ -182,35 +236,33 @@ class ConnectionLine:
     async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
         """Say what the server is to log, now and after each new handshake."""
         await self.begin("logging/setLevel", {"level": level}, timeout=timeout)
-        self.board.level = level
+        self.level = level
 
     async def ready(self, timeout: float | None = _DEFAULT) -> Welcome:
         """Wait until it is ready; by default as long as a handshake may take."""
-        board = self.board
-        seconds = board.settings.init_timeout if timeout is _DEFAULT else timeout
+        seconds = self.settings.init_timeout if timeout is _DEFAULT else timeout
         try:
-            async with asyncio.timeout(seconds), aclosing(board.watch()) as statuses:
+            async with asyncio.timeout(seconds), aclosing(self.watch()) as statuses:
                 async for status in statuses:
                     if status.phase is Phase.READY:
-                        assert board.welcome is not None
-                        return board.welcome
+                        assert self.welcome is not None
+                        return self.welcome
                     if status.phase is Phase.PARKED:
-                        raise parked(board)
+                        raise parked(self)
                     if status.phase in (Phase.CLOSED, Phase.CLOSING):
                         raise self._absent()
         except TimeoutError:
-            cause = board.cause
+            cause = self.cause
             if cause is None:
-                raise InitTimeout(f"{board.name} is still {board.phase.value} after {seconds:g} s") from None
-            raise Unavailable(board.name, cause, board.status.retry_in) from cause
+                raise InitTimeout(f"{self.name} is still {self.phase.value} after {seconds:g} s") from None
+            raise Unavailable(self.name, cause, self.status.retry_in) from cause
         raise self._absent()
 
     # --- hearing
 
     def subscribe(self, uri: str) -> Reader:
         """Updates of a resource, for as long as the block lasts."""
-        readers = self.board.readers
-
+        readers = self.readers
         turn = readers.turns.setdefault(uri, asyncio.Lock())
 
         async def enter() -> None:
@@ -231,16 +283,12 @@ class ConnectionLine:
 
     def listen(self, *methods: str) -> Reader:
         """Notifications of these methods, or of all."""
-        return Reader(self.board.readers, methods)
-
-    def watch(self) -> AsyncGenerator[Status]:
-        """The present status, and each one that comes after it."""
-        return self.board.watch()
+        return Reader(self.readers, methods)
 
     # --- the connection
 
     def _ref(self) -> Ref[Connection]:
-        process = self.board.process
+        process = self.process
         if process is None:
             raise self._absent()
         return Ref.of(process)
@@ -251,29 +299,27 @@ class ConnectionLine:
 
     def retry(self) -> None:
         """Try now: out of backoff or parked."""
-        board = self.board
-        if board.process is not None and board.phase in (Phase.BACKOFF, Phase.PARKED):
-            board.forgiven = board.attempts
-            board.tell(Phase.CONNECTING, board.cause, board.attempts)  # at once: requests wait for this from now on
+        if self.process is not None and self.phase in (Phase.BACKOFF, Phase.PARKED):
+            self.forgiven = self.attempts
+            self.move(Phase.CONNECTING, self.cause, self.attempts)  # at once: requests wait for this from now on
             self._ref().cast(Connection.retry)
 
     async def close(self, timeout: float | None = _DEFAULT) -> None:
         """End it in order, by default within the grace that is set; a process that has not ended then is killed."""
-        board = self.board
-        process = board.process
+        process = self.process
         if process is None:
-            board.tell(Phase.CLOSED)
-            for pending in board.held:
+            self.move(Phase.CLOSED)
+            for pending in self.held:
                 pending.settle(None, self._absent())
-            board.held.clear()
+            self.held.clear()
             return
         Ref.of(process).cast(Connection.close)
         try:
-            await wait_down(process.pid, board.settings.close_grace + 1.0 if timeout is _DEFAULT else timeout)
+            await wait_down(process.pid, self.settings.close_grace + 1.0 if timeout is _DEFAULT else timeout)
         except CallTimeout:
             kill(process.pid)
             await wait_down(process.pid, None)
-            board.tell(Phase.CLOSED)
+            self.move(Phase.CLOSED)
 
 
 async def start_connection(
@@ -309,6 +355,6 @@ def connection_spec(
     line: ConnectionLine,
 ) -> ChildSpec[Ref[Connection]]:
     """The connection behind `line` as a child of any supervisor. It is started again when it crashes, and not when it was closed."""
-    line.board.supervised = True
+    line.supervised = True
     spec = child(Connection, line, route, handler or ClientHandler())
     return spec.but(id=line.name, restart="transient", shutdown=line.settings.close_grace + 1.0)

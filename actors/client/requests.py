@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from greenroom.protocol.errors import BadAnswer, LocalProtocolError, RequestCancelled
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Node, Pid, Process
     from greenroom.transports.client.seam import Wire
 
-    from .board import Board
     from .errors import ClientError
+    from .line import ConnectionLine
 
+Outcome: TypeAlias = "Callable[[dict[str, Any] | None, BaseException | None], object]"
+"""Is told the result of a request, or the error."""
 IDEMPOTENT: Final = frozenset(
     (
         "ping",
@@ -88,13 +91,14 @@ class PendingRequest:
     """On which wire it is under way; None while it waits."""
     deadline: float | None = None
     """When it falls due, on the loop's clock."""
-    _connection: Process | None = None
+    connection: Process | None = None
+    """The one that has it in its table, and has to be told when it is cancelled."""
     _owner: Process | None = None
     _progress: _Words | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, id: int, method: str, params: Mapping[str, Any] | None) -> None:
         """Made by a `Line`."""
-        self.id: RequestId = id
+        self.id = id
         self.method = method
         self.params = params
         self.idempotent: bool = method in IDEMPOTENT
@@ -111,6 +115,7 @@ class PendingRequest:
             return (yield from future)
         except asyncio.CancelledError:
             if future.cancelled():
+                self.settle(None)  # which was done: what is left is to let go of the caller
                 self._withdraw("cancelled")
                 task = asyncio.current_task()
                 if task is not None and not task.cancelling():
@@ -138,7 +143,7 @@ class PendingRequest:
         if self.settle(None, RequestCancelled(reason)):
             self._withdraw(reason)
 
-    def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
+    def when_settled(self, tell: Outcome) -> None:
         """Have `tell` called with the outcome, once, and soon."""
 
         def done(future: asyncio.Future[dict[str, Any]]) -> None:
@@ -211,26 +216,11 @@ class PendingRequest:
         if self._progress is not None:
             self._progress.wake()
 
-    def _withdraw(self, reason: str) -> bool:
-        """Have the connection forget it, and tell the server; whether that was still to be done."""
-        if self._owner is not None:
-            self._owner.forget(self)
-            self._owner = None
-        if self._progress is not None:
-            self._progress.wake()
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return False
-        connection.send(Withdrawn(self, reason), exempt=True)
-        return True
-
-    def handed_to(self, connection: Process) -> None:
-        """From now on this connection has to be told when the request is cancelled."""
-        self._connection = connection
-
-    def forgotten(self) -> None:
-        """The connection has taken it out of its table."""
-        self._connection = None
+    def _withdraw(self, reason: str) -> None:
+        """Have the connection forget it, and tell the server, unless it did so already."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.send(Withdrawn(self, reason), exempt=True)
 
 
 class _Words(Wakeup):
@@ -250,47 +240,30 @@ class _Words(Wakeup):
 # --- All of one connection. The table is the connection's; `wire` is set while requests may be sent.
 
 
-class OwnRequest:
+class OwnRequest(PendingRequest):
     """A request of the connection's own."""
-
-    wire: Pid | None = None
-    settled = False
-    idempotent = False
-    waits = True
-    token: str | int | None = None
-    deadline: float | None = None
-    resends = 0
-    held = 0
 
     def __init__(
         self,
-        id: RequestId,
+        loop: asyncio.AbstractEventLoop,
+        id: int,
         method: str,
         params: Mapping[str, Any] | None,
-        then: Callable[[dict[str, Any] | None, BaseException | None], None],
+        then: Outcome,
     ) -> None:
-        """`then` is told the outcome, once."""
-        self.id = id
-        self.method = method
-        self.params = params
+        """`then` is told the outcome, once, in the moment when it is decided."""
+        super().__init__(loop, id, method, params)
+        self.idempotent = False
         self.then = then
 
     def settle(self, result: dict[str, Any] | None, error: BaseException | None = None) -> bool:
         """Decide it."""
-        if self.settled:
-            return False
-        self.settled = True
-        self.then(result, error)
-        return True
-
-    def forgotten(self) -> None:
-        """It is out of the table."""
-
-    def tell(self, progress: Progress) -> None:
-        """Ignored: an own request asks for no progress."""
+        decided = super().settle(result, error)
+        if decided:
+            self.then(result, error)
+        return decided
 
 
-Entry: TypeAlias = "PendingRequest | OwnRequest"
 RESENDS: Final = 1
 """How often a request that was lost is sent again."""
 HOLDS: Final = 8
@@ -325,11 +298,11 @@ class Impatient(NamedTuple):
 class Requests:
     """All of one connection."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, line: ConnectionLine) -> None:
         """Nothing was asked yet."""
-        self._board = board
-        self.table: dict[RequestId, Entry] = {}
-        self.tokens: dict[str | int, Entry] = {}
+        self._line = line
+        self.table: dict[RequestId, PendingRequest] = {}
+        self.tokens: dict[str | int, PendingRequest] = {}
         self.wire: Wire | None = None
         self._followed: dict[str, PendingRequest] = {}
         """By their ids, the tasks whose progress is told to the calls that they were made of."""
@@ -346,13 +319,13 @@ class Requests:
 
     # --- out
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: PendingRequest) -> None:
         """Send it, let it wait, or refuse it."""
         if entry.settled:
             return
-        board = self._board
+        line = self._line
         if self.wire is not None:
-            if len(self.table) >= board.settings.max_pending:
+            if len(self.table) >= line.settings.max_pending:
                 self._full(entry)
                 return
             self.table[entry.id] = entry
@@ -360,17 +333,17 @@ class Requests:
             return
         error = self.refusal(entry)
         if error is not None:
-            entry.forgotten()
+            entry.connection = None
             entry.settle(None, error)
-        elif len(self.table) >= board.settings.max_pending:
+        elif len(self.table) >= line.settings.max_pending:
             self._full(entry)
         else:
             self.table[entry.id] = entry
             self._bear(entry)
 
-    def _bear(self, entry: Entry) -> None:
+    def _bear(self, entry: PendingRequest) -> None:
         """It waits for the server to be ready, and no longer than requests may."""
-        patience, process = self._board.patience, self._board.process
+        patience, process = self._line.patience, self._line.process
         if patience is None or process is None or type(entry) is not PendingRequest:
             return
         if entry.deadline is None or entry.deadline > process.node.loop.time() + patience:
@@ -378,40 +351,40 @@ class Requests:
 
     def impatient(self, entry: PendingRequest) -> None:
         """It may not wait any longer; nothing when it was sent meanwhile."""
-        board = self._board
+        line = self._line
         if self.table.get(entry.id) is not entry or entry.wire is not None or entry.held < 0 or self.wire is not None:
             return
-        assert board.patience is not None
-        slow = InitTimeout(f"it is still {board.phase.value} after {board.patience:g} s")
-        self.end(entry, None, Unavailable(board.name, board.cause or slow, board.status.retry_in))
+        assert line.patience is not None
+        slow = InitTimeout(f"it is still {line.phase.value} after {line.patience:g} s")
+        self.end(entry, Unavailable(line.name, line.cause or slow, line.status.retry_in))
 
-    def _full(self, entry: Entry) -> None:
-        entry.forgotten()
+    def _full(self, entry: PendingRequest) -> None:
+        entry.connection = None
         full = WireFull(f"{len(self.table)} requests are under way already")
         entry.settle(None, RequestLost(entry.method, full, maybe_done=False))
 
-    def refusal(self, entry: Entry) -> ClientError | None:
+    def refusal(self, entry: PendingRequest) -> ClientError | None:
         """Why it cannot wait in the present phase."""
-        board = self._board
-        phase = board.phase
+        line = self._line
+        phase = line.phase
         if phase is Phase.PARKED:
-            return parked(board)
+            return parked(line)
         if phase in (Phase.CLOSING, Phase.CLOSED):
             return ClientClosed("the client is closed")
         if not entry.waits:
-            return NotReady(f"{board.name} is {phase.value}")
-        if board.gone:
-            return Unavailable(board.name, board.cause, board.status.retry_in)
+            return NotReady(f"{line.name} is {phase.value}")
+        if line.gone:
+            return Unavailable(line.name, line.cause, line.status.retry_in)
         if (
             phase is Phase.BACKOFF
-            and board.retry_at is not None
+            and line.retry_at is not None
             and entry.deadline is not None
-            and entry.deadline < board.retry_at
+            and entry.deadline < line.retry_at
         ):
-            return Unavailable(board.name, board.cause, board.status.retry_in)
+            return Unavailable(line.name, line.cause, line.status.retry_in)
         return None
 
-    def send(self, entry: Entry) -> None:
+    def send(self, entry: PendingRequest) -> None:
         """Give it to the wire, which is there."""
         wire = self.wire
         assert wire is not None
@@ -421,12 +394,12 @@ class Requests:
         except KeyError:
             need = self._needs[method] = self._need(method, {})
         if need is not None:
-            self.end(entry, None, Unsupported(method, need))
+            self.end(entry, Unsupported(method, need))
             return
         if entry.token is not None:
             if self.tokens.setdefault(entry.token, entry) is not entry:
                 taken = LocalProtocolError(f"the progress token {entry.token!r} is in use by another request")
-                self.end(entry, None, taken)
+                self.end(entry, taken)
                 return
             meta = dict((params or {}).get("_meta") or {})
             params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
@@ -434,26 +407,26 @@ class Requests:
             frame = encode_request(entry.id, method, params)
             wire.send(frame, entry.id)
         except LocalProtocolError as error:
-            self.end(entry, None, error)
+            self.end(entry, error)
         except WireFull as error:
-            self.end(entry, None, RequestLost(method, error, maybe_done=False))
+            self.end(entry, RequestLost(method, error, maybe_done=False))
         else:
             entry.wire = wire.pid
 
     def _need(self, method: str, params: Mapping[str, Any]) -> str | None:
-        welcome = self._board.welcome
+        welcome = self._line.welcome
         return None if welcome is None else missing(method, params, welcome.capabilities, Side.SERVER, welcome.version)
 
     def flush(self) -> None:
         """The wire is ready for what has waited, in the order in which it came."""
         self._needs.clear()
         waiting = [entry for entry in self.table.values() if entry.wire is None and entry.held >= 0]
-        for entry in sorted(waiting, key=_age):
+        for entry in sorted(waiting, key=attrgetter("id")):
             self.send(entry)
 
     # --- in
 
-    def answered(self, answer: Response | Failure, wire: Pid) -> Entry | None:
+    def answered(self, answer: Response | Failure, wire: Pid) -> PendingRequest | None:
         """Settle the request that it answers; returns that request, if it was still open."""
         entry = self._pop_from(wire, answer.id)
         if entry is None:
@@ -465,7 +438,7 @@ class Requests:
             return None
         return entry
 
-    def _look_for_task(self, entry: Entry, answer: Response | Failure) -> None:
+    def _look_for_task(self, entry: PendingRequest, answer: Response | Failure) -> None:
         """The token of a call stays good for as long as the task lives that the server has made of it."""
         if type(entry) is not PendingRequest or entry.params is None:
             return
@@ -478,7 +451,7 @@ class Requests:
             id = about.get("taskId")
             if isinstance(id, str) and not _has_ended(about):
                 entry.task = id
-                self.tokens.setdefault(entry.token, entry)
+                _ = self.tokens.setdefault(entry.token, entry)
                 self._followed[id] = entry
                 if len(self._followed) > FOLLOWED:
                     self._unfollow(next(iter(self._followed)))
@@ -495,12 +468,11 @@ class Requests:
                 del self.tokens[entry.token]
             entry.task_over()
 
-    def broken(self, error: RemoteProtocolError, wire: Pid) -> Entry | None:
+    def broken(self, error: RemoteProtocolError, wire: Pid) -> None:
         """An answer that is none: its request has no other."""
         entry = self._pop_from(wire, error.answers)
         if entry is not None:
             entry.settle(None, BadAnswer(f"Invalid answer to {entry.method}: {error.message}"))
-        return entry
 
     def progressed(self, params: Mapping[str, Any]) -> None:
         """How far a request of ours has come."""
@@ -513,24 +485,24 @@ class Requests:
 
     # --- the end
 
-    def pop(self, id: RequestId) -> Entry | None:
+    def pop(self, id: RequestId) -> PendingRequest | None:
         """Take it out of the table."""
         entry = self.table.pop(id, None)
         if entry is not None:
-            entry.forgotten()
+            entry.connection = None
             if entry.token is not None and self.tokens.get(entry.token) is entry:
                 del self.tokens[entry.token]
         return entry
 
-    def _pop_from(self, wire: Pid, id: RequestId | None) -> Entry | None:
+    def _pop_from(self, wire: Pid, id: RequestId | None) -> PendingRequest | None:
         """The same, if it was asked on that wire: a number alone is easily guessed, and one that waits was not asked at all."""
         entry = None if id is None else self.table.get(id)
         return self.pop(entry.id) if entry is not None and entry.wire == wire else None
 
-    def end(self, entry: Entry, result: dict[str, Any] | None, error: BaseException | None) -> None:
-        """Take it out and settle it."""
+    def end(self, entry: PendingRequest, error: BaseException) -> None:
+        """Take it out and settle it with that."""
         self.pop(entry.id)
-        entry.settle(result, error)
+        entry.settle(None, error)
 
     def withdrawn(self, message: Withdrawn, wires: Mapping[Pid, Wire]) -> None:
         """Its caller does not wait any more: the server is told, if it may know of it."""
@@ -548,12 +520,12 @@ class Requests:
         except WireFull:
             return  # the server will do it for nothing
 
-    def lose(self, entry: Entry, cause: TransportError, *, seen: bool) -> None:
+    def lose(self, entry: PendingRequest, cause: TransportError, *, seen: bool) -> None:
         """It will not be answered where it was sent; it is sent again, or settled."""
         if entry.settled:
             self.pop(entry.id)
         elif type(entry) is not PendingRequest or not cause.passing or (seen and not entry.idempotent):
-            self.end(entry, None, lost(entry.method, cause, maybe_done=seen))
+            self.end(entry, lost(entry.method, cause, maybe_done=seen))
         elif isinstance(cause, HttpError) and (cause.status == _TOO_MANY or cause.retry_after is not None):
             self._hold(entry, cause, seen=seen)
         elif entry.resends < RESENDS:
@@ -561,18 +533,18 @@ class Requests:
             entry.wire = None
             self._again(entry)
         else:
-            self.end(entry, None, RequestLost(entry.method, cause, maybe_done=seen))
+            self.end(entry, RequestLost(entry.method, cause, maybe_done=seen))
 
     def _hold(self, entry: PendingRequest, cause: HttpError, *, seen: bool) -> None:
         """The server wants to be asked later: so it is, if that is before the deadline."""
-        process = self._board.process
+        process = self._line.process
         assert process is not None
         now = process.node.loop.time()
         said = cause.retry_after
         pause = _PAUSES.most(entry.held) if said is None else said
         left = math.inf if entry.deadline is None else entry.deadline - now
         if entry.held >= HOLDS or pause >= left or (left == math.inf and pause > LONGEST):
-            self.end(entry, None, RequestLost(entry.method, cause, maybe_done=seen))
+            self.end(entry, RequestLost(entry.method, cause, maybe_done=seen))
             return
         more = min(pause * _SPREAD, (left - pause) / 2)
         entry.held = -entry.held - 1
@@ -590,7 +562,7 @@ class Requests:
         """Send what is in the table once more, or let it wait, or say why not."""
         error = None if self.wire is not None else self.refusal(entry)
         if error is not None:
-            self.end(entry, None, error)
+            self.end(entry, error)
         elif self.wire is not None:
             self.send(entry)
         else:
@@ -607,23 +579,19 @@ class Requests:
         for entry in [entry for entry in self.table.values() if entry.wire is None]:
             error = self.refusal(entry)
             if error is not None:
-                self.end(entry, None, error)
+                self.end(entry, error)
 
-    def end_all(self, why: Callable[[Entry], BaseException]) -> None:
+    def end_all(self, why: Callable[[PendingRequest], BaseException]) -> None:
         """The connection is over."""
         for entry in tuple(self.table.values()):
-            self.end(entry, None, why(entry))
+            self.end(entry, why(entry))
         for task in tuple(self._followed):
             self._unfollow(task)
 
 
-def parked(board: Board) -> ClientError:
+def parked(line: ConnectionLine) -> ClientError:
     """Why a parked connection answers nothing."""
-    return board.cause if isinstance(board.cause, InitFailed) else Parked(board.name, board.cause)
-
-
-def _age(entry: Entry) -> int:
-    return int(entry.id)
+    return line.cause if isinstance(line.cause, InitFailed) else Parked(line.name, line.cause)
 
 
 def _has_ended(task: Mapping[str, Any]) -> bool:

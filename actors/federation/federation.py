@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
-from greenroom.actors.client.board import GAP
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, Parked, Unavailable
+from greenroom.actors.client.readers import GAP
 from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree

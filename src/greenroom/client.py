@@ -458,7 +458,7 @@ class Client(ClientTools):
         self._patient = patient
         self._route = route_of(target, headers, auth)
         self._line = ConnectionLine(name or name_of(target, self._route), self.settings)
-        self._line.board.tools_changed = self.promises.forget
+        self._line.tools_changed = self.promises.forget
         self._hosting = Hosting(self.child_spec)
         self._server = server_of(target)
         self._guests: list[Guest] = []
@@ -515,7 +515,7 @@ class Client(ClientTools):
         if self._patient:
             await self._line.ready()
             return
-        async with aclosing(self._line.board.watch()) as statuses:
+        async with aclosing(self._line.watch()) as statuses:
             async for status in statuses:
                 if status.phase is Phase.READY:
                     return

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 _MOVED: Final = {
     "actors.calls": "inflight",
     "actors.catalogue": "lists",
-    "actors.client.board": "readers",
-    "actors.client.connection": "errands attendant",
-    "actors.client.reach": "greeting reports",
+    "actors.client.errands": "attendant",
+    "actors.client.handshake": "reach greeting reports",
+    "actors.client.readers": "board",
     "actors.client.requests": "pending",
     "actors.company": "handle others peers",
     "actors.consent.consent": "turns memory",

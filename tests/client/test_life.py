@@ -17,8 +17,8 @@ from greenroom.actors.client.errors import (
     Unavailable,
 )
 from greenroom.actors.client.handler import ClientHandler
+from greenroom.actors.client.handshake import Connected, ConnectionReport, Disconnected
 from greenroom.actors.client.line import ConnectionLine, connection_spec, start_connection, start_link_connection
-from greenroom.actors.client.reach import Connected, ConnectionReport, Disconnected
 from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.client.settings import ClientSettings, expand
 from greenroom.actors.settings import BadSetting
@@ -81,7 +81,7 @@ async def test_the_handshake_says_who_we_are_and_keeps_who_they_are() -> None:
         assert (welcome.version, welcome.server_info["name"], welcome.instructions) == ("2025-11-25", "stage", None)
         assert "tools" in welcome.capabilities
         assert line.status == Status(Phase.READY, generation=1)
-        assert line.pid == whereis(line.board.key)
+        assert line.pid == whereis(line.key)
 
 
 @pytest.mark.row("CL-07")
@@ -528,7 +528,7 @@ async def test_whoever_watches_sees_each_phase_and_reports_tell_the_same() -> No
 async def test_fifty_are_opened_and_closed_in_any_order_from_any_task() -> None:
     lines = [await start_connection(Stage(), name=f"s{number}") for number in range(50)]
     await asyncio.gather(*(asyncio.create_task(line.ready()) for line in lines))
-    order = sorted(lines, key=lambda line: hash(line.board.key))
+    order = sorted(lines, key=lambda line: hash(line.key))
     await asyncio.gather(*(asyncio.create_task(line.close()) for line in order))
     assert all(line.pid is None for line in lines)
 

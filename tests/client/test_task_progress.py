@@ -35,7 +35,7 @@ def kept(told: list[float], step: Progress) -> None:
 def followed(client: Client) -> int:
     """How many tasks its connection follows."""
     line: Any = client.line
-    behaviour = line.board.process.behaviour
+    behaviour = line.process.behaviour
     return len(behaviour.requests._followed) + len(behaviour.requests.tokens)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.actors.client.errors import Unsupported
+from greenroom.actors.client.handshake import NotRestored
 from greenroom.actors.client.line import ConnectionLine, connection_spec
-from greenroom.actors.client.reach import NotRestored
 from greenroom.actors.client.seam import Phase, Told
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.messages import Notification
@@ -78,8 +78,8 @@ async def test_a_subscription_that_is_refused_leaves_nothing() -> None:
         with pytest.raises(PeerError):
             async with line.subscribe("a:1"):
                 pytest.fail("it was refused")
-        assert line.board.readers.by_uri == {}
-        assert not line.board.readers.granted
+        assert line.readers.by_uri == {}
+        assert not line.readers.granted
     async with playing(Stage(capabilities={"resources": {}})) as (line, _):
         with pytest.raises(Unsupported):
             async with line.subscribe("a:1"):

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from greenroom import Client, ConfigError, Unauthorized
-from greenroom.actors.client.reach import is_final
+from greenroom.actors.client.handshake import is_final
 from greenroom.auth import ClientCredentials, EnterpriseManaged, GivenTokens, MemoryStore, OAuth, SignInError
 from greenroom.auth.client.code_flow import check_server
 from greenroom.auth.client.credential import (

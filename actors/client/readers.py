@@ -1,136 +1,22 @@
-"""What a connection and its line have in common, and what stays when the connection's process is replaced.
+"""The readers of notifications: bounded queues that live beside the connection, and so outlive its process.
 
-It is no process. The connection writes it, in the loop; the line's holders read it.
+What a reader does not take in time is dropped, oldest first, and it finds a gap in its place.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakValueDictionary
 
-from greenroom.actors.names import Key, Name
 from greenroom.supervision import Wakeup
 
-from .seam import Phase, Status, Told
+from .seam import Told
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from types import TracebackType
-
-    from greenroom.supervision import Process
-
-    from .requests import PendingRequest
-    from .seam import Welcome
-    from .settings import ClientSettings
-
-ROLE: Final = "connection"
-
-
-class Board:
-    """Of one line."""
-
-    def __init__(self, name: str, settings: ClientSettings, patience: float | None = None) -> None:
-        """`name` is what the server is called here, `patience` how long a request waits for it to be ready.
-
-        With one, it waits only until an attempt has failed; without, until its own deadline.
-        """
-        self.name = name
-        self.patience = patience
-        self.forgiven = 0
-        """How many failed attempts do not count: the server was to be tried again at once, and requests wait for that."""
-        self.key = Name(Key.new(name), ROLE)
-        """What the connection's process is registered as."""
-        self.settings = settings
-        self.process: Process | None = None
-        """The connection's, while it runs."""
-        self.phase = Phase.CONNECTING
-        self.cause: Exception | None = None
-        self.attempts = 0
-        self.retry_at: float | None = None
-        """On the loop's clock."""
-        self.generation = 0
-        self.welcome: Welcome | None = None
-        self.ids = count(1)
-        self.supervised = False
-        """Whether a supervisor starts the connection again when it crashes."""
-        self.held: list[PendingRequest] = []
-        """Requests made while there was no process."""
-        self.coming: dict[PendingRequest, None] = {}
-        """Requests in the connection's mailbox, which cannot be read once it has died."""
-        self.level: str | None = None
-        """What the server was last told to log."""
-        self.tools_changed: Callable[[], object] | None = None
-        """Called as soon as the server says that its tools are others: the queue for notifications would tell it after the next call has begun."""
-        self.readers = Readers(settings.max_updates)
-        self.ready: Status | None = None
-        """The status while it is ready, when it does not change: each call asks for it."""
-        self._watchers: set[_Watcher] = set()
-
-    @property
-    def status(self) -> Status:
-        """How it is."""
-        if self.ready is not None:
-            return self.ready
-        left = None
-        if self.retry_at is not None and self.process is not None:
-            left = max(0.0, self.retry_at - self.process.node.loop.time())
-        elif self.attempts and self.phase in (Phase.CONNECTING, Phase.INITIALIZING):
-            left = 0.0
-        return Status(self.phase, self.cause, self.attempts, left, self.generation)
-
-    @property
-    def gone(self) -> bool:
-        """Whether an attempt to reach the server has failed since it was last there, so that no request waits for it."""
-        unready = self.phase in (Phase.BACKOFF, Phase.CONNECTING, Phase.INITIALIZING)
-        return unready and self.patience is not None and self.attempts > self.forgiven
-
-    def tell(
-        self, phase: Phase, cause: Exception | None = None, attempts: int = 0, retry_at: float | None = None
-    ) -> None:
-        """It is different from now on."""
-        self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
-        self.ready = Status(phase, cause, attempts, None, self.generation) if phase is Phase.READY else None
-        self.forgiven = min(self.forgiven, attempts)
-        if phase is Phase.CLOSED:
-            self.readers.end()
-        else:
-            self.readers.over = False
-        for watcher in self._watchers:
-            watcher.wake()
-
-    async def watch(self) -> AsyncGenerator[Status]:
-        """The present status, and each that comes after it, or the latest."""
-        watcher = _Watcher()
-        self._watchers.add(watcher)
-        try:
-            while True:
-                watcher.stale = False
-                yield self.status
-                if not watcher.stale:
-                    await watcher.wait()
-        finally:
-            self._watchers.discard(watcher)
-
-
-class _Watcher(Wakeup):
-    """A task that waits for a change of the status."""
-
-    __slots__ = ("stale",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stale = False
-
-    def wake(self) -> None:
-        self.stale = True
-        super().wake()
-
-
-# --- The readers of notifications: bounded queues that live beside the connection, and so outlive its process.
-# What a reader does not take in time is dropped, oldest first, and it finds a gap in its place.
 
 GAP: Final = Told("", {})
 UPDATED: Final = "notifications/resources/updated"

@@ -1,0 +1,270 @@
+"""What a server says to the client: its requests, and its notifications, each taken to the handler by processes of their own.
+
+A request is worked on in a process of its own, bounded in number and in time. Whatever the handler does, the server is answered once: its
+result, its `McpError`, or an internal error when it crashes, hangs, is killed or answers with what cannot be said. A crash is in the reports;
+the connection never notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_done
+from greenroom.protocol.messages import encode_error, encode_result, id_key
+from greenroom.supervision import (
+    ActorError,
+    Exit,
+    current_process,
+    kill,
+    receive,
+    send_after,
+    spawn_link,
+    trap_exit,
+)
+
+from .handler import ClientHandler, Deferred
+from .seam import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.protocol.messages import Request, RequestId
+    from greenroom.supervision import ExitReason, Pid, Process, Timer
+    from greenroom.transports.client.seam import Wire
+
+    from .line import ConnectionLine
+    from .settings import ClientSettings
+
+INTERNAL = McpError(ErrorCode.INTERNAL_ERROR, "Internal error")
+LATE = McpError(ErrorCode.INTERNAL_ERROR, "The client did not answer in time")
+
+
+class Answered(NamedTuple):
+    """To the connection: the answer to an errand, or that it has to be told that there is none."""
+
+    errand: Errand
+    result: Any
+    error: BaseException | None = None
+
+
+class Overdue(NamedTuple):
+    """To the connection: an errand takes too long."""
+
+    errand: Errand
+
+
+class Errand:
+    """One request of the server's."""
+
+    __slots__ = ("_connection", "_spoken", "id", "method", "timer", "wire", "worker")
+
+    def __init__(self, connection: Process, wire: Wire, request: Request) -> None:
+        """`wire` is where it came from, and where its answer belongs."""
+        self._connection = connection
+        self.wire = wire
+        self.id: RequestId = request.id
+        self.method = request.method
+        self.worker: Pid | None = None
+        self.timer: Timer | None = None
+        self._spoken = False
+
+    def answer(self, result: Any, error: BaseException | None) -> None:
+        """Tell the connection, from any thread. Once is enough: it ignores what comes later."""
+        self._spoken = True
+        process = self._connection
+        answered = Answered(self, result, error)
+        if threading.get_ident() == process.node.thread:
+            process.send(answered)  # before the worker's end, which would be taken for no answer
+        else:
+            process.node.from_thread(process.send, answered)
+
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
+        """The worker is gone: if it has not answered, answer with an internal error."""
+        self.worker = None
+        if not self._spoken:
+            self._connection.send(Answered(self, None, INTERNAL))
+
+
+class Errands:
+    """All of one connection."""
+
+    def __init__(self, connection: Process, handler: ClientHandler, settings: ClientSettings) -> None:
+        """They run on behalf of `connection`, and end with it."""
+        self._connection = connection
+        self._handler = handler
+        self._settings = settings
+        self._open: dict[tuple[Pid, RequestId | bytes], Errand] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def methods(self) -> list[str]:
+        """What is worked on."""
+        return [errand.method for errand in self._open.values()]
+
+    def take(self, request: Request, wire: Wire) -> bytes | None:
+        """Have it worked on, or the refusal at once."""
+        key = wire.pid, id_key(request.id)
+        if key in self._open:
+            return encode_error(
+                request.id, McpError(ErrorCode.INVALID_REQUEST, "This id is in use by a request that is under way")
+            )
+        if len(self._open) >= self._settings.max_errands:
+            limit = self._settings.max_errands
+            return encode_error(
+                request.id,
+                McpError(
+                    ErrorCode.INTERNAL_ERROR,
+                    f"Too many requests at once: at most {limit} may be under way",
+                    not_done("too_many_requests"),
+                ),
+            )
+        errand = Errand(self._connection, wire, request)
+        try:
+            errand.worker = spawn_link(_work, errand, self._handler, request)
+        except ActorError:  # the node is closing
+            return encode_error(request.id, INTERNAL)
+        self._open[key] = errand
+        worker = self._connection.node.process(errand.worker)
+        assert worker is not None
+        worker.await_death(errand)
+        if self._settings.errand_timeout is not None:
+            errand.timer = send_after(self._settings.errand_timeout, self._connection.pid, Overdue(errand))
+        return None
+
+    def answered(self, answered: Answered) -> bytes | None:
+        """The words for the server, unless it was answered, or does not want to be."""
+        errand = answered.errand
+        if isinstance(answered.result, Deferred) and answered.error is None:
+            if self._has(errand):
+                answered.result.deliver_to(errand.answer)
+            return None
+        if not self._drop(errand):
+            return None
+        if answered.error is not None:
+            error = answered.error
+            return encode_error(errand.id, error if isinstance(error, McpError) else INTERNAL)
+        try:
+            return encode_result(errand.id, {} if answered.result is None else answered.result)
+        except LocalProtocolError:
+            return encode_error(errand.id, INTERNAL)
+
+    def late(self, errand: Errand) -> bytes | None:
+        """It takes too long: the server is told, and its worker ended."""
+        return encode_error(errand.id, LATE) if self._drop(errand) else None
+
+    def cancel(self, wire: Pid, id: Any) -> None:
+        """The server does not want it any more, and no answer."""
+        errand = self._open.get((wire, id_key(id))) if isinstance(id, str | int) else None
+        if errand is not None:
+            self._drop(errand)
+
+    def abandon(self, wire: Pid | None = None) -> None:
+        """Drop the errands whose wire is gone: those of one wire, or all."""
+        for errand in tuple(self._open.values()):
+            if wire is None or errand.wire.pid == wire:
+                self._drop(errand)
+
+    def _has(self, errand: Errand) -> bool:
+        return self._open.get((errand.wire.pid, id_key(errand.id))) is errand
+
+    def _drop(self, errand: Errand) -> bool:
+        """Forget the errand, and end its worker; False when that was done already."""
+        if not self._has(errand):
+            return False
+        del self._open[errand.wire.pid, id_key(errand.id)]
+        if errand.timer is not None:
+            errand.timer.cancel()
+        worker, errand.worker = errand.worker, None
+        if worker is not None:
+            process = self._connection.node.process(worker)
+            if process is not None:
+                process.forget(errand)
+            kill(worker)
+        return True
+
+
+async def _work(errand: Errand, handler: ClientHandler, request: Request) -> None:
+    process = current_process("work")
+    try:
+        result: Any = handler.handle_request(request.method, request.params)
+        if inspect.isawaitable(result):
+            result = await result
+    except BaseException as error:
+        if process.life:
+            raise  # ended from outside: the task that did so has answered
+        errand.answer(None, error)
+        if not isinstance(error, McpError):
+            raise
+    else:
+        errand.answer(result, None)
+
+
+# --- The attendant takes notifications to the handler: one process, in the order in which they were said, with a bounded mailbox.
+# It begins with the handler's `init` and ends with its `terminate`. What the handler raises is this process's crash: it is reported, and
+# the next notification finds a new one.
+
+_HEARD = ("init", "handle_notification", "terminate")
+
+
+class Attendant:
+    """The connection's side of it. Without a handler that listens there is no process."""
+
+    def __init__(self, connection: Process, handler: ClientHandler, line: ConnectionLine) -> None:
+        """Nothing runs yet."""
+        self._connection = connection
+        self._handler = handler
+        self._line = line
+        self._process: Process | None = None
+        kind = type(handler)
+        self.wanted = any(getattr(kind, name) is not getattr(ClientHandler, name) for name in _HEARD)
+        """Whether the handler listens at all."""
+        self.full = False
+        """Whether the last one had to be dropped."""
+
+    def begin(self) -> None:
+        """Run, in the connection's process."""
+        if self.wanted:
+            pid = spawn_link(_attend, self._handler, self._line)
+            self._process = self._connection.node.process(pid)
+            assert self._process is not None
+            self._process.limit = self._line.settings.max_updates
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Pass it on. False when it had to be dropped, and the one before it had not."""
+        if not self.wanted:
+            return True
+        if self._process is None:
+            self.begin()
+        assert self._process is not None
+        before, self.full = self.full, not self._process.send(Told(method, params))
+        return before or not self.full
+
+    def gone(self, pid: Pid) -> bool:
+        """A linked process has ended; whether it was this one."""
+        if self._process is None or self._process.pid != pid:
+            return False
+        self._process = None
+        return True
+
+
+async def _attend(handler: ClientHandler, line: ConnectionLine) -> None:
+    trap_exit()
+    await _done(handler.init(line))
+    while True:
+        message = await receive()
+        if isinstance(message, Told):
+            await _done(handler.handle_notification(message.method, dict(message.params)))
+        elif isinstance(message, Exit):
+            async with asyncio.timeout(line.settings.close_grace):
+                await _done(handler.terminate())
+            return
+
+
+async def _done(value: Any) -> None:
+    if inspect.isawaitable(value):
+        await value
