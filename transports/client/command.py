@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from greenroom.errors import ConfigError, suggests
 from greenroom.protocol.json import Limits
 
 from .command_wire import CommandWire
+from .seam import Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from greenroom.supervision import Pid
 
-    from .seam import Desk
+    from .remote_wire import Desk
 
 HANDED_ON: Final = frozenset(
     {
@@ -66,7 +67,7 @@ class CommandLimits:
 class Command:
     """A program that speaks MCP on its standard input and output. Started anew for each wire."""
 
-    __slots__ = ("cwd", "env", "inherit", "limits", "shown", "sink", "words")
+    __slots__ = ("_environment", "cwd", "env", "inherit", "limits", "shown", "sink", "words")
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class Command:
         self.inherit = inherit if isinstance(inherit, bool) else frozenset(inherit)
         self.cwd = None if cwd is None else _word(cwd)
         self.sink = stderr
+        self._environment: Mapping[str, str] | None = None
         self.limits = CommandLimits() if limits is None else limits
 
     @classmethod
@@ -120,6 +122,8 @@ class Command:
 
     def environment(self) -> dict[str, str]:
         """All that the program sees."""
+        if self._environment is not None:
+            return dict(self._environment)
         given = {name: value for name, value in os.environ.items() if self._handed_on(name, value)}
         return given | self.env
 
@@ -131,46 +135,37 @@ class Command:
         # A value that begins so is a function of a shell's, which is code.
         return (name.upper() in HANDED_ON or name.startswith("LC_")) and not value.startswith("()")
 
-    def ticket(self) -> CommandTicket:
+    def ticket(self) -> Ticket:
         """For another process: it is started there with this environment, and from this folder."""
-        folder = os.path.abspath(self.cwd or os.curdir)  # noqa: PTH100 - a text, as it is here
-        heard = self.sink is not None
-        return CommandTicket(self.words, self.environment(), folder, self.limits, heard=heard, shown=tuple(self.shown))
+        given = {
+            "words": self.words,
+            "shown": tuple(self.shown),
+            "environment": self.environment(),
+            "cwd": os.path.abspath(self.cwd or os.curdir),  # noqa: PTH100 - a text, as it is here
+            "limits": self.limits,
+            "heard": self.sink is not None,
+        }
+        return Ticket(_arrived, given)
 
     def open(self, owner: Pid) -> CommandWire:
         """Start it, for the calling process."""
         return CommandWire(self, owner)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandTicket:
-    """A command that travels."""
-
-    words: tuple[str, ...] = field(repr=False)
-    environment: Mapping[str, str] = field(repr=False)
-    folder: str
-    limits: CommandLimits
-    heard: bool
-    """Whether the home process wants to know what it writes to stderr."""
-    shown: tuple[str, ...]
-
-    def route(self, desk: Desk) -> Command:
-        """The command, in the process that it has come to."""
-        return _Exactly(self, desk.line if self.heard else None)
-
-
-class _Exactly(Command):
-    """With an environment that was made elsewhere."""
-
-    __slots__ = ("_environment",)
-
-    def __init__(self, ticket: CommandTicket, sink: Callable[[str], None] | None) -> None:
-        super().__init__(*ticket.words, cwd=ticket.folder, stderr=sink, limits=ticket.limits)
-        self.shown = ticket.shown
-        self._environment = dict(ticket.environment)
-
-    def environment(self) -> dict[str, str]:
-        return self._environment
+def _arrived(
+    desk: Desk,
+    words: Sequence[str],
+    *,
+    shown: Sequence[str],
+    environment: Mapping[str, str],
+    heard: bool,
+    **options: Any,
+) -> Command:
+    """The command of a ticket. `heard`: the home process wants to know what it writes to stderr."""
+    command = Command(*words, stderr=desk.line if heard else None, **options)
+    command.shown = shown
+    command._environment = environment  # noqa: SLF001 - that of the home process
+    return command
 
 
 def _word(word: str | os.PathLike[str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from copy import copy
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # which is public in fact
 
 from greenroom.errors import ConfigError
@@ -15,7 +15,7 @@ from .http_address import Address
 from .http_pool import Pool
 from .http_settings import HttpSettings, Trust
 from .http_wire import HttpWire
-from .seam import FixedHeaders, NoCredentials
+from .seam import FixedHeaders, Ticket
 
 if TYPE_CHECKING:
     import ssl
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid, Process
 
     from .httpx_door import Brought
-    from .seam import Carrier, Credentials, Desk, Headers
+    from .remote_wire import Desk
+    from .seam import Carrier, Credentials, Headers
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -65,7 +66,7 @@ class HttpRoute:
         """
         self.address = Address.of(url)
         self._url = url
-        self.credentials: Credentials = NoCredentials() if credentials is None else credentials
+        self.credentials: Credentials = FixedHeaders({}) if credentials is None else credentials
         self.settings = HttpSettings() if settings is None else settings
         self.fallback = fallback
         self.headers: Headers = _checked(headers or {})
@@ -109,27 +110,25 @@ class HttpRoute:
         """Show nothing of its path either, wherever it is spoken of."""
         self.address = replace(self.address, veiled=True)
 
-    def ticket(self) -> HttpTicket:
+    def ticket(self) -> Ticket:
         """For another process. Credentials that are more than fixed headers stay here, and are asked for each request."""
         if self._brought is not None:
             raise ConfigError(f"{self!r} has a transport of this process: leave out its isolation, or the transport")
         if self._trust is not None and not isinstance(self._trust, Trust):
             raise ConfigError(f"{self!r} has an SSLContext, which is of this process: give it a Trust(…) instead")
-        fixed: dict[str, str] | None = {} if isinstance(self.credentials, NoCredentials) else None
-        if isinstance(self.credentials, FixedHeaders):
-            fixed = dict(self.credentials._headers)  # noqa: SLF001 - the same package
-        trust = None if self._trust is None else self._trust.located()
-        return HttpTicket(
-            self._url,
-            self.headers,
-            fixed,
-            self.settings,
-            self.fallback,
-            trust,
-            self._proxy,
-            self.old,
-            veiled=self.address.veiled,
-        )
+        credentials = self.credentials
+        given = {
+            "url": self._url,
+            "headers": dict(self.headers),
+            "fixed": dict(credentials._headers) if isinstance(credentials, FixedHeaders) else None,  # noqa: SLF001 - the same package
+            "trust": None if self._trust is None else self._trust.located(),
+            "settings": self.settings,
+            "fallback": self.fallback,
+            "proxy": self._proxy,
+            "old": self.old,
+            "veiled": self.address.veiled,
+        }
+        return Ticket(_arrived, given)
 
     def open(self, owner: Pid) -> HttpWire:
         """Begin a wire for the calling process, which is `owner`."""
@@ -157,35 +156,23 @@ class SseRoute(HttpRoute):
     old = True
 
 
-@dataclass(frozen=True, slots=True)
-class HttpTicket:
-    """A route that travels."""
-
-    url: str = field(repr=False)
-    headers: Headers = field(repr=False)
-    fixed: Mapping[str, str] | None = field(repr=False)
-    """Who we are, where that never changes; None: to be asked for at home."""
-    settings: HttpSettings
-    fallback: bool
-    trust: Trust | None
-    proxy: str | None = field(repr=False)
-    old: bool
-    veiled: bool
-
-    def route(self, desk: Desk) -> HttpRoute:
-        """The route, in the process that it has come to."""
-        route = (SseRoute if self.old else HttpRoute)(
-            self.url,
-            headers=dict(self.headers),
-            credentials=desk.credentials if self.fixed is None else FixedHeaders(self.fixed) if self.fixed else None,
-            trust=self.trust,
-            settings=self.settings,
-            fallback=self.fallback,
-        )
-        if self.veiled:
-            route.veil()
-        route._proxy = self.proxy  # noqa: SLF001 - what holds is what the environment says at home
-        return route
+def _arrived(
+    desk: Desk,
+    url: str,
+    *,
+    fixed: Mapping[str, str] | None,
+    proxy: str | None,
+    old: bool,
+    veiled: bool,
+    **options: Any,
+) -> HttpRoute:
+    """The route of a ticket. Who we are, where that is not `fixed`, is asked for at home."""
+    credentials = desk.credentials if fixed is None else FixedHeaders(fixed)
+    route = (SseRoute if old else HttpRoute)(url, credentials=credentials, **options)
+    if veiled:
+        route.veil()
+    route._proxy = proxy  # noqa: SLF001 - what holds is what the environment says at home
+    return route
 
 
 def _proxy_around(address: Address) -> str | None:

@@ -28,7 +28,7 @@ from .errors import (
 )
 from .http_posts import Notice, Question
 from .http_streams import Farewell, Listening, OldStream, Probe
-from .seam import Broken, FixedHeaders, Gap, Inbound, Lost, NoCredentials
+from .seam import Broken, FixedHeaders, Gap, Inbound, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -83,9 +83,7 @@ class HttpWire:
         self.credentials = route.credentials
         self.known_headers: Mapping[str, str] | None = None
         """What says who we are, where that never changes."""
-        if isinstance(route.credentials, NoCredentials):
-            self.known_headers = {}
-        elif isinstance(route.credentials, FixedHeaders):
+        if isinstance(route.credentials, FixedHeaders):
             self.known_headers = route.credentials._headers  # noqa: SLF001 - the same package: it is not to be asked in a task
         self.letterhead = Letterhead(route.headers)
         self.response_limits = Limits.of_size(self.settings.max_response)

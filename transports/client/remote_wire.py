@@ -465,7 +465,8 @@ def _last(home: Ref[Any], reason: ExitReason) -> None:
 # --- What was heard, packed for the way. Messages travel as the values that the parser there has made of them: what the server has written is
 # not read again here.
 
-_RESPONSE, _FAILURE, _NOTIFICATION, _REQUEST, _BROKEN, _OTHER = range(6)
+_KINDS: Final[tuple[type[Any], ...]] = (Response, Notification, Request)
+_FAILURE, _OTHER = 3, 4
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder().decode
 
@@ -486,34 +487,21 @@ def unpack(data: bytes, *, plain: bool) -> list[Heard]:
 
 def _packed(heard: Heard) -> list[Any]:
     match heard:
-        case Response(id=id, result=result):
-            return [_RESPONSE, id, result]
-        case Notification(method=method, params=params):
-            return [_NOTIFICATION, method, params]
+        case Response() | Notification() | Request():
+            return [_KINDS.index(type(heard)), *msgspec.structs.astuple(heard)]
         case Failure(id=id, error=error):
             return [_FAILURE, id, error.code, error.message, error.data]
-        case Request(id=id, method=method, params=params):
-            return [_REQUEST, id, method, params]
-        case Broken(error=error, sample=sample):
-            return [_BROKEN, values.encode(error.with_traceback(None), ""), error.answers, sample]
-        case _:
-            return [_OTHER, values.encode(heard, "")]
+        case Broken(error=error):
+            error.__traceback__ = None  # it would be formatted for the way
+    return [_OTHER, values.encode(heard, "")]
 
 
 def _unpacked(kind: int, *parts: Any) -> Heard:
-    if kind == _RESPONSE:
-        return Response(*parts)
-    if kind == _NOTIFICATION:
-        return Notification(*parts)
-    if kind == _REQUEST:
-        return Request(*parts)
+    if kind < _FAILURE:
+        message: Heard = _KINDS[kind](*parts)
+        return message
     if kind == _FAILURE:
-        id, code, message, data = parts
-        return Failure(id, PeerError(code, message, data))
-    if kind == _BROKEN:
-        error, answers, sample = parts
-        broken = values.decode(error)
-        broken.answers = answers
-        return Broken(broken, sample)
+        id, code, text, data = parts
+        return Failure(id, PeerError(code, text, data))
     other: Heard = values.decode(parts[0])
     return other

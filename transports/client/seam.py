@@ -9,13 +9,13 @@ exactly once, by its exit: the linked connection gets it as an exit signal whose
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from greenroom.protocol.errors import RemoteProtocolError
     from greenroom.protocol.messages import Message, RequestId
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from .errors import TransportError
     from .http_posts import Visit
+    from .remote_wire import Desk
 
 TURN: Final = 0.001
 """Seconds that what one server has sent may take of the loop before other tasks have a turn: tiny lines, chunks and events cost a
@@ -129,21 +130,8 @@ class Credentials(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NoCredentials:
-    """No credentials: the requests are anonymous."""
-
-    async def headers(self) -> Mapping[str, str]:
-        """None."""
-        return {}
-
-    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:  # noqa: ARG002 - there is nothing to try
-        """There is nothing else to try."""
-        return False
-
-
-@dataclass(frozen=True, slots=True)
 class FixedHeaders:
-    """The same headers each time: a token that other code looks after. They never show in a repr."""
+    """The same headers each time: a token that other code looks after, or none for anonymous requests. They never show in a repr."""
 
     _headers: Mapping[str, str]
 
@@ -201,43 +189,27 @@ class Carrier(Protocol):
 # two processes is a socket of this machine that only its user can open, with a key of its own.
 
 
-class Desk(Protocol):
-    """What stays at home, for a route in another process."""
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A route that travels: the function that makes it again, by its name, and of what."""
 
-    def line(self, text: str) -> None:
-        """A program has written this to stderr."""
-
-    @property
-    def credentials(self) -> Credentials:
-        """Who we are, asked for at home."""
-        ...
-
-
-class Ticket(Protocol):
-    """A route that travels."""
+    make: Callable[..., Route]
+    given: Mapping[str, Any] = field(repr=False)
 
     def route(self, desk: Desk) -> Route:
-        """The route, in the process that it has come to."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class AsItIs:
-    """For a route that is a value itself."""
-
-    itself: Any
-
-    def route(self, desk: Desk) -> Route:  # noqa: ARG002 - it needs nothing else
-        """That."""
-        route: Route = self.itself
-        return route
+        """The route, in the process that it has come to; `desk` is what stays at home."""
+        return self.make(desk, **self.given)
 
 
 def ticket_of(route: Route) -> Ticket:
     """The ticket. Raises `ConfigError` for what leads through this process alone."""
     make = getattr(route, "ticket", None)
-    ticket: Ticket = AsItIs(route) if make is None else make()
+    ticket: Ticket = Ticket(_itself, {"route": route}) if make is None else make()
     return ticket
+
+
+def _itself(_: Desk, route: Route) -> Route:
+    return route
 
 
 def check_travels(route: Route) -> None:
