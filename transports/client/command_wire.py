@@ -17,8 +17,6 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.messages import parse, too_long
 from greenroom.protocol.sse import Lines, Overlong
 from greenroom.supervision import (
     ActorError,
@@ -38,7 +36,7 @@ from greenroom.supervision import (
 
 from .command_child import Child
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError, WireFull
-from .seam import TURN, Broken, Inbound, Lost
+from .seam import TURN, Broken, Inbound, Lost, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +57,6 @@ UNREAD: Final = 16
 LOOK_AGAIN: Final = 0.005
 BREATH: Final = 0.005
 """How long a child that floods its stderr waits for the next reading."""
-SAMPLE: Final = 200
 
 
 class Ended(NamedTuple):
@@ -160,26 +157,17 @@ class CommandWire:
 
     async def _end_of(self, child: Child) -> ExitReason:
         """Wait for the first end, and say what to call it."""
-        match await receive(_is_ours):
-            case Exit(reason=reason):
-                await self._close(child)
-                return reason
-            case Hopeless(error):
-                return Shutdown(error)
-            case Deaf(what):
-                try:
-                    match await receive(_is_final, timeout=EOF_GRACE):
-                        case Exit(reason=reason):
-                            await self._close(child)
-                            return reason
-                        case _:
-                            return self._died(child)
-                except CallTimeout:
-                    return self._lost(ConnectionLost(f"the server process ({self.description}) {what}, and runs on"))
-            case _:
-                return self._died(child)
-
-    def _died(self, child: Child) -> Shutdown:
+        end = await receive(_is_ours)
+        if isinstance(end, Hopeless):
+            return Shutdown(end.error)
+        if isinstance(end, Deaf):
+            try:
+                end = await receive(_is_final, timeout=EOF_GRACE)
+            except CallTimeout:
+                return self._lost(ConnectionLost(f"the server process ({self.description}) {end.what}, and runs on"))
+        if isinstance(end, Exit):
+            await self._close(child)
+            return end.reason
         assert child.status is not None
         return self._lost(ProcessDied(self.description, child.status, self._errors.text()))
 
@@ -251,10 +239,8 @@ class CommandWire:
     def _look_again(self) -> None:
         if self._crowded():
             self._loop.call_later(LOOK_AGAIN, self._look_again)
-        elif self._behind:
-            self._guarded(self._catch_up)
         else:
-            self._listen()
+            self._guarded(self._catch_up)
 
     def _crowded(self) -> bool:
         owner = self._owner
@@ -273,26 +259,18 @@ class CommandWire:
         self._tell(heard)
 
     def _take(self, line: bytes | Overlong, heard: list[Heard]) -> None:
-        try:
-            if type(line) is bytes:
-                if not line or line.isspace():
-                    return
-                heard.append(parse(line, self._limits))
-                self._in_a_row = 0
-            else:
-                raise too_long(line, self._lines.limit)  # type: ignore[arg-type]
-        except RemoteProtocolError as error:
-            heard.append(self._quarantine(line, error))
-
-    def _quarantine(self, line: bytes | Overlong, error: RemoteProtocolError) -> Broken:
+        if type(line) is bytes and (not line or line.isspace()):
+            return
+        message = read(line, self._limits)
+        heard.append(message)
+        if type(message) is not Broken:
+            self._in_a_row = 0
+            return
         self._in_a_row += 1
-        head = line.head if isinstance(line, Overlong) else line
-        sample = head[:SAMPLE].decode(errors="replace")
         if self._in_a_row == self._command.limits.quarantine:
-            what = f"{self.description} is no MCP server: {self._in_a_row} lines in a row were no messages, the last was {sample!r}"
+            what = f"{self.description} is no MCP server: {self._in_a_row} lines in a row were no messages, the last was {message.sample!r}"
             self._hopeless = True
             send(self.pid, Hopeless(NotMcp(what)))
-        return Broken(error, sample)
 
     def _hear_last(self) -> None:
         """Nothing more is read: what is behind is heard, and a last line without an end."""

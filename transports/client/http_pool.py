@@ -80,7 +80,7 @@ class Pool:
 
     def __init__(self, process: Process, settings: HttpSettings, context: ssl.SSLContext | None = None) -> None:
         """`context` is for https; without one the system's authorities are trusted."""
-        self._process = process
+        self.process = process
         self._loop = process.node.loop
         self._context: Context = process.own_context()
         self._tls = context
@@ -269,10 +269,6 @@ class Pool:
         self._idle.clear()
         self._busy.clear()
 
-    def crashed(self, error: BaseException) -> None:
-        """A callback raised what it must not: the wire's process ends of it."""
-        self._process.crash(error)
-
 
 def _stirs(fileno: int) -> bool:
     """Whether the kernel has something to say of a socket that should be silent: it is closed, or the server speaks out of turn."""
@@ -421,7 +417,7 @@ class Connection(asyncio.Protocol):
             self._fail(NotMcp(f"{self._address.origin} does not speak HTTP/1.1 properly: {broken}"))
         except BaseException as error:  # noqa: BLE001 - a bug of ours, which must not be lost in the transport's log
             self.drop()
-            self._pool.crashed(error)
+            self._pool.process.crash(error)
 
     def _advance(self) -> None:
         following = self._reader.next
@@ -526,7 +522,7 @@ class Connection(asyncio.Protocol):
             try:
                 visit.failed(error, unseen=False)
             except BaseException as broken:  # noqa: BLE001 - as in data_received
-                self._pool.crashed(broken)
+                self._pool.process.crash(broken)
 
 
 # --- HTTP/1.1 answers out of bytes: incremental, bounded, and as strict as the reader of requests, whose bodies it reads in the same way. Pure.

@@ -12,8 +12,7 @@ from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.messages import Failure, Request, Response, parse, too_long
+from greenroom.protocol.messages import Failure, Request, Response
 from greenroom.protocol.sse import Overlong, Parser
 
 from .errors import (
@@ -33,11 +32,11 @@ from .errors import (
     retry_after,
     sample,
 )
-from .seam import TURN, Broken
+from .seam import TURN, Broken, read
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from greenroom.protocol.json import Limits
     from greenroom.protocol.messages import Message, RequestId
@@ -177,9 +176,7 @@ class Visit:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self.alarm(None)
 
     def _hang_up(self) -> None:
         errand, self.errand = self.errand, None
@@ -303,13 +300,11 @@ class Visit:
         if self.errand is not None and not self.done:
             self.take(b"")
 
-    def alarm(self, seconds: float | None) -> None:
-        """Have `rang` called in so many seconds, and not as was said before."""
+    def alarm(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
+        """Have `rang` called in so many seconds, or `then`, and not as was said before."""
         if self._alarm is not None:
             self._alarm.cancel()
-            self._alarm = None
-        if seconds is not None:
-            self._alarm = self.wire.later(seconds, self._ring)
+        self._alarm = None if seconds is None else self.wire.later(seconds, then or self._ring)
 
     def is_silent(self, heard_at: float) -> bool:
         """Whether nothing has come for longer than settings allow. If not, it rings again when that may be so."""
@@ -580,8 +575,7 @@ class Question(Notice):
             self._resumes += 1
             self.method, self.urgent = "GET", True
             self._tried = frozenset()
-            self.alarm(None)
-            self._alarm = self.wire.later(self.wire.patience(self._retry), self._again)
+            self.alarm(self.wire.patience(self._retry), self._again)
 
     def _give_up(self, error: TransportError, *, resend: bool = False) -> None:
         if self._answered:
@@ -606,16 +600,6 @@ _EVENTLESS: Final = 2
 _LONGEST_MARK: Final = 1024
 _REQUESTS: Final = 8
 """So many requests of the server's are taken in one turn: each is answered with a POST, on a connection that may have to be made."""
-
-
-def read(data: bytes, limits: Limits, asked: RequestId | None = None) -> Message | Broken:
-    """The message in it. `asked` is the one request that what is broken can have been meant for, if there is one."""
-    try:
-        return parse(data, limits)
-    except RemoteProtocolError as error:
-        if error.answers is None:
-            error.answers = asked
-        return Broken(error, sample(data))
 
 
 class EventStream:
@@ -670,9 +654,12 @@ class EventStream:
             if self._asked >= _REQUESTS or perf_counter() > until:
                 return
 
-    def message(self, event: Event) -> Message | Broken:
+    def message(self, event: Event | Overlong) -> Message | Broken:
         """What an event of this turn says."""
-        message = read(event.data, self._limits)
+        data = event if isinstance(event, Overlong) else event.data
+        message = read(data, self._limits)
+        if isinstance(data, Overlong) and isinstance(message, Broken) and message.error.answers is None:
+            self.oversized = ResponseTooLarge(data.length, self._limits.size, "an event")
         self._asked += type(message) is Request
         return message
 
@@ -685,13 +672,4 @@ class EventStream:
 
     def feed(self, data: bytes) -> list[Message | Broken]:
         """The messages in those events. Raises as `events` does."""
-        heard: list[Message | Broken] = []
-        for event in self.events(data):
-            if isinstance(event, Overlong):
-                error = too_long(event, self._limits.size)
-                if error.answers is None:
-                    self.oversized = ResponseTooLarge(event.length, self._limits.size, "an event")
-                heard.append(Broken(error, sample(event.head)))
-            elif event.data:
-                heard.append(self.message(event))
-        return heard
+        return [self.message(event) for event in self.events(data) if isinstance(event, Overlong) or event.data]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -14,7 +13,7 @@ from greenroom.transports.http_config import is_loopback
 from .http_address import Address
 from .http_pool import Pool
 from .http_settings import HttpSettings, Trust
-from .http_wire import HttpWire
+from .http_wire import HttpWire, is_header
 from .seam import FixedHeaders, Ticket
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from .remote_wire import Desk
     from .seam import Carrier, Credentials, Headers
 
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _OURS: Final = frozenset(
     {
         *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"),
@@ -187,7 +184,7 @@ def _proxy_around(address: Address) -> str | None:
 def _checked(headers: Mapping[str, str]) -> Headers:
     found = {AGENT[0]: AGENT[1]}
     for name, value in headers.items():
-        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+        if not is_header(name, value):
             raise ConfigError(f"no header can be made of {name!r} and its value")
         if name.lower() in _OURS:
             raise ConfigError(f"{name} is what the transport itself has to say")

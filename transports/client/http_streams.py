@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from greenroom.protocol.messages import encode_request, too_long
+from greenroom.protocol.messages import encode_request
 from greenroom.protocol.sse import Overlong
 
 from .errors import (
@@ -21,10 +21,9 @@ from .errors import (
     SilentTooLong,
     TransportError,
     instance_of,
-    sample,
 )
 from .http_posts import EVENTS, EventStream, Question, Visit
-from .seam import Broken, Gap
+from .seam import Gap
 
 if TYPE_CHECKING:
     import asyncio
@@ -113,14 +112,13 @@ class Listening(Visit):
     def _later(self) -> None:
         """Open it again after a while: what the server said, and longer each time that there was none."""
         self._hang_up()
-        self.alarm(None)
         if self._stream is not None and self._stream.retry is not None:
             self._retry = self._stream.retry
         self._tried = frozenset()
         seconds = self.wire.patience(self._retry)
         if self._failures > 1:
             seconds = max(seconds, min(seconds * 2 ** min(self._failures - 1, _DOUBLINGS), _LONGEST))
-        self._alarm = self.wire.later(seconds, self._again)
+        self.alarm(seconds, self._again)
 
     def rang(self) -> None:
         """It may have been silent for too long."""
@@ -223,7 +221,7 @@ class OldStream(Visit):
         try:
             for event in stream.events(data):
                 if isinstance(event, Overlong):
-                    heard.append(Broken(too_long(event, self.wire.event_limits.size), sample(event.head)))
+                    heard.append(stream.message(event))
                 elif event.event == _ENDPOINT:
                     if not self.ready:
                         self._learn(event.data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.json import Limits
@@ -68,14 +69,14 @@ class HttpWire:
         assert process is not None
         carrier = route.carrier()  # which may fail, and then there is to be no process yet
         self._owner: Process = process
-        self._pid = spawn_link(self._run)
-        own = node.process(self._pid)
+        self.pid: Pid = spawn_link(self._run)
+        own = node.process(self.pid)
         assert own is not None
         own.trap_exit = True
         own.label = "http wire"
         self._process: Process = own
         self._loop = node.loop
-        self._route = route
+        self.description = route.description
         self.settings = route.settings
         self.address: Address = route.address
         self.place: Address = route.address
@@ -116,16 +117,6 @@ class HttpWire:
             self._open_old(None)
 
     # --- the seam
-
-    @property
-    def pid(self) -> Pid:
-        """The process."""
-        return self._pid
-
-    @property
-    def description(self) -> str:
-        """Where it leads."""
-        return self._route.description
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
         """Say one message."""
@@ -257,7 +248,7 @@ class HttpWire:
                 if type(each) is Response or type(each) is Failure:
                     self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is no request's
         if not self._closing:
-            self._owner.send(Inbound(self._pid, heard))
+            self._owner.send(Inbound(self.pid, heard))
         if self._in_a_row >= self.settings.quarantine and not self._over:
             what = f"{self.description} is no MCP server: {self._in_a_row} messages in a row were none"
             self._go_away(NotMcp(what))
@@ -316,15 +307,11 @@ class HttpWire:
             waiting, self._waiting = self._waiting, deque()
             for each in waiting:
                 self.unheard(each, self._gone, resend=True)
-            self.later(_LINGER, self._end_gone)
+            self.later(_LINGER, partial(self.end, self._gone))
         if visit is not None:
             self.unheard(visit, self._gone, resend=unseen)
         elif not self._visits:
-            self._end_gone()
-
-    def _end_gone(self) -> None:
-        assert self._gone is not None
-        self.end(self._gone)
+            self.end(self._gone)
 
     def patience(self, retry: float | None) -> float:
         """How long to wait before a stream is opened again."""
@@ -450,6 +437,11 @@ def can_be_sent_back(session: str) -> bool:
     return _VISIBLE.fullmatch(session) is not None
 
 
+def is_header(name: str, value: str) -> bool:
+    """Whether a header can be made of them."""
+    return _NAME.fullmatch(name) is not None and _VALUE.fullmatch(value) is not None
+
+
 class Letterhead:
     """One wire's."""
 
@@ -479,7 +471,7 @@ class Letterhead:
         if login and not any(name == "authorization" for name in (*given, *(name for name, _ in found))):
             found.append(("authorization", login))
         for name, value in credentials.items():
-            if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+            if not is_header(name, value):
                 raise ValueError("no header can be made of them")
             found.append((name.lower(), value))
         if self.session:

@@ -30,7 +30,7 @@ from greenroom.supervision import (
 from greenroom.transports.seam import Peer
 
 from .errors import ConnectFailed, ConnectionLost, TransportError, WireFull
-from .seam import Broken, Inbound, Lost
+from .seam import Inbound, Lost, read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -177,7 +177,7 @@ class MemoryWire:
 
     async def _listen(self, feed: Feed) -> None:
         while (events := await feed.next()) is not None:
-            heard = [_read(event.data, self._route.limits) for event in events if event.data]
+            heard = [read(event.data, self._route.limits) for event in events if event.data]
             if heard:
                 self._owner.send(Inbound(self.pid, heard))
 
@@ -194,13 +194,6 @@ async def _hand_over(session: Session, frame: bytes) -> None:
         await session.notify(message)
     else:
         await session.respond(message)
-
-
-def _read(data: bytes, limits: Limits) -> Heard:
-    try:
-        return parse(data, limits)
-    except RemoteProtocolError as error:
-        return Broken(error, data[:120].decode(errors="replace"))
 
 
 def _why(error: Exception) -> str:

@@ -13,12 +13,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
+from greenroom.protocol.errors import RemoteProtocolError
+from greenroom.protocol.messages import parse, too_long
+
+from .errors import sample
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from greenroom.protocol.errors import RemoteProtocolError
+    from greenroom.protocol.json import Limits
     from greenroom.protocol.messages import Message, RequestId
+    from greenroom.protocol.sse import Overlong
     from greenroom.supervision import Pid
 
     from .errors import TransportError
@@ -62,6 +67,19 @@ class Gap(NamedTuple):
 
 
 Heard: TypeAlias = "Message | Broken | Lost | Gap"
+
+
+def read(data: bytes | Overlong, limits: Limits, asked: RequestId | None = None) -> Message | Broken:
+    """The message in it. `asked` is the one request that what is broken can have been meant for, if there is one."""
+    try:
+        if type(data) is bytes:
+            return parse(data, limits)
+        error = too_long(data, limits.size)  # type: ignore[arg-type]
+    except RemoteProtocolError as wrong:
+        error = wrong
+    if error.answers is None:
+        error.answers = asked
+    return Broken(error, sample(data if type(data) is bytes else data.head))  # type: ignore[union-attr]
 
 
 class Inbound(NamedTuple):
