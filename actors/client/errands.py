@@ -59,15 +59,16 @@ class Overdue(NamedTuple):
 class Errand:
     """One request of the server's."""
 
-    __slots__ = ("_connection", "_spoken", "id", "method", "timer", "wire", "worker")
+    __slots__ = ("_connection", "_spoken", "id", "key", "method", "timer", "wire", "worker")
 
     def __init__(self, connection: Process, wire: Wire, request: Request) -> None:
         """`wire` is where it came from, and where its answer belongs."""
         self._connection = connection
         self.wire = wire
         self.id: RequestId = request.id
+        self.key = wire.pid, id_key(request.id)
         self.method = request.method
-        self.worker: Pid | None = None
+        self.worker: Process | None = None
         self.timer: Timer | None = None
         self._spoken = False
 
@@ -108,30 +109,24 @@ class Errands:
 
     def take(self, request: Request, wire: Wire) -> bytes | None:
         """Have it worked on, or the refusal at once."""
-        key = wire.pid, id_key(request.id)
-        if key in self._open:
-            return encode_error(
-                request.id, McpError(ErrorCode.INVALID_REQUEST, "This id is in use by a request that is under way")
-            )
-        if len(self._open) >= self._settings.max_errands:
-            limit = self._settings.max_errands
-            return encode_error(
-                request.id,
-                McpError(
-                    ErrorCode.INTERNAL_ERROR,
-                    f"Too many requests at once: at most {limit} may be under way",
-                    not_done("too_many_requests"),
-                ),
-            )
+        limit = self._settings.max_errands
+        refusal: McpError | None = None
         errand = Errand(self._connection, wire, request)
+        if errand.key in self._open:
+            refusal = McpError(ErrorCode.INVALID_REQUEST, "This id is in use by a request that is under way")
+        elif len(self._open) >= limit:
+            text = f"Too many requests at once: at most {limit} may be under way"
+            refusal = McpError(ErrorCode.INTERNAL_ERROR, text, not_done("too_many_requests"))
+        if refusal is not None:
+            return encode_error(request.id, refusal)
         try:
-            errand.worker = spawn_link(_work, errand, self._handler, request)
+            pid = spawn_link(_work, errand, self._handler, request)
         except ActorError:  # the node is closing
             return encode_error(request.id, INTERNAL)
-        self._open[key] = errand
-        worker = self._connection.node.process(errand.worker)
-        assert worker is not None
-        worker.await_death(errand)
+        self._open[errand.key] = errand
+        errand.worker = self._connection.node.process(pid)
+        assert errand.worker is not None
+        errand.worker.await_death(errand)
         if self._settings.errand_timeout is not None:
             errand.timer = send_after(self._settings.errand_timeout, self._connection.pid, Overdue(errand))
         return None
@@ -170,21 +165,19 @@ class Errands:
                 self._drop(errand)
 
     def _has(self, errand: Errand) -> bool:
-        return self._open.get((errand.wire.pid, id_key(errand.id))) is errand
+        return self._open.get(errand.key) is errand
 
     def _drop(self, errand: Errand) -> bool:
         """Forget the errand, and end its worker; False when that was done already."""
         if not self._has(errand):
             return False
-        del self._open[errand.wire.pid, id_key(errand.id)]
+        del self._open[errand.key]
         if errand.timer is not None:
             errand.timer.cancel()
         worker, errand.worker = errand.worker, None
         if worker is not None:
-            process = self._connection.node.process(worker)
-            if process is not None:
-                process.forget(errand)
-            kill(worker)
+            worker.forget(errand)
+            kill(worker.pid)
         return True
 
 
@@ -244,12 +237,10 @@ class Attendant:
         before, self.full = self.full, not self._process.send(Told(method, params))
         return before or not self.full
 
-    def gone(self, pid: Pid) -> bool:
-        """A linked process has ended; whether it was this one."""
-        if self._process is None or self._process.pid != pid:
-            return False
-        self._process = None
-        return True
+    def gone(self, pid: Pid) -> None:
+        """A linked process has ended, perhaps this one."""
+        if self._process is not None and self._process.pid == pid:
+            self._process = None
 
 
 async def _attend(handler: ClientHandler, line: ConnectionLine) -> None:

@@ -323,22 +323,21 @@ class Requests:
         """Send it, let it wait, or refuse it."""
         if entry.settled:
             return
-        line = self._line
-        if self.wire is not None:
-            if len(self.table) >= line.settings.max_pending:
-                self._full(entry)
-                return
-            self.table[entry.id] = entry
-            self.send(entry)
-            return
         error = self.refusal(entry)
+        if error is None and len(self.table) >= self._line.settings.max_pending:
+            full = WireFull(f"{len(self.table)} requests are under way already")
+            error = RequestLost(entry.method, full, maybe_done=False)
         if error is not None:
             entry.connection = None
             entry.settle(None, error)
-        elif len(self.table) >= line.settings.max_pending:
-            self._full(entry)
         else:
             self.table[entry.id] = entry
+            self._proceed(entry)
+
+    def _proceed(self, entry: PendingRequest) -> None:
+        if self.wire is not None:
+            self.send(entry)
+        else:
             self._bear(entry)
 
     def _bear(self, entry: PendingRequest) -> None:
@@ -358,29 +357,20 @@ class Requests:
         slow = InitTimeout(f"it is still {line.phase.value} after {line.patience:g} s")
         self.end(entry, Unavailable(line.name, line.cause or slow, line.status.retry_in))
 
-    def _full(self, entry: PendingRequest) -> None:
-        entry.connection = None
-        full = WireFull(f"{len(self.table)} requests are under way already")
-        entry.settle(None, RequestLost(entry.method, full, maybe_done=False))
-
     def refusal(self, entry: PendingRequest) -> ClientError | None:
-        """Why it cannot wait in the present phase."""
+        """Why it can neither be sent nor wait in the present phase."""
         line = self._line
         phase = line.phase
+        if self.wire is not None:
+            return None
         if phase is Phase.PARKED:
             return parked(line)
         if phase in (Phase.CLOSING, Phase.CLOSED):
             return ClientClosed("the client is closed")
         if not entry.waits:
             return NotReady(f"{line.name} is {phase.value}")
-        if line.gone:
-            return Unavailable(line.name, line.cause, line.status.retry_in)
-        if (
-            phase is Phase.BACKOFF
-            and line.retry_at is not None
-            and entry.deadline is not None
-            and entry.deadline < line.retry_at
-        ):
+        too_late = line.retry_at is not None and entry.deadline is not None and entry.deadline < line.retry_at
+        if line.gone or too_late:
             return Unavailable(line.name, line.cause, line.status.retry_in)
         return None
 
@@ -560,13 +550,11 @@ class Requests:
 
     def _again(self, entry: PendingRequest) -> None:
         """Send what is in the table once more, or let it wait, or say why not."""
-        error = None if self.wire is not None else self.refusal(entry)
+        error = self.refusal(entry)
         if error is not None:
             self.end(entry, error)
-        elif self.wire is not None:
-            self.send(entry)
         else:
-            self._bear(entry)
+            self._proceed(entry)
 
     def lose_all(self, wire: Pid, cause: TransportError) -> None:
         """That wire has ended."""

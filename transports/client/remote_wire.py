@@ -493,6 +493,8 @@ def _packed(heard: Heard) -> list[Any]:
             return [_FAILURE, id, error.code, error.message, error.data]
         case Broken(error=error):
             error.__traceback__ = None  # it would be formatted for the way
+        case _:
+            pass
     return [_OTHER, values.encode(heard, "")]
 
 
