@@ -215,11 +215,6 @@ class Connection(GenStatem[Phase]):
     def close(self) -> None:
         """End in order."""
 
-    @event
-    def snapshot(self) -> dict[str, Any]:
-        """What it is at."""
-        raise NotImplementedError
-
     # --- states
 
     @state(Phase.CONNECTING, to=(Phase.INITIALIZING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END))
@@ -344,22 +339,7 @@ class Connection(GenStatem[Phase]):
             except WireFull as error:
                 raise Reject(RequestLost("notification", error, maybe_done=False)) from None
             return Keep(Reply(call.caller))
-        if call.method == Connection.snapshot:
-            return Keep(Reply(call.caller, self._snapshot()))
         return self.unexpected(call)
-
-    def _snapshot(self) -> dict[str, Any]:
-        line, requests = self.line, self.requests
-        return {
-            "server": line.name,
-            "phase": line.phase.value,
-            "generation": line.generation,
-            "wires": [wire.description for wire in self._wires.values()],
-            "waiting": [entry.id for entry in requests.table.values() if entry.wire is None],
-            "under_way": {entry.id: entry.method for entry in requests.table.values() if entry.wire is not None},
-            "strays": requests.strays,
-            "errands": self.errands.methods,
-        }
 
     # --- the end
 

@@ -102,11 +102,6 @@ class Errands:
     def __len__(self) -> int:
         return len(self._open)
 
-    @property
-    def methods(self) -> list[str]:
-        """What is worked on."""
-        return [errand.method for errand in self._open.values()]
-
     def take(self, request: Request, wire: Wire) -> bytes | None:
         """Have it worked on, or the refusal at once."""
         limit = self._settings.max_errands

@@ -1,14 +1,12 @@
-"""The line of a connection, and how connections are started: alone, linked, or as the child of a supervisor.
+"""The line of a connection, and the connection behind it as the child of a supervisor.
 
 ::
 
-    line = await start_connection(MemoryRoute(company), name="company")
+    line = ConnectionLine("git", settings)
+    Supervisor([connection_spec(route, handler, line=line)])
     await line.ready()
     tools = await line.request("tools/list")
     await line.close()
-
-    line = ConnectionLine("git", settings)
-    Supervisor([connection_spec(route, handler, line=line)])
 """
 
 from __future__ import annotations
@@ -32,8 +30,6 @@ from greenroom.supervision import (
     child,
     current_node,
     kill,
-    start,
-    start_link,
     wait_down,
 )
 
@@ -293,10 +289,6 @@ class ConnectionLine:
             raise self._absent()
         return Ref.of(process)
 
-    async def snapshot(self) -> dict[str, Any]:
-        """The state of the connection, for inspection."""
-        return await self._ref().call(Connection.snapshot)
-
     def retry(self) -> None:
         """Try now: out of backoff or parked."""
         if self.process is not None and self.phase in (Phase.BACKOFF, Phase.PARKED):
@@ -320,32 +312,6 @@ class ConnectionLine:
             kill(process.pid)
             await wait_down(process.pid, None)
             self.move(Phase.CLOSED)
-
-
-async def start_connection(
-    route: Route,
-    settings: ClientSettings | None = None,
-    handler: ClientHandler | None = None,
-    *,
-    name: str = "server",
-) -> ConnectionLine:
-    """Start a connection that lives on its own. The handshake goes on after that: see `ready`."""
-    line = ConnectionLine(name, settings)
-    await start(Connection, line, route, handler or ClientHandler())
-    return line
-
-
-async def start_link_connection(
-    route: Route,
-    settings: ClientSettings | None = None,
-    handler: ClientHandler | None = None,
-    *,
-    name: str = "server",
-) -> ConnectionLine:
-    """As `start_connection`, linked to the calling process, which becomes the parent."""
-    line = ConnectionLine(name, settings)
-    await start_link(Connection, line, route, handler or ClientHandler())
-    return line
 
 
 def connection_spec(

@@ -6,7 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from greenroom.actors.client.line import ConnectionLine, start_connection
+from tests.connections import start_connection
+
 from greenroom.supervision import Node
 from greenroom.transports.client.command import Command
 from greenroom.transports.client.http_route import HttpRoute
@@ -15,6 +16,8 @@ from .driving import TEXT, arguments, command, drive, many, told
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from greenroom.actors.client.line import ConnectionLine
 
 
 async def main() -> None:

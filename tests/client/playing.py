@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from greenroom.actors.client.line import start_connection
+from tests.connections import start_connection
+
 from greenroom.actors.client.settings import ClientSettings
 
 from .stage import Stage

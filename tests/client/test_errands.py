@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.connections import snapshot
 
 from greenroom.actors.client.handler import ClientHandler, Deferred
 from greenroom.protocol.errors import ErrorCode, McpError
@@ -113,7 +114,7 @@ async def test_whatever_a_handler_raises_is_an_internal_error_and_the_connection
         assert (error.code, error.message) == (ErrorCode.INTERNAL_ERROR, "Internal error")
         assert await line.request("ping") == {}
         assert line.status.generation == 1
-        assert (await line.snapshot())["errands"] == []
+        assert (await snapshot(line))["errands"] == []
     if method in ("crash", "leave", "interrupt"):
         assert any(isinstance(report, CrashReport) for report in reports)
 
@@ -124,9 +125,9 @@ async def test_a_handler_that_hangs_is_given_up_and_one_that_is_cancelled_is_end
         assert "in time" in error.message
         assert asyncio.get_running_loop().time() == pytest.approx(5.0)
         stage.wire.say(Request("s2", "hang", {}))
-        assert (await line.snapshot())["errands"] == ["hang"]
+        assert (await snapshot(line))["errands"] == ["hang"]
         stage.wire.say(Notification("notifications/cancelled", {"requestId": "s2"}))
-        assert (await line.snapshot())["errands"] == []
+        assert (await snapshot(line))["errands"] == []
         await asyncio.sleep(10)
         assert not [each for each in stage.wire.heard if answer_of("s2")(each)]
 
@@ -142,14 +143,14 @@ async def test_errands_are_bounded_and_slow_ones_delay_nobody() -> None:
         await stage.wire.break_off(ConnectionLost("cut"))
         await line.ready()
         await line.request("ping")
-        assert (await line.snapshot())["errands"] == []
+        assert (await snapshot(line))["errands"] == []
 
 
 async def test_whoever_works_for_the_handler_may_be_killed() -> None:
     player = Player()
     async with playing(handler=player) as (line, stage):
         stage.wire.say(Request("s1", "hang", {}))
-        assert (await line.snapshot())["errands"] == ["hang"]
+        assert (await snapshot(line))["errands"] == ["hang"]
         for process in tuple(current_node().processes.values()):
             if process.label in ("_work", "_attend"):
                 kill(process.pid)
@@ -167,7 +168,7 @@ async def test_an_answer_may_come_later_from_anywhere_once(where: str) -> None:
     player = Player()
     async with playing(handler=player) as (line, stage):
         stage.wire.say(Request("s1", "later", {}))
-        assert (await line.snapshot())["errands"] == ["later"]
+        assert (await snapshot(line))["errands"] == ["later"]
         assert await line.request("ping") == {}
         if where == "thread":
             thread = threading.Thread(target=player.deferred.reply, args=({"late": 1},))

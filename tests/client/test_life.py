@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.connections import start_connection, start_link_connection
 
 from greenroom.actors.client.errors import (
     ClientClosed,
@@ -18,7 +19,7 @@ from greenroom.actors.client.errors import (
 )
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.handshake import Connected, ConnectionReport, Disconnected
-from greenroom.actors.client.line import ConnectionLine, connection_spec, start_connection, start_link_connection
+from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.client.settings import ClientSettings, expand
 from greenroom.actors.settings import BadSetting

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.connections import snapshot, start_connection
 
 from greenroom import Context, Server
 from greenroom.actors.client.errors import RequestLost
 from greenroom.actors.client.handler import ClientHandler
-from greenroom.actors.client.line import start_connection
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.protocol.errors import BadAnswer, PeerError
@@ -130,7 +130,7 @@ async def test_a_wire_that_is_killed_takes_its_session_along() -> None:
     async with server().started() as company:
         line = await start_connection(MemoryRoute(company))
         await line.ready()
-        books = await line.snapshot()
+        books = await snapshot(line)
         assert books["wires"] == ["memory"]
         await line.close()
         assert await company.peers.all() == []

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.connections import snapshot, start_connection
 
 from greenroom.actors.client.errors import ClientClosed, NotReady, RequestLost, RequestTimeout, Unavailable
-from greenroom.actors.client.line import start_connection
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.protocol.errors import PeerError, RequestCancelled
 from greenroom.protocol.messages import Request, Response
@@ -83,8 +83,8 @@ class Theatre:
             await self.line.close()
         await asyncio.sleep(60)
         if not self.closed:
-            assert (await self.line.snapshot())["under_way"] == {}
-            assert (await self.line.snapshot())["waiting"] == []
+            assert (await snapshot(self.line))["under_way"] == {}
+            assert (await snapshot(self.line))["waiting"] == []
             assert await self.line.request("ping") == {}
         await self.line.close()
 

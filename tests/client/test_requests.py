@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.connections import snapshot
 
 from greenroom.actors.client.errors import ClientClosed, NotReady, RequestLost, RequestTimeout, Unsupported
 from greenroom.actors.client.seam import Phase, Progress
@@ -40,10 +41,10 @@ async def test_the_books_say_what_waits_and_what_is_under_way() -> None:
         stage.answers["tools/call"] = SILENCE
         pending = line.begin("tools/call", CALL)
         await stage.wire.hears("tools/call")
-        books = await line.snapshot()
+        books = await snapshot(line)
         assert books["under_way"] == {pending.id: "tools/call"}
         pending.cancel()
-        assert (await line.snapshot())["under_way"] == {}
+        assert (await snapshot(line))["under_way"] == {}
 
 
 @pytest.mark.row("CL-16")
@@ -60,7 +61,7 @@ async def test_a_deadline_is_kept_and_the_server_told() -> None:
         assert stage.notes("notifications/cancelled") == [{"requestId": pending.id, "reason": "timeout"}]
         assert stage.wire.forgotten == [pending.id]
         await asyncio.sleep(20)
-        assert (await line.snapshot())["strays"] == 1
+        assert (await snapshot(line))["strays"] == 1
 
 
 @pytest.mark.row("CL-16")
@@ -154,7 +155,7 @@ async def test_a_caller_that_dies_takes_its_request_along() -> None:
         kill(pid)
         await wait_down(pid)
         await stage.wire.hears("notifications/cancelled")
-        assert (await line.snapshot())["under_way"] == {}
+        assert (await snapshot(line))["under_way"] == {}
 
 
 async def test_a_request_whose_caller_dies_before_it_was_sent_is_never_sent() -> None:
@@ -166,7 +167,7 @@ async def test_a_request_whose_caller_dies_before_it_was_sent_is_never_sent() ->
             await line.request("tools/call", CALL, timeout=None)
 
         pid = spawn(caller)
-        while not (await line.snapshot())["waiting"]:  # noqa: ASYNC110 - each look is a turn of the loop
+        while not (await snapshot(line))["waiting"]:  # noqa: ASYNC110 - each look is a turn of the loop
             await asyncio.sleep(0.1)
         kill(pid)
         await wait_down(pid)
@@ -273,10 +274,10 @@ async def test_answers_twice_to_nothing_and_from_a_former_wire_are_counted_and_h
         stage.wire.say(Response(last, {}), Response(last, {}), Response("nobody's", {}), Response(10**6, {}))
         stage.wire.say(Failure(None, PeerError(-32700, "what?")), Failure(last, PeerError(1, "late")))
         assert await line.request("ping") == {}
-        assert (await line.snapshot())["strays"] == 6
+        assert (await snapshot(line))["strays"] == 6
         assert line.pid is not None
         Ref(line.pid).send(Inbound(line.pid, [Response(10**6 + 1, {})]))
-        assert (await line.snapshot())["strays"] == 6
+        assert (await snapshot(line))["strays"] == 6
 
 
 @pytest.mark.row("CL-04")

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.connections import start_connection
 
 from greenroom import Server
 from greenroom.actors.client.errors import ClientClosed
-from greenroom.actors.client.line import ConnectionLine, connection_spec, start_connection
+from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.seam import Phase
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Supervisor, kill, start

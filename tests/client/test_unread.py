@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.connections import start_connection
 
 from greenroom.actors.client.errors import RequestLost
-from greenroom.actors.client.line import ConnectionLine, connection_spec, start_connection
+from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.supervision import Supervisor, kill, start, stop
 
 from .stage import Stage

@@ -8,10 +8,10 @@ import signal
 import time
 
 import pytest
+from tests.connections import start_connection
 
 from greenroom import Client
 from greenroom.actors.client.errors import RequestLost
-from greenroom.actors.client.line import start_connection
 from greenroom.transports.client.errors import ProcessDied
 
 from .owner import wicked

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.connections import start_connection
 
 from greenroom import HttpConfig
 from greenroom.actors.client.errors import RequestLost, RequestTimeout
-from greenroom.actors.client.line import start_connection
 from greenroom.supervision import kill, which_children
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings

@@ -1,0 +1,49 @@
+"""Connections without a supervisor, and what one is at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from greenroom.actors.client.connection import Connection
+from greenroom.actors.client.handler import ClientHandler
+from greenroom.actors.client.line import ConnectionLine
+from greenroom.supervision import start, start_link
+from greenroom.supervision.introspect import get_state
+
+if TYPE_CHECKING:
+    from greenroom.actors.client.settings import ClientSettings
+    from greenroom.transports.client.seam import Route
+
+
+async def start_connection(
+    route: Route,
+    settings: ClientSettings | None = None,
+    handler: ClientHandler | None = None,
+    *,
+    name: str = "server",
+) -> ConnectionLine:
+    """Start a connection that lives on its own. The handshake goes on after that: see `ready`."""
+    line = ConnectionLine(name, settings)
+    await start(Connection, line, route, handler or ClientHandler())
+    return line
+
+
+async def start_link_connection(route: Route, *, name: str = "server") -> ConnectionLine:
+    """As `start_connection`, linked to the calling process, which becomes the parent."""
+    line = ConnectionLine(name)
+    await start_link(Connection, line, route, ClientHandler())
+    return line
+
+
+async def snapshot(line: ConnectionLine) -> dict[str, Any]:
+    """What a connection is at, once all is worked off that it was told before."""
+    connection = await get_state(line.pid)
+    requests, errands = connection["requests"], connection["errands"]
+    return {
+        "phase": line.phase.value,
+        "wires": [wire.description for wire in connection["_wires"].values()],
+        "waiting": [entry.id for entry in requests.table.values() if entry.wire is None],
+        "under_way": {entry.id: entry.method for entry in requests.table.values() if entry.wire is not None},
+        "strays": requests.strays,
+        "errands": [errand.method for errand in errands._open.values()],
+    }
