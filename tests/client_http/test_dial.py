@@ -89,10 +89,10 @@ async def test_whoever_gives_up_leaves_no_socket(monkeypatch: pytest.MonkeyPatch
 async def test_families_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     six, four = [("::1", 1, 0, 0), ("::2", 1, 0, 0), ("::3", 1, 0, 0)], [("127.0.0.2", 1)]
     named(monkeypatch, *((socket.AF_INET6, each) for each in six), *((socket.AF_INET, each) for each in four))
-    found = await http_dial._resolved(asyncio.get_running_loop(), "several.example", 1)
+    found = await http_dial.resolve("several.example", 1)
     assert [where[0] for _, where in found] == ["::1", "127.0.0.2", "::2", "::3"]
 
 
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
 async def test_an_address_is_asked_of_nobody(host: str, family: int) -> None:
-    assert await http_dial._resolved(asyncio.get_running_loop(), host, 1) == [(family, (host, 1))]
+    assert await http_dial.resolve(host, 1) == [(family, (host, 1))]

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.http_address import Address, Forbidden, Guard, carried, is_local
+from greenroom.transports.client.http_address import Address, Forbidden, Guard, carried, is_local, resolve
 
 from .scripted import Visit, scripted
 
@@ -224,8 +224,8 @@ def test_nothing_travels_in_the_open(url: str, guard: Guard, *, fine: bool) -> N
 
 async def test_a_name_that_leads_to_a_forbidden_address_is_not_followed() -> None:
     with pytest.raises(Forbidden):
-        await Guard().resolve(Address.of("https://127.0.0.1/"))
-    assert [ip for _, ip in await Guard(loopback=True).resolve(Address.of("https://127.0.0.1/"))] == ["127.0.0.1"]
+        await resolve("127.0.0.1", 443, Guard())
+    assert [ip for _, (ip, *_) in await resolve("127.0.0.1", 443, Guard(loopback=True))] == ["127.0.0.1"]
 
 
 GOOD, BAD = ["93.184.216.34", "2606:2800:220:1::1", "93.184.216.35"], ["10.0.0.1", "::1", "::ffff:169.254.169.254"]
@@ -254,9 +254,9 @@ class Names:
 async def test_each_address_of_a_name_is_looked_at(monkeypatch: pytest.MonkeyPatch, at: int, bad: str) -> None:
     Names(monkeypatch, [*GOOD[:at], bad, *GOOD[at:]])
     with pytest.raises(Forbidden, match="is not public"):
-        await Guard().resolve(Address.of("https://idp.example/"))
+        await resolve("idp.example", 443, Guard())
     Names(monkeypatch, GOOD)
-    assert [ip for _, ip in await Guard().resolve(Address.of("https://idp.example/"))] == GOOD
+    assert [ip for _, (ip, *_) in await resolve("idp.example", 443, Guard())] == GOOD
 
 
 async def test_the_connection_goes_to_an_address_that_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

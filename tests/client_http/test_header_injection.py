@@ -14,7 +14,7 @@ from greenroom.protocol.json import LIMITS
 from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_posts import EventStream
 from greenroom.transports.client.http_route import HttpRoute
-from greenroom.transports.client.http_wire import Letterhead, can_be_sent_back
+from greenroom.transports.client.http_wire import can_be_sent_back, request_headers
 from greenroom.transports.http_answers import field
 
 URL = "http://127.0.0.1:1/mcp"
@@ -31,12 +31,10 @@ TEXT = st.one_of(
 def head(session: str = "", credentials: dict[str, str] | None = None, url: str = URL) -> list[tuple[str, str]]:
     """The headers of a request as an independent reader finds them, without those that each request has."""
     address = HttpRoute(url).address
-    letterhead = Letterhead(())
-    letterhead.session = session
     visit: Any = SimpleNamespace(method="POST", address=address, frame=b"{}")
     pool = object.__new__(Pool)
     pool._head = (None, (), "")  # as it is before the first request
-    visit.headers = letterhead.headers(visit, credentials or {})
+    visit.headers = request_headers((), credentials or {}, login=address.login, session=session)
     data = pool._bytes(visit)
     reader = h11.Connection(h11.SERVER)
     reader.receive_data(data)

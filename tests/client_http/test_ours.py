@@ -46,7 +46,7 @@ async def connected(server: Server, config: HttpConfig | None = None) -> AsyncGe
 async def test_a_handshake_and_a_call() -> None:
     async with connected(company()) as owner:
         assert text(await owner.answer(owner.call("echo", text="hello"))) == "hello"
-        assert owner.wire.letterhead.session
+        assert owner.wire.session
 
 
 @pytest.mark.row("CT-03", "CT-06")

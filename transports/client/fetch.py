@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import urljoin
 
@@ -15,7 +14,7 @@ from greenroom.errors import ConfigError
 from greenroom.transports.http1 import Malformed, State
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ResponseTooLarge, SilentTooLong
-from .http_address import Address, Guard
+from .http_address import Address, Guard, dial
 from .http_pool import Answers, Head
 from .http_settings import Trust, why
 
@@ -111,23 +110,15 @@ class Fetcher:
     async def _connect(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if address.secure and self._context is None:
             self._context = self._trust.context()
-        failure: OSError = OSError("it has no address")
+        self.guard.check_scheme(address)
         try:
-            for family, ip in await self.guard.resolve(address):
-                try:
-                    return await asyncio.open_connection(
-                        ip,
-                        address.port,
-                        family=family,
-                        flags=socket.AI_NUMERICHOST,
-                        ssl=self._context if address.secure else None,
-                        server_hostname=address.host if address.secure else None,
-                    )
-                except OSError as error:
-                    failure = error
+            return await asyncio.open_connection(
+                sock=await dial(address.host, address.port, self.guard),
+                ssl=self._context if address.secure else None,
+                server_hostname=address.host if address.secure else None,
+            )
         except (OSError, UnicodeError) as error:
             raise ConnectFailed(f"{address.origin}: {why(error)}") from None
-        raise ConnectFailed(f"{address.origin}: {why(failure)}")
 
     async def _read(self, reader: asyncio.StreamReader, address: Address, method: str) -> Fetched:
         answers = Answers(_HEADER, bodiless=method == "HEAD")

@@ -168,18 +168,6 @@ class Guard:
                     f"{host} leads to {ip}, which is not public: no connection is made to it on a server's word"
                 )
 
-    async def resolve(self, address: Address) -> list[tuple[socket.AddressFamily, str]]:
-        """The addresses to connect to, each looked at. Raises `Forbidden`, or `OSError` when the name means nothing."""
-        self.check_scheme(address)
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        ips: list[tuple[socket.AddressFamily, str]] = list(
-            dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found)
-        )
-        for _, ip in ips:
-            self.check(address.host, ip)
-        return ips
-
 
 def is_local(host: str) -> bool:
     """Whether a host is this machine by its name, or by its address."""
@@ -221,10 +209,13 @@ HEAD_START: Final = 0.25
 _Target: TypeAlias = "tuple[int, tuple[str, int] | tuple[str, int, int, int]]"
 
 
-async def dial(host: str, port: int) -> socket.socket:
-    """Raises `OSError` when there is no answer at any of its addresses."""
+async def dial(host: str, port: int, guard: Guard | None = None) -> socket.socket:
+    """A connection to one of its addresses, each of which the guard has looked at.
+
+    Raises `Forbidden`, or `OSError` when there is no answer at any of them.
+    """
     loop = asyncio.get_running_loop()
-    targets = await _resolved(loop, host, port)
+    targets = await resolve(host, port, guard)
     made: list[socket.socket] = []
     try:
         chosen = await (_attempt(loop, targets[0], made) if len(targets) == 1 else _race(loop, targets, made))
@@ -235,15 +226,23 @@ async def dial(host: str, port: int) -> socket.socket:
     return chosen
 
 
-async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[_Target]:
-    """Its addresses, the families taking turns."""
+async def resolve(host: str, port: int, guard: Guard | None = None) -> list[_Target]:
+    """Its addresses, the families taking turns. Raises `Forbidden`, or `OSError` when the name means nothing."""
+    targets = await _targets(host, port)
+    if guard is not None:
+        for _, where in targets:
+            guard.check(host, where[0])
+    return targets
+
+
+async def _targets(host: str, port: int) -> list[_Target]:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         pass
     else:
         return [(socket.AF_INET if address.version == 4 else socket.AF_INET6, (host, port))]  # noqa: PLR2004 - IPv4
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     families: dict[int, list[_Target]] = {}
     for family, _, _, _, where in found:
         families.setdefault(family, []).append((family, where))  # type: ignore[arg-type]  # of a family that is built without, a tuple of bytes

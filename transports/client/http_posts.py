@@ -158,7 +158,7 @@ class Visit:
     def _leave(self, credentials: Mapping[str, str]) -> None:
         self._sent = credentials
         try:
-            self.headers = self.wire.letterhead.headers(self, credentials)
+            self.headers = self.wire.headers(self, credentials)
         except ValueError as error:
             self._fail(Unauthorized(0, f"the credentials cannot be sent: {error}"), unseen=True)
             return
@@ -386,7 +386,7 @@ class Notice(Visit):
 
     def _forgotten(self, error: HttpError, head: Head) -> bool:
         """Whether it was refused since the server does not know our session any more; then the wire goes on with that."""
-        if error.status != NOT_FOUND or not self.wire.letterhead.session:
+        if error.status != NOT_FOUND or not self.wire.session:
             return False
         self._close()
         self.wire.session_gone(self, error, unseen=self.wire.was_not_done(head))
@@ -433,7 +433,7 @@ class Question(Notice):
 
     def accepted(self, head: Head) -> None:
         """An answer, of one kind or another."""
-        if not self.wire.letterhead.session:
+        if not self.wire.session:
             self.wire.captured(self, head)
             if self.done:
                 return
@@ -544,7 +544,7 @@ class Question(Notice):
             self.wire.unheard(self, error, resend=self.wire.was_not_done(head))
 
     def _not_resumed(self, error: HttpError) -> None:
-        if error.status == NOT_FOUND and self.wire.letterhead.session:
+        if error.status == NOT_FOUND and self.wire.session:
             self._give_up(ConnectionLost(f"{self.address.origin} does not know our session any more: {error}"))
             self.wire.session_gone(None, error, unseen=False)
         elif error.status in LATER:

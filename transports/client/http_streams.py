@@ -89,7 +89,7 @@ class Listening(Visit):
 
     def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - the status says enough
         """There is none, or not just now."""
-        if error.status == NOT_FOUND and self._begun and self.wire.letterhead.session:
+        if error.status == NOT_FOUND and self._begun and self.wire.session:
             self._close()
             self.wire.session_gone(None, error, unseen=False)
         elif error.status in LATER and (self._begun or self._failures < self.wire.settings.resumes):
@@ -106,7 +106,7 @@ class Listening(Visit):
 
     def _doubt(self, *, new: bool) -> None:
         """The server may be gone, and its session with it; not so where its streams always end at once."""
-        if self._begun and self.wire.letterhead.session and (new or not self._failures):
+        if self._begun and self.wire.session and (new or not self._failures):
             self.wire.in_doubt = True
 
     def _later(self) -> None:

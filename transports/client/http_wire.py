@@ -86,7 +86,11 @@ class HttpWire:
         """What says who we are, where that never changes."""
         if isinstance(route.credentials, FixedHeaders):
             self.known_headers = route.credentials._headers  # noqa: SLF001 - the same package: it is not to be asked in a task
-        self.letterhead = Letterhead(route.headers)
+        self._own_headers = route.headers
+        self._last: tuple[Mapping[str, str], str, str, Headers] | None = None
+        """The headers of the last message, and what they were made of: mostly they are those of the next one, too."""
+        self.session = ""
+        """Which session this is; empty while, or where, there is none."""
         self.response_limits = Limits.of_size(self.settings.max_response)
         self.event_limits = Limits.of_size(self.settings.max_event)
         self.carrier: Carrier = carrier(own)
@@ -157,8 +161,6 @@ class HttpWire:
     def agreed(self, version: str) -> None:
         """The handshake is over."""
         self._version = version
-        if self._old is None:
-            self.letterhead.version = version
         if self._old is None and self._listening is None and not self._process.life:
             self._loop.call_soon(self._listen, context=self._process.own_context())
 
@@ -219,6 +221,19 @@ class HttpWire:
 
     # --- for visits
 
+    def headers(self, visit: Visit, credentials: Mapping[str, str]) -> Headers:
+        """Those of a visit. Raises `ValueError` for credentials that are no headers."""
+        session, version, last = self.session, "" if self._old is not None else self._version, self._last
+        if visit.method == "POST" and last is not None and last[0] == credentials and last[1:3] == (session, version):
+            return last[3]
+        headers = request_headers(
+            self._own_headers, credentials, login=visit.address.login, session=session, version=version
+        )
+        if visit.method != "POST":
+            return (_STREAM, *visit.extra(), *headers)
+        self._last = dict(credentials), session, version, (_BOTH, _JSON, *headers)
+        return self._last[3]
+
     def captured(self, visit: Question, head: Head) -> None:
         """The server has said which session this is, or that there is none."""
         if not self._version:
@@ -228,7 +243,7 @@ class HttpWire:
             if not can_be_sent_back(session):
                 visit._fail(NotMcp(f"{self.address.origin} gave a session id that cannot be sent back"))  # noqa: SLF001
             else:
-                self.letterhead.session = session
+                self.session = session
 
     def heard(self, heard: Sequence[Heard]) -> None:
         """Tell the connection."""
@@ -288,11 +303,14 @@ class HttpWire:
     def _go_away(self, error: TransportError) -> None:
         """End now, with what keeps us from it. A `ConnectFailed` says that what waits here was not seen: nothing may be sent any more."""
         self._over = True
-        for each in (*self._visits, *self._waiting, self._listening, self._old):
-            if each is not None:
-                each.drop()
+        self._drop_all()
         self._waiting.clear()
         self.end(error)
+
+    def _drop_all(self) -> None:
+        for visit in (*self._visits, *self._waiting, self._listening, self._old):
+            if visit is not None:
+                visit.drop()
 
     def was_not_done(self, head: Head) -> bool:
         """Whether what was refused so can be sent again: a handshake in any case, and anything else that was surely not acted upon."""
@@ -347,7 +365,7 @@ class HttpWire:
 
     def falls_back(self, visit: Question, error: HttpError) -> bool:
         """The first request was refused in a way in which servers of the old transport refuse it: ask whether this is one."""
-        if not self._tries_old or error.status not in _OLD or self.letterhead.session or self._version:
+        if not self._tries_old or error.status not in _OLD or self.session or self._version:
             return False
         self._tries_old = False
         frame = visit.frame
@@ -395,9 +413,7 @@ class HttpWire:
                     raise Quit(message.reason if isinstance(message.reason, Shutdown) else SHUTDOWN)
         finally:
             self._closing = True
-            for visit in (*self._visits, *self._waiting, self._listening, self._old):
-                if visit is not None:
-                    visit.drop()
+            self._drop_all()
             await self.carrier.close()
 
     async def _farewell(self) -> None:
@@ -413,7 +429,7 @@ class HttpWire:
                 if self._visits or self._waiting:
                     self._quiet = self._loop.create_future()
                     await self._quiet
-                if self.letterhead.session and self._gone is None and self._old is None:
+                if self.session and self._gone is None and self._old is None:
                     said: asyncio.Future[None] = self._loop.create_future()
                     goodbye = Farewell(self, said)
                     goodbye.go()
@@ -442,40 +458,23 @@ def is_header(name: str, value: str) -> bool:
     return _NAME.fullmatch(name) is not None and _VALUE.fullmatch(value) is not None
 
 
-class Letterhead:
-    """One wire's."""
+def request_headers(
+    own: Headers, credentials: Mapping[str, str], *, login: str = "", session: str = "", version: str = ""
+) -> Headers:
+    """What every request says of the client and its session. Raises `ValueError` for credentials that are no headers.
 
-    __slots__ = ("_last", "_own", "session", "version")
-
-    def __init__(self, own: Headers) -> None:
-        """`own` go with every request."""
-        self._own = own
-        self.session = ""
-        """Which session this is; empty while, or where, there is none."""
-        self.version = ""
-        self._last: tuple[Mapping[str, str], str, str, Headers] | None = None
-
-    def headers(self, visit: Visit, credentials: Mapping[str, str]) -> Headers:
-        """Those of a visit. Raises `ValueError` for credentials that are no headers."""
-        if visit.method != "POST":
-            return (_STREAM, *visit.extra(), *self._common(credentials, visit.address.login))
-        last = self._last
-        if last is None or last[0] != credentials or last[1] is not self.session or last[2] is not self.version:
-            headers = (_BOTH, _JSON, *self._common(credentials, visit.address.login))
-            last = self._last = dict(credentials), self.session, self.version, headers
-        return last[3]
-
-    def _common(self, credentials: Mapping[str, str], login: str) -> Headers:
-        given = {name.lower() for name in credentials}
-        found = [each for each in self._own if each[0] not in given]  # a server that sees two refuses both
-        if login and not any(name == "authorization" for name in (*given, *(name for name, _ in found))):
-            found.append(("authorization", login))
-        for name, value in credentials.items():
-            if not is_header(name, value):
-                raise ValueError("no header can be made of them")
-            found.append((name.lower(), value))
-        if self.session:
-            found.append(("mcp-session-id", self.session))
-        if self.version:
-            found.append(("mcp-protocol-version", self.version))
-        return tuple(found)
+    `own` are those of the route, and give way to `credentials`; `login` is what stood in the URL, and gives way to both.
+    """
+    given = {name.lower() for name in credentials}
+    found = [each for each in own if each[0] not in given]  # a server that sees two refuses both
+    if login and not any(name == "authorization" for name in (*given, *(name for name, _ in found))):
+        found.append(("authorization", login))
+    for name, value in credentials.items():
+        if not is_header(name, value):
+            raise ValueError("no header can be made of them")
+        found.append((name.lower(), value))
+    if session:
+        found.append(("mcp-session-id", session))
+    if version:
+        found.append(("mcp-protocol-version", version))
+    return tuple(found)
