@@ -86,7 +86,7 @@ async def test_a_forked_child_lets_go_of_everything() -> None:
             assert os.read(ready, 1) == b"!"
             os.close(ready)
             held = {str(each.readlink()) for each in Path(f"/proc/{child}/fd").iterdir()}  # noqa: ASYNC240 - a moment
-            ours = {f"pipe:[{os.fstat(each).st_ino}]" for each in owner.wire._child._pipes}  # type: ignore[union-attr]
+            ours = {f"pipe:[{os.fstat(each).st_ino}]" for each in owner.wire._child._pipes}
             assert not held & ours
             exit(owner.wire.pid, Shutdown("closed"))
             assert await me.receive(lambda message: isinstance(message, Exit)) == Exit(

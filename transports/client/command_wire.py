@@ -36,13 +36,13 @@ from greenroom.supervision import (
 
 from .command_child import Child
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError, WireFull
-from .seam import TURN, Broken, Inbound, Lost, read
+from .seam import TURN, Broken, Inbound, Lost, process_of, read, unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import ExitReason, Pid, Process
+    from greenroom.supervision import ExitReason, Pid
 
     from .command import Command
     from .seam import Heard
@@ -82,7 +82,7 @@ class CommandWire:
         """Made by `Command.open`, in the owner's process."""
         self.description = command.description
         self._command = command
-        self._owner: Process | None = current_node().process(owner)
+        self._owner = process_of(owner)
         self._lines = Lines(command.limits.line)
         self._limits = command.limits.messages
         self._behind: deque[bytes | Overlong] = deque()  # lines that wait for their turn
@@ -91,7 +91,7 @@ class CommandWire:
         """It has said too much that is no message: nothing more is heard."""
         self._outlet = Outlet(command.limits.queue, self._broken)
         self._errors = Errors(command.limits.stderr, command.sink)
-        self._child: Child | None = None
+        self._child: Child  # since the process has begun, and so in all callbacks
         self._loop = asyncio.get_running_loop()
         self._listening = False
         self.pid: Pid = spawn_link(self._live)
@@ -102,7 +102,8 @@ class CommandWire:
     @property
     def process_id(self) -> int | None:
         """The system's number of the child; None before it is started."""
-        return None if self._child is None else self._child.pid
+        child: Child | None = getattr(self, "_child", None)
+        return None if child is None else child.pid
 
     @property
     def stderr(self) -> str:
@@ -196,7 +197,7 @@ class CommandWire:
 
     def _listen(self) -> None:
         child = self._child
-        if child is not None and not self._listening and child.holds(child.output):
+        if not self._listening and child.holds(child.output):
             self._listening = True
             self._loop.add_reader(child.output, self._guarded, self._readable)
 
@@ -206,7 +207,6 @@ class CommandWire:
 
     def _readable(self) -> None:
         child = self._child
-        assert child is not None
         chunk = _read(child.output)
         if chunk is None:
             return
@@ -221,7 +221,6 @@ class CommandWire:
     def _catch_up(self) -> None:
         """Hear what is behind, for as long as a turn lasts; nothing more is read before all of it was heard."""
         child = self._child
-        assert child is not None
         self._hear(perf_counter() + TURN)
         if not child.holds(child.output):
             return
@@ -243,8 +242,7 @@ class CommandWire:
             self._guarded(self._catch_up)
 
     def _crowded(self) -> bool:
-        owner = self._owner
-        return owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD
+        return unread(self._owner) > UNREAD
 
     def _hear(self, until: float = math.inf) -> None:
         heard: list[Heard] = []
@@ -280,19 +278,18 @@ class CommandWire:
         self._hear()
 
     def _tell(self, heard: list[Heard]) -> None:
-        if heard and self._owner is not None:
-            send(self._owner.pid, Inbound(self.pid, heard))
+        if heard:
+            self._owner.send(Inbound(self.pid, heard))
 
     def _complain(self) -> None:
         child = self._child
-        assert child is not None
         if child.holds(child.errors) and self._errors.take(child.errors):
             self._loop.remove_reader(child.errors)
             self._loop.call_later(BREATH, self._listen_to_complaints)
 
     def _listen_to_complaints(self) -> None:
         child = self._child
-        if child is not None and child.holds(child.errors) and not self._errors.over:
+        if child.holds(child.errors) and not self._errors.over:
             self._loop.add_reader(child.errors, self._guarded, self._complain)
 
     def _broken(self) -> None:
@@ -301,7 +298,6 @@ class CommandWire:
     def _ended(self) -> None:
         """It has ended: what is left in the pipes is all that it had to say."""
         child = self._child
-        assert child is not None
         if child.holds(child.output):
             left = LAST_WORDS
             while left > 0 and (chunk := _read(child.output)):

@@ -164,7 +164,7 @@ def _arrived(
     **options: Any,
 ) -> HttpRoute:
     """The route of a ticket. Who we are, where that is not `fixed`, is asked for at home."""
-    credentials = desk.credentials if fixed is None else FixedHeaders(fixed)
+    credentials = desk if fixed is None else FixedHeaders(fixed)
     route = (SseRoute if old else HttpRoute)(url, credentials=credentials, **options)
     if veiled:
         route.veil()

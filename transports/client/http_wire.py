@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import Failure, Response
-from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, current_node, receive, spawn_link
+from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, receive, spawn_link
 
 from .errors import (
     ConnectFailed,
@@ -29,13 +29,13 @@ from .errors import (
 )
 from .http_posts import Notice, Question
 from .http_streams import Farewell, Listening, OldStream, Probe
-from .seam import Broken, FixedHeaders, Gap, Inbound, Lost
+from .seam import Broken, FixedHeaders, Gap, Inbound, Lost, process_of, unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import Pid, Process
+    from greenroom.supervision import Pid
 
     from .http_address import Address
     from .http_pool import Head
@@ -64,18 +64,14 @@ class HttpWire:
 
     def __init__(self, route: HttpRoute, owner: Pid) -> None:
         """Of the calling process, which is the owner."""
-        node = current_node()
-        process = node.process(owner)
-        assert process is not None
         carrier = route.carrier()  # which may fail, and then there is to be no process yet
-        self._owner: Process = process
+        self._owner = process_of(owner)
         self.pid: Pid = spawn_link(self._run)
-        own = node.process(self.pid)
-        assert own is not None
+        own = process_of(self.pid)
         own.trap_exit = True
         own.label = "http wire"
-        self._process: Process = own
-        self._loop = node.loop
+        self._process = own
+        self._loop = own.node.loop
         self.description = route.description
         self.settings = route.settings
         self.address: Address = route.address
@@ -270,8 +266,7 @@ class HttpWire:
 
     def crowded(self) -> bool:
         """Whether the connection has not caught up with what it was told, or the server with what was answered."""
-        mailbox = self._owner.mailbox
-        return self._notices > _NOTICES or (mailbox is not None and len(mailbox) > _CROWD)
+        return self._notices > _NOTICES or unread(self._owner) > _CROWD
 
     def settled(self, visit: Notice, *, answered: bool = True) -> None:
         """It was taken note of, or answered."""

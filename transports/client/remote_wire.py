@@ -44,13 +44,13 @@ from greenroom.supervision.cluster import CannotTravel, NodeLost, launch_on, val
 from greenroom.supervision.cluster.streams import Credit, Receipts, answering
 
 from .errors import ConnectFailed, ConnectionLost, NodeEnded, TransportError, WireFull
-from .seam import Broken, Inbound, Lost, check_travels, ticket_of
+from .seam import Broken, Inbound, Lost, check_travels, process_of, ticket_of, unread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.protocol.messages import RequestId
-    from greenroom.supervision import ExitReason, Pid, Process
+    from greenroom.supervision import ExitReason, Pid
 
     from .seam import Credentials, Heard, Route, Ticket, Wire
 
@@ -146,7 +146,7 @@ class FarWire:
         """Made by `FarRoute.open`, in the owner's process."""
         self.description = route.description
         self._route = route
-        self._owner: Process | None = current_node().process(owner)
+        self._owner = process_of(owner)
         self._outpost: Ref[Outpost] | None = None
         self._ended: ExitReason | None = None
         """Why the owner of the other process ended."""
@@ -261,7 +261,7 @@ class FarWire:
         if not isinstance(reason, NoConnection | NoProcess) or self._closing is not None:
             return Shutdown(ConnectionLost(f"the wire has ended: {reason}")) if reason == NORMAL else reason
         try:
-            ended = self._ended or (await receive(_is_down, timeout=LAST_WORDS)).reason
+            ended = self._ended or (await receive(lambda message: isinstance(message, Down), timeout=LAST_WORDS)).reason
         except CallTimeout:
             return Shutdown(NodeEnded("cannot be reached any more"))
         lost = getattr(ended, "detail", getattr(ended, "error", None))
@@ -270,18 +270,13 @@ class FarWire:
     # --- what comes
 
     def _hear(self, data: bytes, *, plain: bool) -> None:
-        owner = self._owner
-        if owner is None:
-            return
-        owner.send(Inbound(self.pid, unpack(data, plain=plain)))
+        self._owner.send(Inbound(self.pid, unpack(data, plain=plain)))
         if self._taken.take(len(data)):
             self._thank()
 
     def _thank(self) -> None:
         """Say that it was taken, as soon as that is so."""
-        owner = self._owner
-        behind = owner is not None and owner.mailbox is not None and len(owner.mailbox) > UNREAD
-        if behind and self._closing is None:
+        if unread(self._owner) > UNREAD and self._closing is None:
             if self._looking is None:
                 self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_again)
         elif self._outpost is not None:
@@ -312,10 +307,6 @@ def _plain(text: Any) -> str:
     return str.__str__(text)
 
 
-def _is_down(message: object) -> bool:
-    return isinstance(message, Down)
-
-
 def _vain(error: Exception) -> TransportError:
     if isinstance(error, TransportError):
         return error
@@ -340,16 +331,11 @@ FAR_OUTPOST_OFTEN: Final = 64
 
 
 class Desk:
-    """What stayed at home, as a route there sees it: the credentials, and the reader of a program's stderr."""
+    """What stayed at home, as a route there sees it: it has the credentials, and reads a program's stderr."""
 
     def __init__(self, home: Pid) -> None:
         """`home` is the wire that stands for this one there."""
         self._home: Ref[Any] = Ref(home, None)
-
-    @property
-    def credentials(self) -> Credentials:
-        """Those that are at home."""
-        return self
 
     def line(self, text: str) -> None:
         """The server has written this to stderr."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import RemoteProtocolError
 from greenroom.protocol.messages import parse, too_long
+from greenroom.supervision import current_node
 
 from .errors import sample
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.json import Limits
     from greenroom.protocol.messages import Message, RequestId
     from greenroom.protocol.sse import Overlong
-    from greenroom.supervision import Pid
+    from greenroom.supervision import Pid, Process
 
     from .errors import TransportError
     from .http_posts import Visit
@@ -87,6 +88,18 @@ class Inbound(NamedTuple):
 
     wire: Pid
     heard: Sequence[Heard]
+
+
+def process_of(pid: Pid) -> Process:
+    """The process behind it, which is one of this node, and lives."""
+    process = current_node().process(pid)
+    assert process is not None
+    return process
+
+
+def unread(owner: Process) -> int:
+    """How many mails it has not taken yet: a wire reads no further while there are many."""
+    return 0 if owner.mailbox is None else len(owner.mailbox)
 
 
 class Wire(Protocol):
