@@ -94,7 +94,9 @@ class PendingRequest:
     connection: Process | None = None
     """The one that has it in its table, and has to be told when it is cancelled."""
     _owner: Process | None = None
-    _progress: _Words | None = None
+    _steps: deque[Progress] | None = None
+    """How far it has come, as it was told and not yet read."""
+    _news: Wakeup
 
     def __init__(self, loop: asyncio.AbstractEventLoop, id: int, method: str, params: Mapping[str, Any] | None) -> None:
         """Made by a `Line`."""
@@ -128,15 +130,15 @@ class PendingRequest:
 
     async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
         """How it goes, until it is settled, or with `of_task` until the task has ended that it has become; for one reader."""
-        words = self._progress
-        if words is None:
+        steps = self._steps
+        if steps is None:
             return
         while True:
-            while words.kept:
-                yield words.kept.popleft()
+            while steps:
+                yield steps.popleft()
             if self._future.done() and not (of_task and self.task is not None):
                 return
-            await words.wait()
+            await self._news.wait()
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the request: its caller does not want it any more."""
@@ -164,7 +166,7 @@ class PendingRequest:
 
     def expect_progress(self, most: int) -> None:
         """Keep what is told of it."""
-        self._progress = _Words(most)
+        self._steps, self._news = deque(maxlen=most), Wakeup()
 
     def begin(self, node: Node, seconds: float | None) -> None:
         """Start its deadline, and tie it to the calling process: when that ends, so does the request."""
@@ -183,8 +185,8 @@ class PendingRequest:
         if owner is not None:
             owner.forget(self)
             self._owner = None
-        if self._progress is not None:
-            self._progress.wake()
+        if self._steps is not None:
+            self._news.wake()
         future = self._future
         if future.done():
             return False
@@ -207,34 +209,21 @@ class PendingRequest:
 
     def tell(self, progress: Progress) -> None:
         """How far it has come."""
-        if self._progress is not None:
-            self._progress.add(progress)
+        if self._steps is not None:
+            self._steps.append(progress)
+            self._news.wake()
 
     def task_over(self) -> None:
         """The task has ended, or is followed no more."""
         self.task = None
-        if self._progress is not None:
-            self._progress.wake()
+        if self._steps is not None:
+            self._news.wake()
 
     def _withdraw(self, reason: str) -> None:
         """Have the connection forget it, and tell the server, unless it did so already."""
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.send(Withdrawn(self, reason), exempt=True)
-
-
-class _Words(Wakeup):
-    """What was told of one request, for one reader."""
-
-    __slots__ = ("kept",)
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.kept: deque[Progress] = deque(maxlen=most)
-
-    def add(self, progress: Progress) -> None:
-        self.kept.append(progress)
-        self.wake()
 
 
 # --- All of one connection. The table is the connection's; `wire` is set while requests may be sent.

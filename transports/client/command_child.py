@@ -300,15 +300,6 @@ def _why(error: Exception, started: str, program: str, environment: Mapping[str,
     return f"cannot start {program}: {error}"
 
 
-def _forked() -> None:
-    for child in list(_open):
-        child.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
-
-
 # --- The guardian, which ends our children when we cannot: one small shell beside the program, which waits for the program's death.
 # A program that is killed with SIGKILL, or by the kernel, ends nothing any more. So a shell holds the reading end of a pipe whose only
 # writer is this program, and is told which process groups are ours. When the pipe ends, the groups that are left get a moment to see the
@@ -477,5 +468,13 @@ def _wake_at_end(reading: int, pid: int) -> None:
 
 
 guardian = Guardian()
+
+
+def _forked() -> None:
+    for child in list(_open):
+        child.forked()
+    guardian.forget()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=guardian.forget)
+    os.register_at_fork(after_in_child=_forked)

@@ -136,14 +136,14 @@ class Unauthorized(HttpError):
 
     reason = "unauthorized"
 
-    def __init__(
-        self, status: int = 401, body: str = "", where: str = "", challenge: str = "", *, renewed: bool = False
-    ) -> None:
-        """`challenge` is what `WWW-Authenticate` said. `renewed`: there are other credentials by now, for whatever is sent again."""
+    renewed = False
+    """Whether there are other credentials by now, for whatever is sent again."""
+
+    def __init__(self, status: int = 401, body: str = "", where: str = "", challenge: str = "") -> None:
+        """`challenge` is what `WWW-Authenticate` said."""
         super().__init__(status, body, where)
         self.args = (status, body, where, challenge)  # what another one is made of, in another process
         self.challenge = challenge
-        self.renewed = renewed
 
     def __str__(self) -> str:
         return f"{super().__str__()}{_WANTS if self.status == UNAUTHORIZED else ''}"

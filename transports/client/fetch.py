@@ -75,26 +75,23 @@ class Fetcher:
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Fetched:
         """Ask. Raises `TransportError`."""
+        address = _place(url)
         try:
             async with asyncio.timeout(self.seconds):
                 for _ in range(self.redirects + 1):
-                    found = await self._once(url, method, headers or {}, body)
+                    found = await self._once(address, method, headers or {}, body)
                     location = found.headers.get("location")
                     if not self.redirects or found.status not in _MOVED or location is None or method != "GET":
                         return found
-                    there = urljoin(url, location)
-                    if _origin(there) != _origin(url):
+                    there = _place(urljoin(address.url, location))
+                    if there.origin != address.origin:
                         headers = None  # what was meant for one is not told to another
-                    url = there
+                    address = there
         except TimeoutError:
-            raise SilentTooLong(f"{_shown(url)} had not answered after {self.seconds:g} s") from None
-        raise NotMcp(f"{_shown(url)}: more than {self.redirects} redirects")
+            raise SilentTooLong(f"{address.description} had not answered after {self.seconds:g} s") from None
+        raise NotMcp(f"{address.description}: more than {self.redirects} redirects")
 
-    async def _once(self, url: str, method: str, headers: Mapping[str, str], body: bytes) -> Fetched:
-        try:
-            address = Address.of(url)
-        except ConfigError as error:
-            raise NotMcp(f"this is no place to fetch from: {error}") from None
+    async def _once(self, address: Address, method: str, headers: Mapping[str, str], body: bytes) -> Fetched:
         request = _request(address, method, headers, body)
         reader, writer = await self._connect(address)
         try:
@@ -167,15 +164,8 @@ def _request(address: Address, method: str, headers: Mapping[str, str], body: by
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-def _origin(url: str) -> str:
+def _place(url: str) -> Address:
     try:
-        return Address.of(url).origin
-    except ConfigError:
-        return ""
-
-
-def _shown(url: str) -> str:
-    try:
-        return Address.of(url).description
-    except ConfigError:
-        return "that URL"
+        return Address.of(url)
+    except ConfigError as error:
+        raise NotMcp(f"this is no place to fetch from: {error}") from None

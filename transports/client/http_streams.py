@@ -6,6 +6,7 @@ the old transport.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from greenroom.protocol.messages import encode_request
@@ -26,8 +27,6 @@ from .http_posts import EVENTS, EventStream, Question, Visit
 from .seam import Gap
 
 if TYPE_CHECKING:
-    import asyncio
-
     from .http_address import Address
     from .http_pool import Head
     from .http_wire import HttpWire
@@ -131,16 +130,15 @@ class Farewell(Visit):
 
     method = "DELETE"
 
-    def __init__(self, wire: HttpWire, said: asyncio.Future[None]) -> None:
-        """`said` is set when it is over."""
+    def __init__(self, wire: HttpWire) -> None:
+        """Not said yet."""
         super().__init__(wire)
-        self._said = said
+        self.said = asyncio.Event()
 
     def over(self) -> None:
         """It knows."""
         self._close()
-        if not self._said.done():
-            self._said.set_result(None)
+        self.said.set()
 
     def rejected(self, error: HttpError, body: bytes, head: Head) -> None:  # noqa: ARG002 - that is its own affair
         """The server refused it: end."""

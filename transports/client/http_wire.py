@@ -425,10 +425,9 @@ class HttpWire:
                     self._quiet = self._loop.create_future()
                     await self._quiet
                 if self.session and self._gone is None and self._old is None:
-                    said: asyncio.Future[None] = self._loop.create_future()
-                    goodbye = Farewell(self, said)
+                    goodbye = Farewell(self)
                     goodbye.go()
-                    await said
+                    await goodbye.said.wait()
         except TimeoutError:
             pass
 
