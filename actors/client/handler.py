@@ -6,7 +6,7 @@ come one after the other, in the order in which they were said.
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.methods import not_found
@@ -20,39 +20,36 @@ if TYPE_CHECKING:
 class Deferred:
     """An answer that comes later: return it from `handle_request`, and `reply` or `fail` it, once, from any task or thread."""
 
-    __slots__ = ("_deliver", "_lock", "_outcome")
+    __slots__ = ("_outcome",)
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._lock = threading.Lock()
-        self._outcome: tuple[Any, BaseException | None] | None = None
-        self._deliver: Callable[[Any, BaseException | None], object] | None = None
+        self._outcome: Future[Any] = Future()
 
     def reply(self, result: Any) -> bool:
         """Answer. False when it was answered already."""
-        return self._settle(result, None)
+        return _settled(self._outcome.set_result, result)
 
     def fail(self, error: BaseException) -> bool:
         """Answer with an error: an `McpError` as it is, anything else as an internal one. False when it was answered already."""
-        return self._settle(None, error)
-
-    def _settle(self, result: Any, error: BaseException | None) -> bool:
-        with self._lock:
-            if self._outcome is not None:
-                return False
-            self._outcome = result, error
-            deliver = self._deliver
-        if deliver is not None:
-            deliver(result, error)
-        return True
+        return _settled(self._outcome.set_exception, error)
 
     def deliver_to(self, deliver: Callable[[Any, BaseException | None], object]) -> None:
         """Have the outcome delivered to this callback, at once if there is one."""
-        with self._lock:
-            self._deliver = deliver
-            outcome = self._outcome
-        if outcome is not None:
-            deliver(*outcome)
+
+        def done(outcome: Future[Any]) -> None:
+            error = outcome.exception()
+            deliver(None if error is not None else outcome.result(), error)
+
+        self._outcome.add_done_callback(done)
+
+
+def _settled(settle: Callable[[Any], None], value: Any) -> bool:
+    try:
+        settle(value)
+    except InvalidStateError:
+        return False
+    return True
 
 
 class ClientHandler:
