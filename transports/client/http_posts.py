@@ -12,7 +12,8 @@ from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from greenroom.protocol.messages import Failure, Request, Response
+from greenroom.protocol.errors import RemoteProtocolError
+from greenroom.protocol.messages import Failure, Request, Response, parse
 from greenroom.protocol.sse import Overlong, Parser
 
 from .errors import (
@@ -32,7 +33,7 @@ from .errors import (
     retry_after,
     sample,
 )
-from .seam import TURN, Broken, read
+from .seam import TURN, Broken, broken, read
 
 if TYPE_CHECKING:
     import asyncio
@@ -503,7 +504,11 @@ class Question(Notice):
         if not body:
             self._nothing()
             return
-        message = read(body, self.wire.response_limits, self.id)
+        message: Message | Broken
+        try:
+            message = parse(body, self.wire.response_limits)
+        except RemoteProtocolError as error:
+            message = broken(error, body, self.id)
         if type(message) is Failure and message.id is None:  # the server could not tell the request's id: it is ours
             message = Failure(self.id, message.error)
         fits = isinstance(message, Broken) or (isinstance(message, Response | Failure) and message.id == self.id)

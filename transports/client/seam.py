@@ -70,17 +70,21 @@ class Gap(NamedTuple):
 Heard: TypeAlias = "Message | Broken | Lost | Gap"
 
 
-def read(data: bytes | Overlong, limits: Limits, asked: RequestId | None = None) -> Message | Broken:
-    """The message in it. `asked` is the one request that what is broken can have been meant for, if there is one."""
+def read(data: bytes | Overlong, limits: Limits) -> Message | Broken:
+    """The message in it, or what is wrong with it."""
     try:
         if type(data) is bytes:
             return parse(data, limits)
-        error = too_long(data, limits.size)  # type: ignore[arg-type]
-    except RemoteProtocolError as wrong:
-        error = wrong
+        raise too_long(data, limits.size)  # type: ignore[arg-type]
+    except RemoteProtocolError as error:
+        return broken(error, data if type(data) is bytes else data.head)  # type: ignore[union-attr]
+
+
+def broken(error: RemoteProtocolError, data: bytes, asked: RequestId | None = None) -> Broken:
+    """What has come instead of a message. `asked` is the one request that it can have been meant for, if there is one."""
     if error.answers is None:
         error.answers = asked
-    return Broken(error, sample(data if type(data) is bytes else data.head))  # type: ignore[union-attr]
+    return Broken(error, sample(data))
 
 
 class Inbound(NamedTuple):
