@@ -86,6 +86,7 @@ class Visit:
     _alarm: asyncio.TimerHandle | None = None
     _stream: EventStream | None = None
     _heard_at = 0.0
+    _answered = False
 
     def __init__(
         self, wire: HttpWire, frame: bytes = b"", id: RequestId | None = None, *, ordered: bool = False
@@ -326,6 +327,27 @@ class Visit:
             self.alarm(self.wire.settings.silence)
         return mark
 
+    def _follow(self, data: bytes) -> None:
+        """More of the stream: what is complete now is handed on, for as long as a turn lasts."""
+        stream = self._stream
+        assert stream is not None
+        self._heard_at = self.wire.now() if self._alarm is not None else 0.0
+        try:
+            heard = self._messages(stream, data)
+        except ResponseTooLarge as error:
+            self._fail(error)
+            return
+        if heard:
+            self._tell(heard)
+        if stream.behind or not self._answered:
+            self.breathe(behind=stream.behind)
+
+    def _messages(self, stream: EventStream, data: bytes) -> Sequence[Heard]:
+        return stream.feed(data)
+
+    def _tell(self, heard: Sequence[Heard]) -> None:
+        self.wire.heard(heard)
+
     def _again(self) -> None:
         self._alarm = None
         self.go()
@@ -414,7 +436,6 @@ class Question(Notice):
     urgent = False
     _body: bytes | None = None
     _pieces: bytearray | None = None
-    _answered = False
     _resumes = 0
     _retry: float | None = None
 
@@ -454,19 +475,8 @@ class Question(Notice):
 
     def take(self, data: bytes) -> None:
         """A piece of it."""
-        stream = self._stream
-        if stream is not None:
-            self._heard_at = self.wire.now() if self._alarm is not None else 0.0
-            try:
-                heard = stream.feed(data)
-            except ResponseTooLarge as error:
-                self._give_up(error)
-                return
-            if heard:
-                self._resumes = 0
-                self._tell(heard)
-            if stream.behind or not self._answered:
-                self.breathe(behind=stream.behind)
+        if self._stream is not None:
+            self._follow(data)
         elif self._body is None:
             self._body = data
             self._check_size(len(data))
@@ -478,6 +488,7 @@ class Question(Notice):
 
     def _tell(self, heard: Sequence[Heard]) -> None:
         """Hand on what came, and notice the answer."""
+        self._resumes = 0
         for each in heard:
             if type(each) is Response or type(each) is Failure:
                 answered: RequestId | None = each.id

@@ -18,7 +18,6 @@ from .errors import (
     ConnectionLost,
     HttpError,
     NotMcp,
-    ResponseTooLarge,
     SilentTooLong,
     TransportError,
     instance_of,
@@ -27,6 +26,8 @@ from .http_posts import EVENTS, EventStream, Question, Visit
 from .seam import Gap
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .http_address import Address
     from .http_pool import Head
     from .http_wire import HttpWire
@@ -67,17 +68,11 @@ class Listening(Visit):
 
     def take(self, data: bytes) -> None:
         """More of it."""
-        assert self._stream is not None
-        self._heard_at = self.wire.now()
-        try:
-            heard = self._stream.feed(data)
-        except ResponseTooLarge as error:
-            self._fail(error)
-            return
-        if heard:
-            self._news = True
-            self.wire.heard(heard)
-        self.breathe(behind=self._stream.behind)
+        self._follow(data)
+
+    def _tell(self, heard: Sequence[Heard]) -> None:
+        self._news = True
+        self.wire.heard(heard)
 
     def over(self) -> None:
         """The server has ended it, as servers do; some at once, each time."""
@@ -212,27 +207,21 @@ class OldStream(Visit):
 
     def take(self, data: bytes) -> None:
         """More of it."""
-        stream = self._stream
-        assert stream is not None
-        self._heard_at = self.wire.now()
+        self._follow(data)
+
+    def _messages(self, stream: EventStream, data: bytes) -> Sequence[Heard]:
         heard: list[Heard] = []
-        try:
-            for event in stream.events(data):
-                if isinstance(event, Overlong):
-                    heard.append(stream.message(event))
-                elif event.event == _ENDPOINT:
-                    if not self.ready:
-                        self._learn(event.data)
-                        if self.done:
-                            return
-                elif event.data and self.ready:
-                    heard.append(stream.message(event))
-        except ResponseTooLarge as error:
-            self._fail(error)
-            return
-        if heard:
-            self.wire.heard(heard)
-        self.breathe(behind=stream.behind)
+        for event in stream.events(data):
+            if isinstance(event, Overlong):
+                heard.append(stream.message(event))
+            elif event.event == _ENDPOINT:
+                if not self.ready:
+                    self._learn(event.data)
+                    if self.done:
+                        return ()
+            elif event.data and self.ready:
+                heard.append(stream.message(event))
+        return heard
 
     def _learn(self, where: bytes) -> None:
         place: Address | None = self.address.beside(where.decode(errors="replace").strip())
