@@ -139,7 +139,7 @@ class HttpRoute:
         from .httpx_door import ThroughHttpx, client_of  # noqa: PLC0415 - it is dear to load, and few need it
 
         client = client_of(self._brought, self._proxy, tls, self.settings)
-        return lambda process: ThroughHttpx(process, self.settings, client, own=self._brought is None)
+        return lambda _: ThroughHttpx(self.settings, client, own=self._brought is None)
 
     def _tls(self) -> ssl.SSLContext | None:
         if self._context is None and self.address.secure:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
 
-    from greenroom.supervision import Process
-
     from .http_posts import Visit
     from .http_settings import HttpSettings
 
@@ -89,9 +87,8 @@ class Carried:
 class ThroughHttpx:
     """All requests of one wire, by way of a client of httpx."""
 
-    def __init__(self, process: Process, settings: HttpSettings, client: httpx.AsyncClient, *, own: bool) -> None:
+    def __init__(self, settings: HttpSettings, client: httpx.AsyncClient, *, own: bool) -> None:
         """`own`: no other code uses that client, and it ends with the wire."""
-        self._process = process
         self._client = client
         self._own = own
         self._room = asyncio.Semaphore(settings.max_connections)
@@ -102,14 +99,8 @@ class ThroughHttpx:
         """Take one on."""
         carried = visit.errand = Carried(visit)
         self._running[carried] = None
-        loop, context = self._process.node.loop, self._process.own_context().copy()
-        carried.task = loop.create_task(self._carry(carried), context=context)
-        carried.task.add_done_callback(lambda task: self._done(carried, task))
-
-    def _done(self, carried: Carried, task: asyncio.Task[None]) -> None:
-        self._running.pop(carried, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._process.crash(error)
+        carried.task = visit.wire.task(self._carry(carried))
+        carried.task.add_done_callback(lambda _: self._running.pop(carried, None))
 
     async def _carry(self, carried: Carried) -> None:
         if carried.visit.urgent:

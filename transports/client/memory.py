@@ -127,7 +127,7 @@ class MemoryWire:
         feed = session.channel
         assert feed is not None
         inward, outward = asyncio.create_task(self._speak(session)), asyncio.create_task(self._listen(feed))
-        told = asyncio.create_task(_told_to_end())
+        told = asyncio.create_task(receive(lambda message: isinstance(message, Exit)))
         try:
             await asyncio.wait((inward, outward, told), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -180,10 +180,6 @@ class MemoryWire:
             heard = [read(event.data, self._route.limits) for event in events if event.data]
             if heard:
                 self._owner.send(Inbound(self.pid, heard))
-
-
-async def _told_to_end() -> None:
-    await receive(lambda message: isinstance(message, Exit))
 
 
 async def _hand_over(session: Session, frame: bytes) -> None:

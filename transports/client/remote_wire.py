@@ -404,8 +404,7 @@ class Outpost(GenServer):
             wire.send(frame, id, ordered=ordered)
         except WireFull as full:
             if id is not None:
-                data, plain = pack([Lost(id, full, resend=True)])
-                self._home.send([Word.CAME, data, plain])
+                self._home.send([Word.CAME, *pack([Lost(id, full, resend=True)])])
 
     def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - the ear is told
         """It is gone, with home or without, and takes no more thanks: an ear that waits for some would never hear of it."""
