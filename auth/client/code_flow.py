@@ -22,7 +22,7 @@ from greenroom.supervision import visible
 from greenroom.supervision.acceptor import connections_within, open_files_limit, serve, tcp_sockets
 
 from .discovery import build_authorization_url, check_endpoint, check_web, plain, quoted
-from .token_calls import DEVICE, Endpoint, ask, exchange_code, post, said
+from .token_calls import DEVICE, Endpoint, ask, post, said
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -71,16 +71,13 @@ class CodeFlow(NamedTuple):
             back = await self._back(landing, asked.url, asked.state)
             code = judge(back, asked.state, server)
             endpoint = Endpoint(server.token_endpoint, server.issuer, server.auth_methods)
-            tokens = await exchange_code(
-                endpoint,
-                identity,
-                self.fetch,
-                code=code,
-                verifier=asked.verifier,
-                redirect_uri=redirect_uri,
-                resource=place.resource,
-            )
-            return identity, tokens
+            form = {
+                "grant_type": "authorization_code",
+                "code": code,
+                "code_verifier": asked.verifier,
+                "redirect_uri": redirect_uri,
+            }
+            return identity, await ask(endpoint, identity, self.fetch, form, resource=place.resource)
 
     async def _landing(self, issuer: str) -> Landing:
         """At the port that was pinned, else where the issuer expects users to come back to, if that is free, else anywhere."""

@@ -29,7 +29,7 @@ from greenroom.supervision import (
 from .discovery import Place, discover
 from .door import fetcher_for
 from .stores import MemoryStore, Record, reason, store_failures
-from .token_calls import Endpoint, Need, refresh_token
+from .token_calls import Endpoint, Need, ask
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
@@ -145,7 +145,6 @@ MOST: Final = 3
 _MINUTE: Final = 60.0
 _MOST_STEPS: Final = 64
 _FORBIDDEN: Final = 403
-_DEAD: Final = frozenset({"invalid_grant", "invalid_token"})
 _UNKNOWN: Final = frozenset({"invalid_client", "unauthorized_client"})
 
 
@@ -372,13 +371,9 @@ class Keeper(GenServer):
         methods = place.server.auth_methods if place is not None else ()
         url = (place.server.token_endpoint if place is not None else None) or old.token_endpoint
         try:
-            tokens = await refresh_token(
-                Endpoint(url, old.issuer, methods),
-                identity,
-                self._fetch,
-                token=old.refresh_token,
-                resource=old.resource,
-            )
+            form = {"grant_type": "refresh_token", "refresh_token": old.refresh_token}
+            endpoint = Endpoint(url, old.issuer, methods)
+            tokens = await ask(endpoint, identity, self._fetch, form, resource=old.resource, step="refresh")
         except SignInError as error:
             if error.temporary:
                 raise

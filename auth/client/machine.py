@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from greenroom.auth.errors import SignInError
 from greenroom.auth.grants import settled
@@ -14,20 +15,10 @@ from .credential import LoginSettings
 from .discovery import Place, ServerMetadata, canonical
 from .registration import Identity
 from .stores import Record
-from .token_calls import (
-    ID_TOKEN,
-    SAML2,
-    Endpoint,
-    Way,
-    client_credentials,
-    jwt_bearer,
-    record_of,
-    scopes_for,
-    token_exchange,
-)
+from .token_calls import EXCHANGE, ID_JAG, ID_TOKEN, JWT_BEARER, SAML2, Endpoint, Way, ask, record_of, scopes_for
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from greenroom.auth.jose import Algorithm, Key
     from greenroom.transports.client.fetch import Fetch
@@ -73,7 +64,8 @@ class ClientCredentials(LoginSettings):
 
     def way(self, url: str, fetch: Fetch) -> Way:
         """How to log in at that server."""
-        return _ClientWay(self, url, fetch)
+        place = _fixed(self.token_endpoint, self.issuer, self.resource or canonical(url))
+        return _ClientWay(self, "program", place, url, fetch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +98,17 @@ class EnterpriseManaged(LoginSettings):
         if self.as_token_endpoint is not None and self.audience is None:
             raise ConfigError("with as_token_endpoint, say as audience which authorization server that is")
 
+    def identity(self) -> Identity:
+        """The client identity of the program at the server's own authorization server."""
+        return Identity(self.client_id, secret=self.client_secret, key=self.key, algorithm=self.algorithm)
+
     def way(self, url: str, fetch: Fetch) -> Way:
         """How to log in at that server."""
-        return _EnterpriseWay(self, url, fetch)
+        place = _fixed(self.as_token_endpoint, self.issuer or self.audience, self.resource or canonical(url))
+        return _EnterpriseWay(self, "enterprise", place, url, fetch)
+
+
+_Settings = TypeVar("_Settings", ClientCredentials, EnterpriseManaged)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,84 +133,70 @@ class GivenTokens(LoginSettings):
         return _GivenWay(self, url, fetch)
 
 
-class _ClientWay(Way):
+class _ProgramWay(Way, Generic[_Settings]):
+    """Of a program that needs no user: `_form` is what it asks for a token with."""
+
     alone = bound = True
 
-    def __init__(self, settings: ClientCredentials, url: str, fetch: Fetch) -> None:
-        place = _fixed(settings.token_endpoint, settings.issuer, settings.resource or canonical(url))
-        super().__init__(url, f"program {settings.client_id} {canonical(url)}", settings.issuer, place)
+    def __init__(self, settings: _Settings, kind: str, place: Place | None, url: str, fetch: Fetch) -> None:
+        super().__init__(url, f"{kind} {settings.client_id} {canonical(url)}", settings.issuer, place)
         self._settings = settings
         self._fetch = fetch
         self.eager = place is not None
 
     async def obtain(self, place: Place, need: Need) -> Record:
-        settings = self._settings
-        asked = scopes_for(settings.scopes, need, place)
-        identity = settings.identity()
-        place = place._replace(resource=settings.resource or place.resource)
-        tokens = await client_credentials(
-            _endpoint(place), identity, self._fetch, resource=place.resource, scopes=asked
-        )
+        asked = scopes_for(self._settings.scopes, need, place)
+        place = place._replace(resource=self._settings.resource or place.resource)
+        form = await self._form(place, asked)
+        server = place.server
+        if server.token_endpoint is None:
+            raise SignInError("token", f"{server.issuer} names no token endpoint")
+        endpoint = Endpoint(server.token_endpoint, server.issuer, server.auth_methods)
+        identity = self._settings.identity()
+        tokens = await ask(endpoint, identity, self._fetch, form, resource=place.resource, scopes=asked)
         return record_of(place, identity, tokens, asked)
 
+    @abstractmethod
+    async def _form(self, place: Place, asked: Sequence[str]) -> Mapping[str, str]: ...
 
-class _EnterpriseWay(Way):
-    alone = bound = True
 
-    def __init__(self, settings: EnterpriseManaged, url: str, fetch: Fetch) -> None:
-        place = _fixed(
-            settings.as_token_endpoint, settings.issuer or settings.audience, settings.resource or canonical(url)
-        )
-        super().__init__(url, f"enterprise {settings.client_id} {canonical(url)}", settings.issuer, place)
-        self._settings = settings
-        self._fetch = fetch
-        self.eager = place is not None
+class _ClientWay(_ProgramWay[ClientCredentials]):
+    async def _form(self, place: Place, asked: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - it needs no other
+        return {"grant_type": "client_credentials"}
 
-    async def obtain(self, place: Place, need: Need) -> Record:
-        settings = self._settings
-        asked = scopes_for(settings.scopes, need, place)
-        place = place._replace(resource=settings.resource or place.resource)
-        assertion = await self._vouched(place, asked)
-        identity = Identity(
-            settings.client_id, secret=settings.client_secret, key=settings.key, algorithm=settings.algorithm
-        )
-        tokens = await jwt_bearer(
-            _endpoint(place), identity, self._fetch, assertion=assertion, resource=place.resource, scopes=asked
-        )
-        return record_of(place, identity, tokens, asked)
 
-    async def _vouched(self, place: Place, asked: Sequence[str]) -> str:
+class _EnterpriseWay(_ProgramWay[EnterpriseManaged]):
+    async def _form(self, place: Place, asked: Sequence[str]) -> Mapping[str, str]:
+        """With the assertion of the organisation, which gives it for the user's identity token."""
         settings = self._settings
         subject = settings.subject_token
         if callable(subject):
             subject = await settled(subject())
-        other = settings.idp_client_id is not None
-        here = Identity(
-            settings.idp_client_id or settings.client_id,
-            secret=settings.idp_client_secret if other else settings.client_secret,
-            key=None if other else settings.key,
-            algorithm=settings.algorithm,
-        )
+        here = settings.identity()
+        if settings.idp_client_id is not None:
+            here = Identity(settings.idp_client_id or settings.client_id, secret=settings.idp_client_secret)
+        form = {
+            "grant_type": EXCHANGE,
+            "subject_token": str(subject),
+            "subject_token_type": settings.subject_token_type,
+            "requested_token_type": ID_JAG,
+            "audience": settings.audience or place.server.issuer,
+        }
+        endpoint = Endpoint(settings.idp_token_endpoint)
+        step = "token exchange"
         try:
-            exchanged = await token_exchange(
-                Endpoint(settings.idp_token_endpoint),
-                here,
-                self._fetch,
-                subject_token=str(subject),
-                subject_token_type=settings.subject_token_type,
-                audience=settings.audience or place.server.issuer,
-                resource=place.resource,
-                scopes=asked,
+            exchanged = await ask(
+                endpoint, here, self._fetch, form, resource=place.resource, scopes=asked, step=step, bearer=False
             )
         except SignInError as error:
             if error.code in _EXPIRED and (error.code != "invalid_request" or "expired" in error.message):
                 raise SignInError(
-                    "token exchange",
+                    step,
                     f"the organisation does not take the user's identity token any more: have them sign in there anew ({error.message})",
                     code="subject_token_expired",
                 ) from None
             raise
-        return exchanged.access_token
+        return {"grant_type": JWT_BEARER, "assertion": exchanged.access_token}
 
 
 class _GivenWay(Way):
@@ -253,10 +239,3 @@ def _fixed(endpoint: str | None, issuer: str | None, resource: str) -> Place | N
     if endpoint is None:
         return None
     return Place(resource, ServerMetadata(issuer or endpoint, token_endpoint=endpoint))
-
-
-def _endpoint(place: Place) -> Endpoint:
-    server = place.server
-    if server.token_endpoint is None:
-        raise SignInError("token", f"{server.issuer} names no token endpoint")
-    return Endpoint(server.token_endpoint, server.issuer, server.auth_methods)

@@ -1,4 +1,4 @@
-"""The calls of a token endpoint, one function for each grant; all of them say for which resource the token is to be (RFC 8707).
+"""The calls of a token endpoint, for all grants; each of them says for which resource the token is to be (RFC 8707).
 
 What comes back is read strictly where a token would be sent on, and leniently elsewhere. A refusal is final; what may go well in a while says so.
 """
@@ -60,94 +60,19 @@ class Tokens:
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
-async def exchange_code(  # noqa: PLR0913 - what the grant consists of
-    endpoint: Endpoint,
-    client: Identity,
-    fetch: Fetch,
-    *,
-    code: str,
-    verifier: str,
-    redirect_uri: str,
-    resource: str | None,
-) -> Tokens:
-    """Redeem a code."""
-    form = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier, "redirect_uri": redirect_uri}
-    return await ask(endpoint, client, fetch, form, resource=resource)
-
-
-async def refresh_token(
-    endpoint: Endpoint,
-    client: Identity,
-    fetch: Fetch,
-    *,
-    token: str,
-    resource: str | None,
-    scopes: Collection[str] = (),
-) -> Tokens:
-    """Get a new access token, and perhaps a new refresh token; else the old one goes on."""
-    form = {"grant_type": "refresh_token", "refresh_token": token}
-    return await ask(endpoint, client, fetch, form, resource=resource, scopes=scopes, step="refresh")
-
-
-async def client_credentials(
-    endpoint: Endpoint, client: Identity, fetch: Fetch, *, resource: str | None, scopes: Collection[str] = ()
-) -> Tokens:
-    """A token for the program itself."""
-    return await ask(endpoint, client, fetch, {"grant_type": "client_credentials"}, resource=resource, scopes=scopes)
-
-
-async def token_exchange(  # noqa: PLR0913 - what the grant consists of
-    endpoint: Endpoint,
-    client: Identity,
-    fetch: Fetch,
-    *,
-    subject_token: str,
-    subject_token_type: str,
-    audience: str | None,
-    resource: str | None,
-    requested_token_type: str | None = ID_JAG,
-    scopes: Collection[str] = (),
-) -> Tokens:
-    """Another token for the same subject (RFC 8693)."""
-    form = {"grant_type": EXCHANGE, "subject_token": subject_token, "subject_token_type": subject_token_type}
-    if requested_token_type is not None:
-        form["requested_token_type"] = requested_token_type
-    if audience is not None:
-        form["audience"] = audience
-    return await ask(
-        endpoint, client, fetch, form, resource=resource, scopes=scopes, step="token exchange", bearer=False
-    )
-
-
-async def jwt_bearer(
-    endpoint: Endpoint,
-    client: Identity,
-    fetch: Fetch,
-    *,
-    assertion: str,
-    resource: str | None,
-    scopes: Collection[str] = (),
-) -> Tokens:
-    """A token for an assertion that another issuer has signed (RFC 7523)."""
-    form = {"grant_type": JWT_BEARER, "assertion": assertion}
-    return await ask(endpoint, client, fetch, form, resource=resource, scopes=scopes)
-
-
 async def ask(  # noqa: PLR0913 - whom, as whom, for what
     endpoint: Endpoint,
     client: Identity,
     fetch: Fetch,
-    form: dict[str, str],
+    form: Mapping[str, str],
     *,
-    resource: str | None,
+    resource: str,
     scopes: Collection[str] = (),
     step: str = "token",
     bearer: bool = True,
 ) -> Tokens:
-    """One call. Raises `SignInError`; its `code` is what the server calls the error."""
-    form = dict(form)
-    if resource is not None:
-        form["resource"] = resource
+    """One call: `form` has the grant. Raises `SignInError`; its `code` is what the server calls the error."""
+    form = {**form, "resource": resource}
     if scopes:
         form["scope"] = " ".join(sorted(scopes))
     return _tokens(said(await post(endpoint, client, fetch, form, step), step), step, bearer=bearer)

@@ -10,25 +10,21 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 
 from greenroom import ConfigError
-from greenroom.auth import MemoryStore, SignInError
+from greenroom.auth import ClientCredentials, EnterpriseManaged, MemoryStore, OAuth, SignInError
 from greenroom.auth.client.discovery import ServerMetadata, build_authorization_url, code_challenge, gen_code_verifier
 from greenroom.auth.client.registration import Identity, Registrar, check_document, register_client
-from greenroom.auth.client.token_calls import (
-    ID_JAG,
-    ID_TOKEN,
-    Endpoint,
-    client_credentials,
-    exchange_code,
-    jwt_bearer,
-    refresh_token,
-    token_exchange,
-)
+from greenroom.auth.client.token_calls import ID_JAG, ID_TOKEN, Endpoint, Need, ask
 from greenroom.auth.jose import check, make_key
 from greenroom.transports.client.errors import ConnectFailed
 from greenroom.transports.client.fetch import Fetched
 
+from .world import CHALLENGE, URL, World
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from greenroom.auth.client.token_calls import Tokens
+    from greenroom.transports.client.fetch import Fetch
 
 END = Endpoint("https://idp.example/token", "https://idp.example")
 GOOD = {"access_token": "t0k", "token_type": "Bearer", "expires_in": 60, "refresh_token": "r", "scope": "a b"}
@@ -92,70 +88,104 @@ def test_the_address_that_a_user_is_sent_to() -> None:
 
 @pytest.mark.row("CA-06")
 async def test_each_grant_as_it_travels() -> None:
-    me = Identity("me")
-    post = Post()
-    await exchange_code(
-        END, me, post, code="c", verifier="v", redirect_uri="http://127.0.0.1/callback", resource="https://r/"
-    )
-    assert post.form == {
+    world = World()
+    credentials = OAuth(browser=world.browse, fetch=world.fetch).credentials(URL)
+    assert await credentials.refused(401, CHALLENGE, await credentials.headers())
+    [form] = world.tokens()
+    [sent] = [asked for asked in world.idp.requests if asked.path == "/token"]
+    assert sent.headers["content-type"] == "application/x-www-form-urlencoded"
+    going = parse_qs(urlsplit(world.visits[0]).query)
+    [code] = world.idp.codes
+    assert code_challenge(form.pop("code_verifier")) == going["code_challenge"][0]
+    assert form == {
         "grant_type": "authorization_code",
-        "code": "c",
-        "code_verifier": "v",
-        "redirect_uri": "http://127.0.0.1/callback",
-        "resource": "https://r/",
-        "client_id": "me",
+        "code": code,
+        "redirect_uri": going["redirect_uri"][0],
+        "resource": URL,
+        "client_id": going["client_id"][0],
     }
-    assert post.headers["content-type"] == "application/x-www-form-urlencoded"
-    found = await refresh_token(END, me, post, token="r0", resource="https://r/", scopes=["b", "a"])
-    assert post.form == {
-        "grant_type": "refresh_token",
-        "refresh_token": "r0",
-        "resource": "https://r/",
-        "scope": "a b",
-        "client_id": "me",
-    }
+    [refresh] = world.idp.refreshes
+    assert await credentials.refused(401, CHALLENGE, await credentials.headers())
+    assert world.tokens("refresh_token") == [
+        {
+            "grant_type": "refresh_token",
+            "refresh_token": refresh,
+            "resource": URL,
+            "client_id": going["client_id"][0],
+        }
+    ]
+    post = Post()
+    found = await ask(END, Identity("me"), post, {"grant_type": "x"}, resource="https://r/", scopes=["b", "a"])
+    assert post.form == {"grant_type": "x", "resource": "https://r/", "scope": "a b", "client_id": "me"}
     assert (found.access_token, found.refresh_token, found.scopes) == ("t0k", "r", frozenset("ab"))
     assert "t0k" not in repr(found)
-    await client_credentials(END, Identity("me", secret="s"), post, resource="https://r/")
-    assert post.form == {"grant_type": "client_credentials", "client_id": "me", "resource": "https://r/"}
-    await token_exchange(
-        END, me, post, subject_token="id", subject_token_type=ID_TOKEN, audience="https://as/", resource="https://r/"
+    robot = ClientCredentials(client_id="me", client_secret="s", token_endpoint=END.url)
+    way = robot.way("https://r/mcp", post)
+    assert way.place is not None
+    await way.obtain(way.place, Need())
+    assert post.form == {"grant_type": "client_credentials", "client_id": "me", "resource": "https://r/mcp"}
+    forms: list[dict[str, str]] = []
+
+    async def both(url: str, **request: Any) -> Fetched:
+        answered = await post(url, **request)
+        forms.append(post.form)
+        return answered
+
+    ours = EnterpriseManaged(
+        client_id="me",
+        idp_token_endpoint="https://org.example/token",
+        subject_token="id",
+        as_token_endpoint=END.url,
+        audience="https://as/",
+        resource="https://r/",
     )
-    assert post.form == {
-        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
-        "subject_token": "id",
-        "subject_token_type": ID_TOKEN,
-        "requested_token_type": ID_JAG,
-        "audience": "https://as/",
-        "resource": "https://r/",
-        "client_id": "me",
-    }
-    await jwt_bearer(END, me, post, assertion="j", resource="https://r/")
-    assert post.form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
-    assert (post.form["assertion"], post.form["resource"]) == ("j", "https://r/")
+    way = ours.way("https://r/mcp", both)
+    assert way.place is not None
+    await way.obtain(way.place, Need())
+    assert forms == [
+        {
+            "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+            "subject_token": "id",
+            "subject_token_type": ID_TOKEN,
+            "requested_token_type": ID_JAG,
+            "audience": "https://as/",
+            "resource": "https://r/",
+            "client_id": "me",
+        },
+        {
+            "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+            "assertion": "t0k",
+            "resource": "https://r/",
+            "client_id": "me",
+        },
+    ]
+
+
+async def credentials_of(client: Identity, post: Fetch, endpoint: Endpoint = END) -> Tokens:
+    return await ask(endpoint, client, post, {"grant_type": "client_credentials"}, resource="https://r/")
 
 
 @pytest.mark.row("CA-06")
 async def test_how_a_client_shows_itself() -> None:
     post = Post()
     secret = Identity("a b", secret="s:&")
-    await client_credentials(END, secret, post, resource=None)
+    await credentials_of(secret, post)
     assert base64.b64decode(post.headers["authorization"].removeprefix("Basic ")) == b"a+b:s%3A%26"
     assert post.form["client_id"] == "a b"  # some servers look for it there first
-    await client_credentials(Endpoint(END.url, methods=["client_secret_post"]), secret, post, resource=None)
+    await credentials_of(secret, post, Endpoint(END.url, methods=["client_secret_post"]))
     assert (post.form["client_id"], post.form["client_secret"]) == ("a b", "s:&")
     assert "authorization" not in post.headers
     key = make_key("EC")
     signing = Identity("me", key=key)
-    await client_credentials(Endpoint(END.url, END.issuer, ["client_secret_basic"]), signing, post, resource=None)
+    await credentials_of(signing, post, Endpoint(END.url, END.issuer, ["client_secret_basic"]))
     assert "authorization" not in post.headers
     claims = check(post.form["client_assertion"], [key], ["ES256"])
     assert (claims["iss"], claims["sub"], claims["aud"]) == ("me", "me", END.issuer)
     assert 0 < claims["exp"] - claims["iat"] <= 300
     first = claims["jti"]
-    await client_credentials(END, signing, post, resource=None)
+    await credentials_of(signing, post)
     assert check(post.form["client_assertion"], [key], ["ES256"])["jti"] != first
-    await client_credentials(END, Identity("me", assertion="ready.made.one"), post, resource=None)
+    await credentials_of(Identity("me", assertion="ready.made.one"), post)
     assert post.form["client_assertion"] == "ready.made.one"
     for each in (secret, signing):
         assert "s:&" not in repr(each)
@@ -174,11 +204,11 @@ def test_what_is_no_identity() -> None:
 
 async def test_an_identity_that_cannot_show_what_is_wanted_says_so() -> None:
     with pytest.raises(SignInError, match="give client_secret"):
-        await client_credentials(END, Identity("a", method="client_secret_post"), Post(), resource=None)
+        await credentials_of(Identity("a", method="client_secret_post"), Post())
     with pytest.raises(SignInError, match="give key"):
-        await client_credentials(END, Identity("a", method="private_key_jwt"), Post(), resource=None)
+        await credentials_of(Identity("a", method="private_key_jwt"), Post())
     with pytest.raises(SignInError, match="not one for RS256"):
-        await client_credentials(END, Identity("a", key=make_key("EC"), algorithm="RS256"), Post(), resource=None)
+        await credentials_of(Identity("a", key=make_key("EC"), algorithm="RS256"), Post())
 
 
 @pytest.mark.row("CA-06")
@@ -205,24 +235,20 @@ async def test_an_identity_that_cannot_show_what_is_wanted_says_so() -> None:
 )
 async def test_what_is_no_answer(answer: Any, status: int, says: str, temporary: bool) -> None:  # noqa: FBT001 - a column
     with pytest.raises(SignInError, match=says) as caught:
-        await client_credentials(END, Identity("me"), Post(answer, status), resource=None)
+        await credentials_of(Identity("me"), Post(answer, status))
     assert (caught.value.step, caught.value.temporary) == ("token", temporary)
     assert "\x1b" not in str(caught.value)
 
 
 @pytest.mark.parametrize("lives", ["3600", 3600, 3600.5])
 async def test_times_are_read_leniently(lives: Any) -> None:
-    found = await client_credentials(
-        END, Identity("me"), Post({"access_token": "a", "expires_in": lives}), resource=None
-    )
+    found = await credentials_of(Identity("me"), Post({"access_token": "a", "expires_in": lives}))
     assert found.expires_at is not None
 
 
 @pytest.mark.parametrize("lives", [None, "soon", True, [], "1e999"])
 async def test_times_that_are_none_are_none(lives: Any) -> None:
-    found = await client_credentials(
-        END, Identity("me"), Post({"access_token": "a", "expires_in": lives}), resource=None
-    )
+    found = await credentials_of(Identity("me"), Post({"access_token": "a", "expires_in": lives}))
     assert found.expires_at is None
 
 
@@ -231,7 +257,7 @@ async def test_nobody_there_is_temporary() -> None:
         raise ConnectFailed("nobody listens there")
 
     with pytest.raises(SignInError, match=r"https://idp\.example/token cannot be reached: nobody") as caught:
-        await client_credentials(END, Identity("me"), nobody, resource=None)
+        await credentials_of(Identity("me"), nobody)
     assert caught.value.temporary
 
 
