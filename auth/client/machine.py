@@ -108,7 +108,7 @@ class EnterpriseManaged(LoginSettings):
         return _EnterpriseWay(self, "enterprise", place, url, fetch)
 
 
-_Settings = TypeVar("_Settings", ClientCredentials, EnterpriseManaged)
+_Settings = TypeVar("_Settings", bound="ClientCredentials | EnterpriseManaged")
 
 
 @dataclass(frozen=True, kw_only=True)

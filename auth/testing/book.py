@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlsplit
@@ -80,7 +81,7 @@ class Grant:
     user: str
     scopes: tuple[str, ...]
     resource: tuple[str, ...]
-    family: str
+    family: str = field(default_factory=lambda: secrets.token_hex(8))
     """Its tokens are taken back together."""
 
 
@@ -195,12 +196,12 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What goes back."""
+class Said:
+    """An answer, word by word."""
 
-    status: int
-    headers: Sequence[tuple[str, str]] = ()
+    status: int = 200
     body: bytes = b""
+    headers: Sequence[tuple[str, str]] = (("content-type", "application/json"),)
 
 
 class OAuthError(Exception):
@@ -213,22 +214,22 @@ class OAuthError(Exception):
         self.description = description
         self.status = status
 
-    def answer(self) -> Answer:
+    def answer(self) -> Said:
         """As a token endpoint says it."""
         said = {"error": self.error} | ({"error_description": self.description} if self.description else {})
         more = (("www-authenticate", 'Basic realm="oauth"'),) if self.status == 401 else ()  # noqa: PLR2004 - what it means
         return told(said, self.status, more)
 
 
-def told(value: object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+def told(value: object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Said:
     """An answer in JSON, for this one reader."""
     shared = (("content-type", "application/json"), ("cache-control", "no-store"), ("access-control-allow-origin", "*"))
-    return Answer(status, (*shared, *headers), encode(value))
+    return Said(status, encode(value), (*shared, *headers))
 
 
-def page(text: str, status: int = 200) -> Answer:
+def page(text: str, status: int = 200) -> Said:
     """An answer for people."""
-    return Answer(status, (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store")), text.encode())
+    return Said(status, text.encode(), (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store")))
 
 
 def landed(location: str) -> dict[str, str]:
@@ -291,24 +292,8 @@ class Redirect:
     status: int = 302
 
 
-@dataclass(frozen=True)
-class Said:
-    """An answer, word by word."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: Sequence[tuple[str, str]] = (("content-type", "application/json"),)
-
-
 Plan: TypeAlias = "Silence | Cut | Flood | Redirect | Said"
-
-
-@dataclass
-class Planned:
-    """How one place answers, and how often yet; None is for good."""
-
-    plan: Plan
-    times: int | None = None
+"""How one place answers."""
 
 
 def changed(said: Mapping[str, Any], fault: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections import deque
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -24,7 +25,7 @@ from greenroom.transports.client.fetch import SIZE, Fetched, Fetcher
 from greenroom.transports.client.http_address import Guard
 
 from .book import (
-    Answer,
+    METHODS,
     Approve,
     Asked,
     Client,
@@ -33,17 +34,17 @@ from .book import (
     Flood,
     Grant,
     OAuthError,
-    Planned,
     Redirect,
+    Said,
     Silence,
     changed,
     page,
     told,
 )
-from .tokens import Desk, Pages, TokenDesk
+from .tokens import Endpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from greenroom.auth.jose import Key
     from greenroom.supervision.acceptor import Acceptor
@@ -51,7 +52,10 @@ if TYPE_CHECKING:
 
     from .book import Code, Decision, Device, Method, Plan, Refresh, Wish
 
+log: Final = logging.getLogger("greenroom.auth.testing")
 REMEMBERED = 10_000
+LARGEST: Final = 1 << 20
+_PIECE: Final = b" " * (64 * 1024)
 
 
 class AuthorizationServer:
@@ -108,11 +112,10 @@ class AuthorizationServer:
         """Access tokens, with what they say."""
         self.assertions: set[str] = set()
         self.documents: Fetch = Fetcher(Guard(loopback=True)) if documents is None else documents
-        self._plans: dict[str, Planned] = {}
-        self._wire: Wire | None = None
-        self._desk = Desk(self)
-        self._tokens = TokenDesk(self, self._desk)
-        self._pages = Pages(self)
+        self._plans: dict[str, Iterator[Plan]] = {}
+        self._acceptor: Acceptor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._endpoints = Endpoints(self)
 
     def __repr__(self) -> str:
         return f"AuthorizationServer({self._issuer or 'not started'})"
@@ -121,16 +124,20 @@ class AuthorizationServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> Self:
         """Listen; 0 takes any port that is free."""
-        self._wire = Wire(self.handle)
-        found = await self._wire.open(host, port)
-        self._issuer = f"http://{host}:{found}{self.path}"
+        sockets = await tcp_sockets(host, port)
+        self._acceptor = serve(stream_protocol(self._serve, LARGEST), sockets, log)
+        self._issuer = f"http://{host}:{sockets[0].getsockname()[1]}{self.path}"
         return self
 
     async def stop(self) -> None:
         """Close all connections. What it knows it keeps."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            await wire.close()
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is None:
+            return
+        acceptor.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -186,8 +193,8 @@ class AuthorizationServer:
     ) -> str:
         """An access token without a request for it: `claims` are added to what it says, and None takes one out."""
         about = (resource,) if isinstance(resource, str) else tuple(resource)
-        grant = Grant(client_id, user or self.users[0], tuple(scope.split()), about, secrets.token_hex(8))
-        return self._desk.access(grant, lifetime, claims)
+        grant = Grant(client_id, user or self.users[0], tuple(scope.split()), about)
+        return self._endpoints.access(grant, lifetime, claims)
 
     def rotate_keys(self, *, keep: bool = True) -> None:
         """Sign with a new key; without `keep`, the old ones are not shown any more."""
@@ -201,8 +208,8 @@ class AuthorizationServer:
 
     async def browse(self, url: str) -> str:
         """Be the user's browser: open the address, decide as `consent` says, and return where it leads. Raises `SignInError`."""
-        answer = await self._whole("GET", url)
-        location = dict(answer.headers).get("location")
+        answer = await self.fetch(url)
+        location = answer.headers.get("location")
         if location is None:
             raise SignInError("authorization", f"no redirect, but status {answer.status}: {answer.body.decode()}")
         return location
@@ -223,49 +230,36 @@ class AuthorizationServer:
 
     def plan(self, place: str, plan: Plan, times: int | None = None) -> None:
         """Answer like that at this path, as `/token` or `/.well-known/oauth-authorization-server`; so often, or for good."""
-        self._plans[f"{self.path}{place}" if not place.startswith("/.well-known") else place] = Planned(plan, times)
+        if isinstance(plan, Redirect):
+            plan = Said(plan.status, headers=[("location", plan.url)])
+        where = place if place.startswith("/.well-known") else f"{self.path}{place}"
+        self._plans[where] = repeat(plan) if times is None else repeat(plan, times)
 
     def unplan(self) -> None:
         """Answer as it should be, everywhere."""
         self._plans.clear()
 
-    async def handle(self, asked: Asked) -> Answer | Plan:
+    async def handle(self, asked: Asked) -> Plan:
         """Answer one request."""
         self.requests.append(asked)
-        planned = self._plans.get(asked.path)
-        if planned is not None and planned.times != 0:
-            if planned.times is not None:
-                planned.times -= 1
-            return planned.plan
+        planned = next(self._plans.get(asked.path, iter(())), None)
+        if planned is not None:
+            return planned
         if asked.method == "OPTIONS":
             allowed = (("access-control-allow-origin", "*"), ("access-control-allow-headers", "*"))
-            return Answer(204, (*allowed, ("access-control-allow-methods", "GET, POST")))
+            return Said(204, headers=(*allowed, ("access-control-allow-methods", "GET, POST")))
         try:
             return await self._route(asked)
         except OAuthError as error:
             return error.answer()
 
-    async def _route(self, asked: Asked) -> Answer:
+    async def _route(self, asked: Asked) -> Said:
         if asked.path in self._metadata_paths():
             return told(self.metadata())
-        where = asked.path.removeprefix(self.path)
-        routes: dict[tuple[str, str], Callable[[Asked], Answer | Awaitable[Answer]]] = {
-            ("GET", "/jwks"): lambda _: told(self.keys.document()),
-            ("GET", "/authorize"): self._pages.authorize,
-            ("POST", "/authorize"): self._pages.authorize,
-            ("POST", "/register"): self._pages.register,
-            ("POST", "/device_authorization"): self._pages.device_authorization,
-            ("GET", "/device"): self._pages.device,
-            ("POST", "/device"): self._pages.device,
-            ("POST", "/token"): self._tokens.token,
-            ("POST", "/introspect"): self._tokens.introspect,
-            ("POST", "/revoke"): self._tokens.revoke,
-        }
-        route = routes.get((asked.method, where)) if asked.path.startswith(self.path) else None
-        if route is None:
-            return page("Not Found", 404)
-        found = route(asked)
-        return found if isinstance(found, Answer) else await found
+        if (asked.method, asked.path) == ("GET", f"{self.path}/jwks"):
+            return told(self.keys.document())
+        route = self._endpoints.routes.get((asked.method, asked.path.removeprefix(self.path)))
+        return await route(asked) if route is not None and asked.path.startswith(self.path) else page("Not Found", 404)
 
     def _metadata_paths(self) -> set[str]:
         name = "/.well-known/oauth-authorization-server"
@@ -284,8 +278,8 @@ class AuthorizationServer:
             "device_authorization_endpoint": self.url("device_authorization"),
             "scopes_supported": [*self.scopes, "openid", "offline_access"],
             "response_types_supported": ["code"],
-            "grant_types_supported": list(self._tokens.grants),
-            "token_endpoint_auth_methods_supported": list(self._tokens.methods),
+            "grant_types_supported": list(self._endpoints.grants),
+            "token_endpoint_auth_methods_supported": list(METHODS),
             "token_endpoint_auth_signing_alg_values_supported": ["ES256", "RS256", "EdDSA"],
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": True,
@@ -303,12 +297,6 @@ class AuthorizationServer:
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Fetched:
         """Ask it in memory, as a `Fetch`. Raises `TransportError` for another's address, and where a fault would be one."""
-        answer = await self._whole(method, url, headers or {}, body)
-        return Fetched(answer.status, dict(answer.headers), answer.body, url)
-
-    async def _whole(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Answer:
         if urlsplit(url)[:2] != urlsplit(self.issuer)[:2]:
             raise ConnectFailed(f"{url.partition('?')[0]}: nobody is there")
         answer = await self.handle(Asked.of(method, url, headers or {}, body))
@@ -318,45 +306,11 @@ class AuthorizationServer:
             raise ConnectionLost(f"{self.issuer}: it hung up before the answer was complete")
         if isinstance(answer, Flood):
             raise ResponseTooLarge(answer.size, SIZE, f"the answer of {self.issuer}")
-        return plain(answer)
+        assert isinstance(answer, Said)
+        return Fetched(answer.status, dict(answer.headers), answer.body, url)
 
-
-# --- HTTP on this machine for the authorization server: one request on a connection, and an answer, or what was planned in its place.
-# One task for each connection, which ends with it or with the server.
-
-if TYPE_CHECKING:
-    Handler = Callable[[Asked], Awaitable["Answer | Plan"]]
-
-log: Final = logging.getLogger("greenroom.auth.testing")
-LARGEST: Final = 1 << 20
-_PIECE: Final = b" " * (64 * 1024)
-
-
-class Wire:
-    """A listener."""
-
-    def __init__(self, handle: Handler) -> None:
-        """Nothing is open yet."""
-        self._handle = handle
-        self._acceptor: Acceptor | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def open(self, host: str, port: int) -> int:
-        """Listen; returns the port."""
-        sockets = await tcp_sockets(host, port)
-        self._acceptor = serve(stream_protocol(self._serve, LARGEST), sockets, log)
-        found: int = sockets[0].getsockname()[1]
-        return found
-
-    async def close(self) -> None:
-        """Close all connections."""
-        acceptor, self._acceptor = self._acceptor, None
-        if acceptor is None:
-            return
-        acceptor.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    # --- HTTP on this machine for the authorization server: one request on a connection, and an answer, or what was planned in its place.
+    # One task for each connection, which ends with it or with the server.
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -364,8 +318,7 @@ class Wire:
         self._tasks.add(task)
         try:
             asked = await _read(reader)
-            if asked is not None:
-                await _write(writer, asked, await self._handle(asked))
+            await _write(writer, asked, await self.handle(asked))
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             pass  # a peer that is gone, or speaks no HTTP
         except asyncio.CancelledError:
@@ -377,7 +330,7 @@ class Wire:
                 await writer.wait_closed()
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked | None:
+async def _read(reader: asyncio.StreamReader) -> Asked:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.rstrip("\r\n").split("\r\n")
     method, target, _ = first.split(" ", 2)
@@ -387,7 +340,7 @@ async def _read(reader: asyncio.StreamReader) -> Asked | None:
     return Asked.of(method, target, headers, body)
 
 
-async def _write(writer: asyncio.StreamWriter, asked: Asked, answer: Answer | Plan) -> None:
+async def _write(writer: asyncio.StreamWriter, asked: Asked, answer: Plan) -> None:
     if isinstance(answer, Silence):
         await asyncio.Event().wait()
     elif isinstance(answer, Cut):
@@ -402,20 +355,11 @@ async def _write(writer: asyncio.StreamWriter, asked: Asked, answer: Answer | Pl
             writer.write(_PIECE[:left])
             await writer.drain()
             left -= len(_PIECE)
-    else:
-        whole = plain(answer)
-        lines = [f"HTTP/1.1 {whole.status} OK", *(f"{name}: {value}" for name, value in whole.headers)]
-        lines += [f"content-length: {len(whole.body)}", "connection: close", "", ""]
-        writer.write("\r\n".join(lines).encode("latin-1") + (b"" if asked.method == "HEAD" else whole.body))
+    elif isinstance(answer, Said):
+        lines = [f"HTTP/1.1 {answer.status} OK", *(f"{name}: {value}" for name, value in answer.headers)]
+        lines += [f"content-length: {len(answer.body)}", "connection: close", "", ""]
+        writer.write("\r\n".join(lines).encode("latin-1") + (b"" if asked.method == "HEAD" else answer.body))
         await writer.drain()
-
-
-def plain(answer: Answer | Plan) -> Answer:
-    """An answer that is whole."""
-    if isinstance(answer, Redirect):
-        return Answer(answer.status, [("location", answer.url)])
-    assert not isinstance(answer, Silence | Cut | Flood)
-    return Answer(answer.status, answer.headers, answer.body)
 
 
 # --- The authorization server's keys and tokens: signed as they should be, or in one of the ways that no server may accept.

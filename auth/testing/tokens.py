@@ -1,8 +1,9 @@
-"""The token endpoint, and what becomes of tokens after: each grant is a method."""
+"""What is asked of the authorization server over HTTP: tokens, by one method for each grant, and what becomes of them; users; new programs."""
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
@@ -16,8 +17,6 @@ from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.json import decode, is_object
 
 from .book import (
-    METHODS,
-    Answer,
     Approve,
     Client,
     Code,
@@ -26,6 +25,7 @@ from .book import (
     OAuthError,
     Refresh,
     Refuse,
+    Said,
     Wish,
     changed,
     client_of,
@@ -45,36 +45,43 @@ DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - likewise
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+SIGNED: Final = ("ES256", "RS256", "EdDSA", "PS256", "ES384", "RS384", "RS512")
+CODE_LIFETIME: Final = 60.0
+_LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
 
 
-class TokenDesk:
-    """The places that give tokens, look at them, and take them back."""
+class Endpoints:
+    """What the server does for its clients and users, by where they ask for it."""
 
-    methods = METHODS
-
-    def __init__(self, home: AuthorizationServer, desk: Desk) -> None:
+    def __init__(self, home: AuthorizationServer) -> None:
         """`home` has the book."""
         self._home = home
-        self._desk = desk
-        self._by_grant = {
-            "authorization_code": self._code,
-            "refresh_token": self._refresh,
-            "client_credentials": self._credentials,
-            DEVICE: self._device,
-            EXCHANGE: self._exchange,
-            BEARER: self._assertion,
+        self.grants = {
+            "authorization_code": self._for_code,
+            "refresh_token": self._for_refresh,
+            "client_credentials": self._for_itself,
+            DEVICE: self._for_device,
+            EXCHANGE: self._for_another,
+            BEARER: self._for_assertion,
+        }
+        self.routes = {
+            ("GET", "/authorize"): self._authorize,
+            ("POST", "/authorize"): self._authorize,
+            ("POST", "/register"): self._register,
+            ("POST", "/device_authorization"): self._device_authorization,
+            ("GET", "/device"): self._device,
+            ("POST", "/device"): self._device,
+            ("POST", "/token"): self._token,
+            ("POST", "/introspect"): self._introspect,
+            ("POST", "/revoke"): self._revoke,
         }
 
-    @property
-    def grants(self) -> tuple[str, ...]:
-        """What can be asked for."""
-        return tuple(self._by_grant)
-
-    async def token(self, asked: Asked) -> Answer:
+    async def _token(self, asked: Asked) -> Said:
         """Give a token. Raises `OAuthError`."""
-        client = await self._desk.client(asked)
+        client = await self._client(asked)
         kind = asked.form.get("grant_type", "")
-        give = self._by_grant.get(kind)
+        give = self.grants.get(kind)
         if give is None:
             raise OAuthError("unsupported_grant_type", "nothing is given for that")
         if client.grants is not None and kind not in client.grants and kind != "refresh_token":
@@ -83,13 +90,13 @@ class TokenDesk:
 
     # --- grants
 
-    def _code(self, client: Client, asked: Asked) -> dict[str, Any]:
+    def _for_code(self, client: Client, asked: Asked) -> dict[str, Any]:
         home, form = self._home, asked.form
         code = home.codes.get(form.get("code", ""))
         if code is None or code.grant.client_id != client.id or code.expires < home.clock():
             raise OAuthError("invalid_grant", "this is no code of yours, or it is too old")
         if code.used and not home.faults.replayed_codes:
-            self._desk.take_back(code.grant.family)
+            self._take_back(code.grant.family)
             raise OAuthError("invalid_grant", "the code was used before: its tokens are taken back")
         if form.get("redirect_uri", code.redirect_uri) != code.redirect_uri:
             raise OAuthError("invalid_grant", "redirect_uri is not that of the code")
@@ -97,16 +104,16 @@ class TokenDesk:
             raise OAuthError("invalid_grant", "code_verifier does not fit the challenge")
         code.used = True
         grant = self._narrowed(code.grant, asked)
-        return self._desk.answer(grant, refresh=self._wants_refresh(client))
+        return self._answer(grant, refresh=self._wants_refresh(client))
 
-    def _refresh(self, client: Client, asked: Asked) -> dict[str, Any]:
+    def _for_refresh(self, client: Client, asked: Asked) -> dict[str, Any]:
         home, form = self._home, asked.form
         token = form.get("refresh_token", "")
         known = home.refreshes.get(token)
         if known is None or known.grant.client_id != client.id:
             raise OAuthError("invalid_grant", "this is no refresh token of yours, or it was taken back")
         if known.used and home.rotates and not home.faults.reused_refresh:
-            self._desk.take_back(known.grant.family)
+            self._take_back(known.grant.family)
             raise OAuthError(
                 "invalid_grant", "the refresh token was used before: all tokens of its grant are taken back"
             )
@@ -114,19 +121,17 @@ class TokenDesk:
         wanted = tuple(form["scope"].split()) if "scope" in form else known.grant.scopes
         if not set(wanted) <= set(known.grant.scopes):
             raise OAuthError("invalid_scope", "more than was granted")
-        grant = self._narrowed(known.grant, asked)
-        grant = Grant(grant.client_id, grant.user, wanted, grant.resource, grant.family)
-        answer = self._desk.answer(grant, refresh=False)
-        return answer | {"refresh_token": self._desk.refresh(known.grant)} if home.rotates else answer
+        answer = self._answer(replace(self._narrowed(known.grant, asked), scopes=wanted), refresh=False)
+        return answer | {"refresh_token": self._refresh(known.grant)} if home.rotates else answer
 
-    def _credentials(self, client: Client, asked: Asked) -> dict[str, Any]:
+    def _for_itself(self, client: Client, asked: Asked) -> dict[str, Any]:
         if client.method == "none":
             raise OAuthError("unauthorized_client", "a client that cannot show itself gets nothing for itself")
         scopes = tuple(asked.form.get("scope", "").split())
-        grant = Grant(client.id, client.id, scopes, resources(asked), secrets.token_hex(8))
-        return self._desk.answer(grant, refresh=False)
+        grant = Grant(client.id, client.id, scopes, resources(asked))
+        return self._answer(grant, refresh=False)
 
-    def _device(self, client: Client, asked: Asked) -> dict[str, Any]:
+    def _for_device(self, client: Client, asked: Asked) -> dict[str, Any]:
         home = self._home
         device = home.devices.get(asked.form.get("device_code", ""))
         if device is None or device.client_id != client.id:
@@ -143,10 +148,10 @@ class TokenDesk:
         del home.devices[device.code]
         decided: Approve = device.decision
         scopes = device.scopes if decided.scopes is None else decided.scopes
-        grant = Grant(client.id, decided.user, scopes, device.resource, secrets.token_hex(8))
-        return self._desk.answer(grant, refresh=self._wants_refresh(client, DEVICE))
+        grant = Grant(client.id, decided.user, scopes, device.resource)
+        return self._answer(grant, refresh=self._wants_refresh(client, DEVICE))
 
-    def _exchange(self, client: Client, asked: Asked) -> dict[str, Any]:
+    def _for_another(self, client: Client, asked: Asked) -> dict[str, Any]:
         """Another token for this one (RFC 8693): an access token, or an assertion for another issuer (ID-JAG)."""
         home, form = self._home, asked.form
         kind, token = form.get("subject_token_type", ""), form.get("subject_token", "")
@@ -156,9 +161,9 @@ class TokenDesk:
         scopes = tuple(form.get("scope", "").split())
         wanted = form.get("requested_token_type", ACCESS_TOKEN)
         user = str(claims.get("sub"))
-        grant = Grant(client.id, user, scopes, resources(asked), secrets.token_hex(8))
+        grant = Grant(client.id, user, scopes, resources(asked))
         if wanted == ACCESS_TOKEN:
-            return self._desk.answer(grant, refresh=False) | {"issued_token_type": ACCESS_TOKEN}
+            return self._answer(grant, refresh=False) | {"issued_token_type": ACCESS_TOKEN}
         if wanted != ID_JAG:
             raise OAuthError("invalid_request", "no token of that kind is given")
         if not form.get("audience"):
@@ -181,7 +186,7 @@ class TokenDesk:
         answer = {"access_token": signed, "issued_token_type": ID_JAG, "token_type": "N_A", "expires_in": 300}
         return answer | ({"scope": " ".join(scopes)} if scopes else {})
 
-    def _assertion(self, client: Client, asked: Asked) -> dict[str, Any]:
+    def _for_assertion(self, client: Client, asked: Asked) -> dict[str, Any]:
         """A token for what another issuer says of a user (RFC 7523)."""
         home, form = self._home, asked.form
         assertion = form.get("assertion", "")
@@ -197,8 +202,8 @@ class TokenDesk:
         home.assertions.add(name)
         scopes = tuple((form.get("scope") or text(claims.get("scope")) or "").split())
         about = texts(claims.get("resource")) or resources(asked)
-        grant = Grant(client.id, str(claims.get("sub")), scopes, about, secrets.token_hex(8))
-        return self._desk.answer(grant, refresh=False)
+        grant = Grant(client.id, str(claims.get("sub")), scopes, about)
+        return self._answer(grant, refresh=False)
 
     def _own(self, token: str) -> dict[str, Any]:
         given = self._home.given.get(token)
@@ -220,7 +225,7 @@ class TokenDesk:
             return grant
         if grant.resource and not set(wanted) <= set(grant.resource):
             raise OAuthError("invalid_target", "the grant is for another resource")
-        return Grant(grant.client_id, grant.user, grant.scopes, wanted, grant.family)
+        return replace(grant, resource=wanted)
 
     @staticmethod
     def _wants_refresh(client: Client, kind: str = "") -> bool:
@@ -228,9 +233,9 @@ class TokenDesk:
 
     # --- what becomes of them
 
-    async def introspect(self, asked: Asked) -> Answer:
+    async def _introspect(self, asked: Asked) -> Said:
         """What a token is good for (RFC 7662); only for clients that authenticate."""
-        client = await self._desk.client(asked)
+        client = await self._client(asked)
         if client.method == "none":
             raise OAuthError("invalid_client", "this is for those who can show themselves", 401)
         token = asked.form.get("token", "")
@@ -239,37 +244,24 @@ class TokenDesk:
             return told({"active": False})
         return told({"active": True, "token_type": "Bearer", **given[1]})
 
-    async def revoke(self, asked: Asked) -> Answer:
+    async def _revoke(self, asked: Asked) -> Said:
         """Take a token back (RFC 7009): a refresh token with all of its grant."""
-        client = await self._desk.client(asked)
+        client = await self._client(asked)
         token = asked.form.get("token", "")
         given, refresh = self._home.given.get(token), self._home.refreshes.get(token)
         if given is not None and given[0] is not None and given[0].client_id == client.id:
             del self._home.given[token]
         if refresh is not None and refresh.grant.client_id == client.id:
-            self._desk.take_back(refresh.grant.family)
+            self._take_back(refresh.grant.family)
         return told({})
 
+    # --- where users and new programs come to: the consent page, the registration, and the place for machines without a browser
 
-# --- Where users and new programs come to: the consent page, the registration, and the place for machines without a browser.
-
-CODE_LIFETIME: Final = 60.0
-_LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
-
-
-class Pages:
-    """The places."""
-
-    def __init__(self, home: AuthorizationServer) -> None:
-        """`home` has the book."""
-        self._home = home
-        self._desk = Desk(home)
-
-    async def authorize(self, asked: Asked) -> Answer:
+    async def _authorize(self, asked: Asked) -> Said:
         """Ask the user, and send them back. Where they would be sent back to an unknown address, they stay here."""
         params = asked.form if asked.method == "POST" else asked.params
         try:
-            client = await self._desk.find(params.get("client_id"))
+            client = await self._find(params.get("client_id"))
         except OAuthError as error:
             return page(f"{error.error}: {error.description}", 400)
         back = params.get("redirect_uri") or (client.redirect_uris[0] if len(client.redirect_uris) == 1 else "")
@@ -304,26 +296,25 @@ class Pages:
     def _code(self, wish: Wish, decision: Approve, back: str) -> str:
         code = secrets.token_urlsafe(24)
         scopes = wish.scopes if decision.scopes is None else tuple(s for s in wish.scopes if s in decision.scopes)
-        grant = Grant(wish.client.id, decision.user, scopes, wish.resource, secrets.token_hex(8))
+        grant = Grant(wish.client.id, decision.user, scopes, wish.resource)
         expires = self._home.clock() + CODE_LIFETIME
         self._home.codes[code] = Code(grant, back, wish.params.get("code_challenge"), expires)
         return code
 
-    def _refused(self, back: str, error: OAuthError, params: Mapping[str, str]) -> Answer:
+    def _refused(self, back: str, error: OAuthError, params: Mapping[str, str]) -> Said:
         said = {"error": error.error, "error_description": error.description or None}
         return self._send_back(back, said, params)
 
-    def _send_back(self, back: str, said: Mapping[str, str | None], params: Mapping[str, str]) -> Answer:
+    def _send_back(self, back: str, said: Mapping[str, str | None], params: Mapping[str, str]) -> Said:
         home = self._home
         whole: dict[str, str | None] = {**said, "state": params.get("state"), "iss": home.issuer}
         query = urlencode(
             {name: value for name, value in changed(whole, home.faults.redirect).items() if value is not None}
         )
-        return Answer(
-            302, (("location", f"{back}{'&' if urlsplit(back).query else '?'}{query}"), ("cache-control", "no-store"))
-        )
+        location = f"{back}{'&' if urlsplit(back).query else '?'}{query}"
+        return Said(302, headers=(("location", location), ("cache-control", "no-store")))
 
-    async def register(self, asked: Asked) -> Answer:
+    async def _register(self, asked: Asked) -> Said:
         """A program registers itself (RFC 7591)."""
         if not self._home.registration:
             return page("Not Found", 404)
@@ -342,10 +333,10 @@ class Pages:
             answer |= {"client_secret": client.secret, "client_secret_expires_at": 0}
         return told(answer, 201)
 
-    async def device_authorization(self, asked: Asked) -> Answer:
+    async def _device_authorization(self, asked: Asked) -> Said:
         """A machine without a browser begins (RFC 8628)."""
         home = self._home
-        client = await self._desk.client(asked)
+        client = await self._client(asked)
         typed = "".join(secrets.choice(_LETTERS) for _ in range(8))
         device = Device(
             secrets.token_urlsafe(24),
@@ -367,7 +358,7 @@ class Pages:
             }
         )
 
-    def device(self, asked: Asked) -> Answer:
+    async def _device(self, asked: Asked) -> Said:
         """The page for a user with a code: a form, and what came of the code that was typed."""
         if asked.method != "POST":
             return form("Type in the code that your device shows.", asked.params.get("user_code", ""))
@@ -389,48 +380,9 @@ class Pages:
             return page("Refused: the device is told.")
         return page(f"You are signed in as {decision.user}: go back to your device.")
 
-
-def _is_same(one: str, other: str) -> bool:
-    return secrets.compare_digest(one.encode(), other.encode())
-
-
-def form(text: str, code: str, status: int = 200) -> Answer:
-    """The page with the field for the code."""
-    body = (
-        "<!doctype html><meta charset=utf-8><title>Sign in on a device</title>"
-        f'<form method="post"><p>{escape(text)}<p><input name="user_code" value="{escape(code)}" autofocus> '
-        "<button>Sign in</button></form>"
-    )
-    headers = (
-        ("content-type", "text/html; charset=utf-8"),
-        ("cache-control", "no-store"),
-        ("content-security-policy", "default-src 'none'; form-action 'self'"),
-    )
-    return Answer(status, headers, body.encode())
-
-
-def resources(asked: Asked) -> tuple[str, ...]:
-    """What tokens are wanted for (RFC 8707): it may be said more than once."""
-    said = asked.forms if asked.method == "POST" else parse_qs(asked.query)
-    return tuple(said.get("resource", ()))
-
-
-# --- The desk: clients are recognised here, and tokens made.
-
-ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-SIGNED = ("ES256", "RS256", "EdDSA", "PS256", "ES384", "RS384", "RS512")
-
-
-class Desk:
-    """What the places of the server share."""
-
-    def __init__(self, home: AuthorizationServer) -> None:
-        """`home` has the book."""
-        self._home = home
-
     # --- the client that asks
 
-    async def find(self, id: str | None) -> Client:
+    async def _find(self, id: str | None) -> Client:
         """The program of that name; one whose name is a URL is described there. Raises `OAuthError`."""
         home = self._home
         known = home.clients.get(id or "")
@@ -449,7 +401,7 @@ class Desk:
             raise OAuthError("invalid_client", "the client's document is of another client", 401)
         return client_of({"token_endpoint_auth_method": "none", **said}, id, None, keys_of(said))
 
-    async def client(self, asked: Asked) -> Client:
+    async def _client(self, asked: Asked) -> Client:
         """The program that asks, which has shown itself in the way that it said it would. Raises `OAuthError`."""
         form = asked.form
         assertion = form.get("client_assertion")
@@ -457,7 +409,7 @@ class Desk:
         if assertion is not None:
             return await self._signed(form, assertion)
         id, secret = login or (form.get("client_id"), form.get("client_secret"))
-        client = await self.find(id)
+        client = await self._find(id)
         how = "client_secret_basic" if login else "none" if secret is None else "client_secret_post"
         if how != client.method:
             raise OAuthError("invalid_client", f"this client shows itself by {client.method}, and not by {how}", 401)
@@ -471,7 +423,7 @@ class Desk:
         if form.get("client_assertion_type") != ASSERTION:
             raise OAuthError("invalid_client", "an assertion of a strange type", 401)
         claimed = peek(assertion)
-        client = await self.find(form.get("client_id") or str(claimed.get("sub")))
+        client = await self._find(form.get("client_id") or str(claimed.get("sub")))
         try:
             claims = check(assertion, client.keys, SIGNED)
         except Denied as denied:
@@ -513,7 +465,7 @@ class Desk:
         home.given[token] = (grant, claims)
         return token
 
-    def answer(self, grant: Grant, *, refresh: bool, nonce: str | None = None) -> dict[str, Any]:
+    def _answer(self, grant: Grant, *, refresh: bool) -> dict[str, Any]:
         """What the token endpoint says of a grant."""
         home = self._home
         said: dict[str, Any] = {
@@ -524,31 +476,51 @@ class Desk:
         if grant.scopes:
             said["scope"] = " ".join(grant.scopes)
         if refresh:
-            said["refresh_token"] = self.refresh(grant)
+            said["refresh_token"] = self._refresh(grant)
         if "openid" in grant.scopes:
-            said["id_token"] = self.identity(grant, nonce)
+            claims = {"iss": home.issuer, "sub": grant.user, "aud": grant.client_id}
+            now = int(home.clock())
+            said["id_token"] = home.keys.sign(claims | {"iat": now, "exp": now + 300}, home.faults)
         return changed(said, home.faults.answer)
 
-    def refresh(self, grant: Grant) -> str:
+    def _refresh(self, grant: Grant) -> str:
         """A refresh token."""
         token = secrets.token_urlsafe(24)
         self._home.refreshes[token] = Refresh(grant)
         return token
 
-    def identity(self, grant: Grant, nonce: str | None = None) -> str:
-        """An ID token: who the user is, for the program."""
-        home = self._home
-        now = int(home.clock())
-        claims = {"iss": home.issuer, "sub": grant.user, "aud": grant.client_id, "iat": now, "exp": now + 300}
-        return home.keys.sign(claims | ({"nonce": nonce} if nonce else {}), home.faults)
-
-    def take_back(self, family: str) -> None:
+    def _take_back(self, family: str) -> None:
         """All tokens of a grant are good for nothing any more."""
         home = self._home
         home.given = {
             token: entry for token, entry in home.given.items() if entry[0] is None or entry[0].family != family
         }
         home.refreshes = {token: each for token, each in home.refreshes.items() if each.grant.family != family}
+
+
+def _is_same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode(), other.encode())
+
+
+def form(text: str, code: str, status: int = 200) -> Said:
+    """The page with the field for the code."""
+    body = (
+        "<!doctype html><meta charset=utf-8><title>Sign in on a device</title>"
+        f'<form method="post"><p>{escape(text)}<p><input name="user_code" value="{escape(code)}" autofocus> '
+        "<button>Sign in</button></form>"
+    )
+    headers = (
+        ("content-type", "text/html; charset=utf-8"),
+        ("cache-control", "no-store"),
+        ("content-security-policy", "default-src 'none'; form-action 'self'"),
+    )
+    return Said(status, body.encode(), headers)
+
+
+def resources(asked: Asked) -> tuple[str, ...]:
+    """What tokens are wanted for (RFC 8707): it may be said more than once."""
+    said = asked.forms if asked.method == "POST" else parse_qs(asked.query)
+    return tuple(said.get("resource", ()))
 
 
 def keys_of(said: Mapping[str, Any]) -> Any:
