@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -31,6 +31,7 @@ from .errors import Denied
 from .grants import bearer_refusal, chosen_way, from_claims, is_many, number, settled, text, texts
 from .headers import extract_bearer_token, issuer_url, resource_url
 from .jose import ALGORITHMS, FAMILIES, check, heading_of, public_key, secret_key
+from .shared_secrets import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -57,7 +58,7 @@ class _Seen(NamedTuple):
 
     claims: Claims
     info: AuthInfo
-    version: object
+    keys: object
     digest: bytes
 
 
@@ -101,7 +102,7 @@ class BearerAuth:
         self._audience = None if audience is None else _texts("audience", audience)
         if clock_skew < 0:
             raise ConfigError("clock_skew is 0 seconds or more")
-        self._seen: OrderedDict[bytes, _Seen] = OrderedDict()
+        self._seen = Remembered[_Seen](SEEN)
         self._skew = clock_skew
         self._scope_claim = scope_claim
         self._realm = realm
@@ -131,10 +132,9 @@ class BearerAuth:
         check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
         info = from_claims(claims, self._scope_claim)
         if self._verifier is None:  # a program's function is to be asked each time
-            version = None if self._keys is None else self._keys.version
-            self._seen[place] = _Seen(claims, info, version, hashlib.sha256(token.encode()).digest())
-            while len(self._seen) > SEEN:
-                self._seen.popitem(last=False)
+            keys = None if self._keys is None else self._keys.keys
+            seen = _Seen(claims, info, keys, hashlib.sha256(token.encode()).digest())
+            self._seen.keep(place, seen, math.inf)
         return info
 
     def _still(self, seen: _Seen) -> bool:
@@ -142,7 +142,7 @@ class BearerAuth:
         if self._introspection is not None:
             known = self._introspection.known(seen.digest)
             return known is not None and known.claims is seen.claims
-        return self._keys is None or seen.version is self._keys.version
+        return self._keys is None or seen.keys is self._keys.keys
 
     async def _claims(self, token: str) -> Claims:
         if self._introspection is not None:

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import re
+import secrets
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +25,7 @@ from greenroom.transports.open_connections import host_in, is_proxied, source_of
 from .errors import Denied
 from .grants import Asking, AuthInfo, refusal
 from .headers import extract_basic_auth
-from .shared_secrets import Remembered
+from .shared_secrets import Remembered, digest_with
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -69,8 +70,9 @@ class Gate:
         self.required_scopes = scopes_said(required_scopes)
         self._per_source = Failures(100, 60.0) if per_source is None else per_source
         self._per_claim = Failures(20, 60.0) if per_claim is None else per_claim
-        self._good = Remembered(GOOD, FOR)
-        self._wrong = Remembered(GOOD, _REPEATED)
+        self._key = secrets.token_bytes(32)
+        self._good = Remembered[bool](GOOD)
+        self._wrong = Remembered[bool](GOOD)
         self._checks = FairTurns(AT_ONCE, WAITING)
 
     @property
@@ -86,7 +88,7 @@ class Gate:
 
     def share(self, key: bytes) -> None:
         """Have unnamed callers told apart in the same way wherever a gate has this key. To be called before the first request."""
-        self._good = Remembered(GOOD, FOR, hashlib.blake2b(key, person=b"gate").digest()[:64])
+        self._key = hashlib.blake2b(key, person=b"gate").digest()[:64]
 
     def children(self) -> Sequence[ChildSpec[Any]]:
         """The processes that the provider needs."""
@@ -96,9 +98,8 @@ class Gate:
         """The peer with its principal, or a refusal."""
         asking = asking_of(method, path, headers, peer)
         shown = [headers.get(name, "") for name in self.provider.headers]
-        digest = self._good.digest(*shown)
-        known = self._good.knows(digest)
-        if known:
+        digest = digest_with(self._key, *shown)
+        if self._good.get(digest):
             return await self._judged(asking, peer, digest, shown)
         if (wait := self._wait(asking, peer, digest)) > 0:
             return too_many(wait)
@@ -130,8 +131,8 @@ class Gate:
             if denied.kind in _GUESSES:
                 self._good.drop(digest)
                 now = asyncio.get_running_loop().time()
-                weight = _REPEAT if self._wrong.knows(digest) else 1.0
-                self._wrong.keep(digest)
+                weight = _REPEAT if self._wrong.get(digest) else 1.0
+                self._wrong.keep(digest, True, _REPEATED)  # noqa: FBT003 - all that there is to know
                 for book, each in self._books(headers, peer, digest):
                     book.failed(each, now, weight)
             return await self._refuse(denied, asking)
@@ -141,7 +142,7 @@ class Gate:
             )
             return await self._refuse(Denied("server_error", detail=type(error).__name__), asking)
         if not known and not info.anonymous:
-            self._good.keep(digest)
+            self._good.keep(digest, True, FOR)  # noqa: FBT003 - as above
         if not info.has(self.required_scopes):
             return await self._refuse(Denied("insufficient_scope", scopes=self.required_scopes), asking)
         return replace(peer, principal=who, auth=info)
@@ -158,7 +159,7 @@ class Gate:
         """Where it is counted: by where it comes from, and by whom it claims to be, a user by name, anything else by what was shown."""
         claim = digest
         with suppress(Denied):
-            claim = self._good.digest("user", extract_basic_auth(headers)[0])
+            claim = digest_with(self._key, "user", extract_basic_auth(headers)[0])
         return (self._per_source, source_of(host_in(peer.address))), (self._per_claim, claim)
 
     def _principal(self, info: AuthInfo, digest: bytes) -> Hashable:

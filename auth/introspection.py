@@ -11,8 +11,6 @@ import base64
 import hashlib
 import logging
 import time
-from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -25,12 +23,13 @@ from greenroom.transports.client.http_address import Guard, is_local
 from .errors import Denied
 from .grants import number
 from .jose import read_keys
+from .shared_secrets import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.supervision import Caller, ChildSpec, Timer
-    from greenroom.transports.client.fetch import Fetch, Fetched
+    from greenroom.transports.client.fetch import Fetch
 
     from .jose import Heading, Key
 
@@ -65,12 +64,11 @@ class Introspection:
         self.url = url
         self.fetch: Fetch = own_fetcher(url) if fetch is None else fetch
         self.fresh = fresh
-        self.most = most
         login = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
         self._login = f"Basic {base64.b64encode(login).decode()}"
         self._name = ("greenroom introspection", id(self))
-        self._good: OrderedDict[bytes, Known] = OrderedDict()
-        self._bad: OrderedDict[bytes, Known] = OrderedDict()
+        self._good = Remembered[Known](most)
+        self._bad = Remembered[Known](most)  # apart: a client that makes tokens up puts no good one out
 
     def __repr__(self) -> str:
         return f"Introspection({self.url.partition('?')[0]!r})"
@@ -97,26 +95,16 @@ class Introspection:
 
     def known(self, digest: bytes) -> Known | None:
         """What is known of the token with that digest."""
-        for book in (self._good, self._bad):
-            found = book.get(digest)
-            if found is not None:
-                if found.until > _now():
-                    book.move_to_end(digest)
-                    return found
-                del book[digest]
-        return None
+        return self._good.get(digest) or self._bad.get(digest)
 
     def keep(self, digest: bytes, claims: Mapping[str, Any] | None) -> None:
-        """Know it for a while. Bad tokens have a book of their own: a client that makes tokens up puts no good one out."""
+        """Know it for a while."""
         fresh = self.fresh
         expires = None if claims is None else number(claims.get("exp"))
         if expires is not None:
             fresh = min(fresh, expires - time.time())
         if fresh > 0:
-            book = self._bad if claims is None else self._good
-            book[digest] = Known(claims, _now() + fresh)
-            while len(book) > self.most:
-                book.popitem(last=False)
+            (self._bad if claims is None else self._good).keep(digest, Known(claims), fresh)
 
     async def ask(self, token: str) -> Mapping[str, Any] | None:
         """Ask about it now. None for a token that is good for nothing. Raises `Denied` when there is no answer."""
@@ -133,10 +121,9 @@ class Introspection:
 
 
 class Known(NamedTuple):
-    """An answer, and for how long it is believed on the loop's clock."""
+    """An answer: the claims of a good token."""
 
     claims: Mapping[str, Any] | None
-    until: float
 
 
 class _Told(NamedTuple):
@@ -217,36 +204,23 @@ class KeySetError(GreenroomError):
     """The keys could not be had."""
 
 
-@dataclass(slots=True)
-class Shown:
-    """The snapshot that requests read: replaced as a whole."""
-
-    keys: tuple[Key, ...] = ()
-    known: bool = False
-    names: frozenset[str] = field(default_factory=frozenset[str])
-
-
 class KeyKeeper(GenServer):
     """The process."""
 
-    def __init__(self, url: str, fetch: Fetch, shown: Shown, fresh: float, pause: float) -> None:
-        """`shown` is where the keys are seen."""
-        self._url = url
-        self._fetch = fetch
-        self._shown = shown
-        self._fresh = fresh
-        self._pause = pause
+    def __init__(self, about: KeySet) -> None:
+        """`about` has the keys: they outlive this process."""
+        self._about = about
         self._tried: float | None = None
         self._failure: str = ""
         self._timer: Timer | None = None
 
     async def look_for(self, kid: str | None) -> None:
         """See to it that the key is there, if it can be had at all. Raises `KeySetError` while there are none."""
-        if self._shown.known and (kid is None or kid in self._shown.names):
+        if self._about.has(kid):
             return
-        if self._tried is None or _now() - self._tried >= self._pause:
+        if self._tried is None or _now() - self._tried >= self._about.pause:
             await self._renew()
-        if not self._shown.known:
+        if self._about.keys is None:
             raise Reject(KeySetError(self._failure))
 
     async def handle_info(self, message: Any) -> None:
@@ -259,24 +233,17 @@ class KeyKeeper(GenServer):
     async def _renew(self) -> None:
         self._tried = _now()
         try:
-            keys = _keys_of(await self._fetch(self._url))
+            answer = await self._about.fetch(self._about.url)
+            if answer.status != _OK:
+                raise KeySetError(f"status {answer.status}")  # noqa: TRY301 - told as all that can fail here
+            self._about.keys = tuple(read_keys(decode(answer.body)))
         except Exception as error:  # noqa: BLE001 - `fetch` may be a program's own: the keys stay as they are
             why = str(error) if isinstance(error, GreenroomError) else type(error).__name__
-            self._failure = f"the keys of {self._url.partition('?')[0]} could not be had: {why}"
+            self._failure = f"the keys of {self._about.url.partition('?')[0]} could not be had: {why}"
             log.warning("%s", self._failure)
-        else:
-            self._shown.names = frozenset(key.kid for key in keys if key.kid is not None)
-            # Another snapshot each time: what was found out with the keys of before is not known any more.
-            self._shown.keys, self._shown.known = tuple(keys), True
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = send_after(self._fresh, self.pid, "old")
-
-
-def _keys_of(answer: Fetched) -> Sequence[Key]:
-    if answer.status != _OK:
-        raise KeySetError(f"status {answer.status}")
-    return read_keys(decode(answer.body))
+        self._timer = send_after(self._about.fresh, self.pid, "old")
 
 
 class KeySet:
@@ -287,37 +254,34 @@ class KeySet:
     ) -> None:
         """`fetch` is by default a `Fetcher` that goes to public addresses, and to this machine where `url` is there."""
         self.url = url
-        self._fetch = own_fetcher(url) if fetch is None else fetch
-        self._fresh = fresh
-        self._pause = pause
-        self._shown = Shown()
+        self.fetch = own_fetcher(url) if fetch is None else fetch
+        self.fresh = fresh
+        self.pause = pause
+        self.keys: tuple[Key, ...] | None = None
+        """Replaced as a whole: what was found out with the keys of before is not known any more. None before there were any."""
         self._name = ("greenroom key set", id(self))
-
-    @property
-    def version(self) -> object:
-        """Which keys there are: the same object for as long as they are the same."""
-        return self._shown.keys
 
     def __repr__(self) -> str:
         return f"KeySet({self.url.partition('?')[0]!r})"
 
     def child_spec(self) -> ChildSpec[Ref[KeyKeeper]]:
         """The process, for a supervisor."""
-        return child(KeyKeeper, self.url, self._fetch, self._shown, self._fresh, self._pause).but(
-            name=self._name, id=self._name
-        )
+        return child(KeyKeeper, self).but(name=self._name, id=self._name)
+
+    def has(self, kid: str | None) -> bool:
+        """Whether there are keys, and that one among them."""
+        return self.keys is not None and (kid is None or any(key.kid == kid for key in self.keys))
 
     async def find(self, heading: Heading) -> Sequence[Key]:
         """The keys that a token of this heading may have been signed with. Raises `Denied` when there are none to be had."""
-        shown = self._shown
-        if not shown.known or (heading.kid is not None and heading.kid not in shown.names):
+        if not self.has(heading.kid):
             try:
                 await Ref[KeyKeeper](self._name, KEYSET_PATIENCE).call(KeyKeeper.look_for, heading.kid)
             except KeySetError as error:
                 raise Denied("server_error", detail=str(error)) from None
             except ActorError as error:
                 raise Denied("server_error", detail=f"the keeper of {self!r}: {error}") from None
-        return [key for key in self._shown.keys if heading.kid is None or key.kid in (None, heading.kid)]
+        return [key for key in self.keys or () if heading.kid is None or key.kid in (None, heading.kid)]
 
 
 # --- What fetches from a URL that the program itself has named: keys and introspection of an issuer, which may be on this machine.

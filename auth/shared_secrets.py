@@ -9,16 +9,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import logging
 import re
 import secrets
-import time
 from collections import OrderedDict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import Threads
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     Verifier = Callable[[str], Found | Awaitable[Found]]
 
 _REQUIRED: Final = "API key required"
+_V = TypeVar("_V")
 
 
 class _OwnWay:
@@ -218,7 +219,8 @@ class BasicAuth(_Secrets):
         self._hashed = hash_passwords
         self._realm = realm
         self._threads = Threads(AT_ONCE)
-        self._good = Remembered(GOOD, FOR)
+        self._good = Remembered[bool](GOOD)
+        self._key = secrets.token_bytes(32)
 
     def __repr__(self) -> str:
         return f"BasicAuth({'a verifier' if self._verifier is not None else f'{len(self._users)} users'})"
@@ -236,13 +238,14 @@ class BasicAuth(_Secrets):
     async def _same(self, user: str, password: str, stored: str) -> bool:
         if not self._hashed:
             return hmac.compare_digest(_digest(password), _digest(stored))
-        if self._good.has(user, password):  # found to be right a moment ago: every request would take that long again
+        digest = digest_with(self._key, user, password)
+        if self._good.get(digest):  # found to be right a moment ago: every request would take that long again
             return True
         if self._threads.waiting >= QUEUE:
             raise Denied("too_many_failures", detail="too many passwords wait to be looked at")
         same = await self._threads.run(verify_password, password, stored)
         if same:
-            self._good.add(user, password)
+            self._good.keep(digest, same, FOR)
         return same
 
     async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
@@ -318,14 +321,11 @@ def verify_key(key: str, stored: str, pepper: str | bytes | None = None) -> bool
         if pepper is None:
             raise PepperRequired("this key was hashed with a pepper: pass pepper=…")
         return hmac.compare_digest(hash_key(key, pepper).encode(), stored.encode(errors="replace"))
-    if not _HEX.match(stored):
-        return False
-    matches = hmac.compare_digest(plain_digest(key), stored.lower())
-    if matches:
-        _warn_once(
-            "an API key is kept as plain SHA-256, which will not be accepted for ever: hash it again, with a pepper"
-        )
-    return matches
+    return _is_plain_digest(
+        key,
+        stored,
+        "an API key is kept as plain SHA-256, which will not be accepted for ever: hash it again, with a pepper",
+    )
 
 
 def plain_digest(secret: str) -> str:
@@ -363,7 +363,7 @@ def hash_password(password: str, *, algorithm: Algorithm = "pbkdf2-sha256", iter
         raise ConfigError(f"iterations is from 1 to {MOST_ROUNDS}, not {iterations}")
     salt = secrets.token_bytes(SALT)
     digest = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
-    return f"{_PBKDF2}{iterations}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+    return _kept_password(iterations, salt, digest)
 
 
 def verify_password(password: str, stored: str) -> bool:
@@ -374,13 +374,18 @@ def verify_password(password: str, stored: str) -> bool:
             return False
         rounds, salt, digest = parts
         return hmac.compare_digest(hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds), digest)
-    if not _HEX.match(stored):
-        return False
-    matches = hmac.compare_digest(plain_digest(password), stored.lower())
+    return _is_plain_digest(
+        password,
+        stored,
+        "a password is kept as plain SHA-256, which is easily guessed from: hash it again with hash_password",
+    )
+
+
+def _is_plain_digest(secret: str, stored: str, warning: str) -> bool:
+    """Whether that digest is kept of it, which is warned of."""
+    matches = _HEX.match(stored) is not None and hmac.compare_digest(plain_digest(secret), stored.lower())
     if matches:
-        _warn_once(
-            "a password is kept as plain SHA-256, which is easily guessed from: hash it again with hash_password"
-        )
+        _warn_once(warning)
     return matches
 
 
@@ -389,10 +394,11 @@ def dummy_like(stored: Sequence[str]) -> str:
     rounds = [parts[0] for each in stored if (parts := _read(each)) is not None]
     if stored and not rounds:
         return secrets.token_hex(32)
-    salt, digest = secrets.token_bytes(SALT), secrets.token_bytes(32)
-    return (
-        f"{_PBKDF2}{max(rounds, default=ROUNDS)}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
-    )
+    return _kept_password(max(rounds, default=ROUNDS), secrets.token_bytes(SALT), secrets.token_bytes(32))
+
+
+def _kept_password(rounds: int, salt: bytes, digest: bytes) -> str:
+    return f"{_PBKDF2}{rounds}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
 
 
 def _read(stored: str) -> tuple[int, bytes, bytes] | None:
@@ -412,59 +418,52 @@ def _warn_once(text: str) -> None:
     log.warning("%s", text)
 
 
-# --- Credentials that were found to be good of late: as digests with a secret key, so many at most, and for a while at most.
+# --- What was found out of credentials of late, by a digest of them: so much at most, and for a while at most.
 
 
-class Remembered:
+class Remembered(Generic[_V]):
     """The book. Of more than `most`, the one that was not seen for longest is forgotten."""
 
-    def __init__(self, most: int, seconds: float, key: bytes | None = None) -> None:
-        """`seconds` counts from when it was found to be good, however often it is seen again. The key is random unless one is given."""
+    def __init__(self, most: int) -> None:
+        """Nothing is known yet."""
         self._most = most
-        self._seconds = seconds
-        self._key = secrets.token_bytes(32) if key is None else key
-        self._until: OrderedDict[bytes, float] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[_V, float]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._until)
+        return len(self._kept)
 
-    def __repr__(self) -> str:
-        return f"<Remembered {len(self)}>"
+    def get(self, digest: bytes) -> _V | None:
+        """What is known of it."""
+        found = self._kept.get(digest)
+        if found is None:
+            return None
+        value, until = found
+        if until <= _now():
+            del self._kept[digest]
+            return None
+        self._kept.move_to_end(digest)
+        return value
 
-    def has(self, *parts: str) -> bool:
-        """Whether it was good a moment ago."""
-        return self.knows(self.digest(*parts))
-
-    def knows(self, digest: bytes) -> bool:
-        """The same, by what is kept of it."""
-        until = self._until.get(digest)
-        if until is None:
-            return False
-        if until <= time.monotonic():
-            del self._until[digest]
-            return False
-        self._until.move_to_end(digest)
-        return True
-
-    def add(self, *parts: str) -> None:
-        """It is good."""
-        self.keep(self.digest(*parts))
-
-    def keep(self, digest: bytes) -> None:
-        """The same, by what is kept of it."""
-        self._until[digest] = time.monotonic() + self._seconds
-        self._until.move_to_end(digest)
-        while len(self._until) > self._most:
-            self._until.popitem(last=False)
+    def keep(self, digest: bytes, value: _V, seconds: float) -> None:
+        """Know it from now on. `seconds` are not more for being seen again."""
+        self._kept[digest] = value, _now() + seconds
+        self._kept.move_to_end(digest)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
 
     def drop(self, digest: bytes) -> None:
-        """It is good no more."""
-        self._until.pop(digest, None)
+        """Know nothing of it any more."""
+        self._kept.pop(digest, None)
 
-    def digest(self, *parts: str) -> bytes:
-        """What is kept of it. Parts do not run into each other."""
-        whole = "".join([f"{len(part)}:{part}" for part in parts]).encode(errors="surrogatepass")
-        return hashlib.blake2b(whole, key=self._key, digest_size=32).digest()
+
+def digest_with(key: bytes, *parts: str) -> bytes:
+    """What is kept of credentials: of no use to a reader without the key. Parts do not run into each other."""
+    whole = "".join([f"{len(part)}:{part}" for part in parts]).encode(errors="surrogatepass")
+    return hashlib.blake2b(whole, key=key, digest_size=32).digest()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 # --- A provider of a program's own: an object with `authenticate(token)`, or a function, that says who the caller is.

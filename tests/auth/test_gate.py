@@ -13,7 +13,7 @@ from greenroom.auth.bearer import BearerAuth
 from greenroom.auth.errors import STATUS
 from greenroom.auth.gate import AT_ONCE, Failures, Gate
 from greenroom.auth.grants import AuthInfo
-from greenroom.auth.shared_secrets import BasicAuth, CustomAuth, NoAuth, Remembered, hash_password
+from greenroom.auth.shared_secrets import BasicAuth, CustomAuth, NoAuth, Remembered, digest_with, hash_password
 from greenroom.transports.open_connections import host_in, source_of
 from greenroom.transports.seam import Peer, Refusal
 
@@ -110,7 +110,7 @@ async def test_nothing_shown_and_expired_tokens_are_no_guesses() -> None:
     assert isinstance(await knock(gate, about.states["good"]), Peer)
 
 
-def test_the_books_are_bounded_and_forget() -> None:
+async def test_the_books_are_bounded_and_forget() -> None:
     book = Failures(2, 10.0, most=3)
     for number in range(100):
         book.failed(number, 0.0)
@@ -119,18 +119,20 @@ def test_the_books_are_bounded_and_forget() -> None:
     assert 0 < book.wait(99, 0.0) <= 5.0
     assert book.wait(99, 6.0) == 0
     assert book.wait(99, 100.0) == 0
-    good = Remembered(3, 60.0)
+    good, key = Remembered[int](3), b"a key"
     for number in range(100):
-        good.add(str(number), "x")
+        good.keep(digest_with(key, str(number), "x"), number, 60.0)
     assert len(good) == 3
-    assert good.has("99", "x")
-    assert not good.has("9", "9x")  # parts do not run into each other
-    assert b"99" not in b"".join(good._until)
-    assert not Remembered(3, 0.0).has("a")
-    gone = Remembered(3, -1.0)
-    gone.add("a")
-    assert not gone.has("a")
-    assert len(gone) == 0
+    assert good.get(digest_with(key, "99", "x")) == 99
+    assert good.get(digest_with(b"another", "99", "x")) is None
+    assert good.get(digest_with(key, "9", "9x")) is None  # parts do not run into each other
+    assert b"99" not in b"".join(good._kept)
+    assert Remembered[int](3).get(b"a") is None
+    for seconds in (0.0, -1.0):
+        gone = Remembered[int](3)
+        gone.keep(b"a", 1, seconds)
+        assert gone.get(b"a") is None
+        assert len(gone) == 0
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ async def test_what_is_known_of_tokens_is_bounded() -> None:
         info = await provider.authenticate(Asking("POST", "/mcp", {"authorization": f"Bearer {token}"}))
         assert info.subject == str(number)
     assert len(provider._seen) == 1000
-    assert all(len(place) == 32 for place in provider._seen)  # digests, and no token
+    assert all(len(place) == 32 for place in provider._seen._kept)  # digests, and no token
 
 
 def test_what_fetches_is_guarded_unless_told_otherwise() -> None:
