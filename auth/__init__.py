@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from .client.code_flow import paste_back as paste_back
     from .client.code_flow import show_code as show_code
     from .client.door import SignIn as SignIn
-    from .client.keyring_store import KeyringStore as KeyringStore
-    from .client.keyring_store import best_store as best_store
     from .client.machine import ClientCredentials as ClientCredentials
     from .client.machine import EnterpriseManaged as EnterpriseManaged
     from .client.machine import GivenTokens as GivenTokens
     from .client.oauth import OAuth as OAuth
     from .client.registration import signing_key as signing_key
     from .client.stores import FileStore as FileStore
+    from .client.stores import KeyringStore as KeyringStore
     from .client.stores import MemoryStore as MemoryStore
     from .client.stores import TokenStore as TokenStore
+    from .client.stores import best_store as best_store
     from .errors import Denied as Denied
     from .errors import SignInError as SignInError
     from .grants import AuthInfo as AuthInfo
@@ -47,11 +47,10 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.auth.bearer": "BearerAuth",
     "greenroom.auth.client.code_flow": "DeviceCode open_browser paste_back show_code",
     "greenroom.auth.client.door": "SignIn",
-    "greenroom.auth.client.keyring_store": "KeyringStore best_store",
     "greenroom.auth.client.machine": "ClientCredentials EnterpriseManaged GivenTokens",
     "greenroom.auth.client.oauth": "OAuth",
     "greenroom.auth.client.registration": "signing_key",
-    "greenroom.auth.client.stores": "FileStore MemoryStore TokenStore",
+    "greenroom.auth.client.stores": "FileStore KeyringStore MemoryStore TokenStore best_store",
     "greenroom.auth.errors": "Denied SignInError",
     "greenroom.auth.grants": "AuthInfo",
     "greenroom.auth.introspection": "Introspection KeySet",

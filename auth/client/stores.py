@@ -132,7 +132,7 @@ class FileStore:
     ) -> None:
         """`folder` is by default where the system keeps users' data of `app`. `key` seals; by default one that stands beside it."""
         self.folder = data_folder(app) if folder is None else Path(folder)
-        self._sealed: Seal | None = None if key is None else Seal(key)
+        self._seal = None if key is None else seal_with(key)
 
     def __repr__(self) -> str:
         return f"FileStore({str(self.folder)!r})"
@@ -164,7 +164,7 @@ class FileStore:
                 entries.pop(key, None)
             else:
                 entries[key] = dict(entry)
-            sealed = self._seal().close(encode(entries))
+            sealed = self._opened_seal().encrypt(encode(entries))
             with _file_failures(f"{self.path} cannot be written", advise=True):
                 write_private(self.path, sealed)
 
@@ -172,12 +172,12 @@ class FileStore:
         """Hold a name, across processes; also where nothing can be written."""
         return name_lock(self.folder, key)
 
-    def _seal(self) -> Seal:
-        if self._sealed is None:
+    def _opened_seal(self) -> Fernet:
+        if self._seal is None:
             path = self.folder / "credentials.key"
             with _file_failures(f"{path}, which seals logins"):
-                self._sealed = Seal(key_in(path))
-        return self._sealed
+                self._seal = seal_with(key_in(path))
+        return self._seal
 
     def _read(self) -> dict[str, Any]:
         with _file_failures(f"{self.path} cannot be read"):
@@ -186,8 +186,8 @@ class FileStore:
                 sealed = read_private(self.path)
             except FileNotFoundError:
                 return {}
-        with contextlib.suppress(Unsealed):
-            if (entries := object_in(self._seal().open(sealed))) is not None:
+        with contextlib.suppress(InvalidToken):
+            if (entries := object_in(self._opened_seal().decrypt(sealed))) is not None:
                 return entries
         log.warning(
             "what is kept in %s cannot be read with its key: it is put aside, and users sign in anew", self.path
@@ -195,6 +195,86 @@ class FileStore:
         with contextlib.suppress(OSError):
             self.path.replace(self.path.with_suffix(".unreadable"))
         return {}
+
+
+# --- Logins in the system's own keyring: with `pip install greenroom[keyring]`. The keyring is asked in a thread, since it may ask the user.
+
+_NAMES: Final = "names of entries"
+
+
+class KeyringStore:
+    """The keyring."""
+
+    def __init__(self, service: str = "greenroom", *, folder: str | os.PathLike[str] | None = None) -> None:
+        """`service` is what the entries are called there; in `folder` are the locks. Raises `ConfigError` where there is no keyring."""
+        try:
+            import keyring  # noqa: PLC0415 - it is an extra
+            from keyring.backends.fail import Keyring as Nothing  # noqa: PLC0415 - the same
+        except ImportError:
+            raise ConfigError(
+                "the keyring needs an extra: pip install greenroom[keyring]; or use FileStore()"
+            ) from None
+        self._keyring: Any = keyring.get_keyring()
+        if isinstance(self._keyring, Nothing):
+            raise ConfigError("this machine has no keyring that can be used: use FileStore()")
+        self._service = service
+        self._folder = Path(FileStore(folder, app=service).folder)
+
+    def __repr__(self) -> str:
+        return f"KeyringStore({self._service!r})"
+
+    @property
+    def name(self) -> Hashable:
+        """The service."""
+        return ("keyring", self._service)
+
+    async def get(self, key: str) -> Mapping[str, Any] | None:
+        """What is kept under a name."""
+        kept = await self._ask(self._keyring.get_password, self._service, key)
+        return None if kept is None else object_in(kept.encode())
+
+    async def keys(self) -> Sequence[str]:
+        """The names under which something is kept: from an entry of their own, as no keyring lists its entries."""
+        return texts((await self.get(_NAMES) or {}).get("names"))
+
+    async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        """Keep it; None forgets."""
+        await self._put(key, entry)
+        async with self.lock(_NAMES):
+            names = dict.fromkeys(await self.keys())
+            if (key in names) == (entry is not None):
+                return
+            if entry is None:
+                del names[key]
+            else:
+                names[key] = None
+            await self._put(_NAMES, {"names": list(names)})
+
+    async def _put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        if entry is not None:
+            await self._ask(self._keyring.set_password, self._service, key, encode(dict(entry)).decode())
+        elif await self._ask(self._keyring.get_password, self._service, key) is not None:
+            await self._ask(self._keyring.delete_password, self._service, key)
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold a name, across processes."""
+        return name_lock(self._folder, key)
+
+    async def _ask(self, function: Any, *arguments: str) -> Any:
+        try:
+            return await asyncio.to_thread(function, *arguments)
+        except Exception as error:  # noqa: BLE001 - each keyring has errors of its own
+            raise SignInError(
+                "store", f"the keyring refuses: {type(error).__name__}; unlock it, or use FileStore()"
+            ) from None
+
+
+def best_store(app: str = "greenroom") -> KeyringStore | FileStore:
+    """The keyring where there is one, else a sealed file."""
+    try:
+        return KeyringStore(app)
+    except ConfigError:
+        return FileStore(app=app)
 
 
 # --- One holder at a time: a lock on a file, which other processes of this machine respect. A process that dies while holding it gives it back.
@@ -281,30 +361,12 @@ async def _taken(descriptor: int) -> None:
 # backups and logs, and against changes.
 
 
-class Unsealed(Exception):
-    """It was not sealed with this key, or was changed since."""
-
-
-class Seal:
-    """One key."""
-
-    def __init__(self, key: bytes | str) -> None:
-        """32 bytes in URL-safe base64. Raises `ConfigError`."""
-        try:
-            self._inner = Fernet(key)
-        except ValueError:
-            raise ConfigError("a key for the token file is 32 bytes in URL-safe base64") from None
-
-    def close(self, data: bytes) -> bytes:
-        """Seal it."""
-        return self._inner.encrypt(data)
-
-    def open(self, data: bytes) -> bytes:
-        """Raises `Unsealed`."""
-        try:
-            return self._inner.decrypt(data)
-        except InvalidToken:
-            raise Unsealed from None
+def seal_with(key: bytes | str) -> Fernet:
+    """A seal of 32 bytes in URL-safe base64. Raises `ConfigError`."""
+    try:
+        return Fernet(key)
+    except ValueError:
+        raise ConfigError("a key for the token file is 32 bytes in URL-safe base64") from None
 
 
 def key_in(path: Path, make: Callable[[], bytes] = Fernet.generate_key) -> bytes:

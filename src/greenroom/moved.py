@@ -69,7 +69,7 @@ _MOVED: Final = {
     "auth.client.door": "reaching per_caller",
     "auth.client.oauth": "revoking",
     "auth.client.registration": "identity",
-    "auth.client.stores": "locks sealing record",
+    "auth.client.stores": "locks sealing record keyring_store",
     "auth.client.token_calls": "ways",
     "auth.gate": "failures",
     "auth.grants": "answers info seam",

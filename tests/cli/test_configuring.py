@@ -185,7 +185,7 @@ RECORD = {
 def signed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     """A user who is signed in, at one server."""
     store = FileStore(folder.parent / "logins")
-    monkeypatch.setattr("greenroom.auth.client.keyring_store.best_store", lambda: store)
+    monkeypatch.setattr("greenroom.auth.client.stores.best_store", lambda: store)
     monkeypatch.setattr("greenroom.config.sign_in.best_store", lambda: store)
 
     def fetcher(url: str, **options: Any) -> Any:

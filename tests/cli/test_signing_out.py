@@ -12,7 +12,7 @@ import pytest
 from tests.sign_in.world import CHALLENGE, URL, World
 
 from greenroom.auth import DeviceCode, FileStore, OAuth
-from greenroom.auth.client import keyring_store
+from greenroom.auth.client import stores
 from greenroom.auth.client.oauth import login_name
 from greenroom.auth.client.stores import Record
 from greenroom.cli import signing_in
@@ -32,7 +32,7 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A server, the issuer of its tokens, and a user who has some."""
     made = World()
     store = FileStore(folder.parent / "logins")
-    monkeypatch.setattr("greenroom.auth.client.keyring_store.best_store", lambda: store)
+    monkeypatch.setattr("greenroom.auth.client.stores.best_store", lambda: store)
 
     def fetcher(_url: str, **_: object) -> object:
         return made.fetch
@@ -94,7 +94,7 @@ def test_all_logins_are_listed_also_of_servers_that_are_not_configured(typed: Ty
 
 
 def signing_in_store() -> FileStore:
-    store = keyring_store.best_store()
+    store = stores.best_store()
     assert isinstance(store, FileStore)
     return store
 

@@ -13,11 +13,12 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography.fernet import Fernet, InvalidToken
 
 from greenroom import ConfigError
 from greenroom.auth import FileStore, KeyringStore, MemoryStore, SignInError, best_store
 from greenroom.auth.client import stores
-from greenroom.auth.client.stores import Record, Seal, Unsealed, file_lock, key_in
+from greenroom.auth.client.stores import Record, file_lock, key_in, seal_with
 from greenroom.cli.targets import _kept_login  # pyright: ignore[reportPrivateUsage]
 from greenroom.supervision.private_files import write_private
 
@@ -142,8 +143,9 @@ async def test_a_key_of_the_programs_own_leaves_none_beside_the_file(tmp_path: P
     assert await FileStore(tmp_path, key=KEY).get("a") == {"n": 1}
     with pytest.raises(ConfigError):
         FileStore(tmp_path, key=b"short")
-    with pytest.raises(Unsealed):
-        Seal(KEY).open(b"x")
+    for sealed in (b"x", seal_with(Fernet.generate_key()).encrypt(b"{}")):
+        with pytest.raises(InvalidToken):
+            seal_with(KEY).decrypt(sealed)
 
 
 async def test_nothing_is_followed_out_of_the_folder(tmp_path: Path) -> None:

@@ -158,8 +158,8 @@ async def _logins(
 
 
 async def _other_logins(known: set[str], account: str | None) -> list[_Place]:
-    from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - as above
     from greenroom.auth.client.oauth import OAuth, login_of  # noqa: PLC0415 - as above
+    from greenroom.auth.client.stores import best_store  # noqa: PLC0415 - as above
 
     store = best_store()
     found: list[_Place] = []
@@ -186,8 +186,8 @@ def _place(
     also: Sequence[str] = (),
 ) -> _Place:
     """`usual` is the port that the environment names: a server's own wins over it, and what was typed over both."""
-    from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - as above
     from greenroom.auth.client.oauth import OAuth  # noqa: PLC0415 - as above
+    from greenroom.auth.client.stores import best_store  # noqa: PLC0415 - as above
 
     typed = {"port": port, "account": account, "also": tuple(also) or None}
     changes: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}

@@ -200,8 +200,8 @@ def _may_carry_a_login(url: str) -> bool:
 
 def _kept_login(url: str) -> Any:
     """What `greenroom login` has kept for a URL; no browser is opened for a call."""
-    from greenroom.auth.client.keyring_store import best_store  # noqa: PLC0415 - not for help
     from greenroom.auth.client.oauth import OAuth  # noqa: PLC0415 - as above
+    from greenroom.auth.client.stores import best_store  # noqa: PLC0415 - not for help
 
     advice = "run `greenroom login` with this URL in a terminal, once; or give a token or a key with --header"
     return OAuth(store=best_store(), browser=None, advice=advice, command=f"greenroom login {shlex.quote(url)}")

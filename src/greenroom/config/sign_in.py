@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from greenroom.auth.client.code_flow import open_browser
-from greenroom.auth.client.keyring_store import best_store
 from greenroom.auth.client.oauth import OAuth
+from greenroom.auth.client.stores import best_store
 
 from .values import OAuthConfig
 
