@@ -140,12 +140,7 @@ class OAuthWay(Way):
                 settings.client_id, secret=settings.client_secret, key=settings.key, algorithm=settings.algorithm
             )
         self._registrar = Registrar(
-            settings.store,
-            fetch,
-            known=known,
-            document=settings.client_metadata_url,
-            client_name=settings.client_name,
-            account=settings.account,
+            settings.store, fetch, known, settings.client_metadata_url, settings.client_name, settings.account
         )
         self._fetch = fetch
 

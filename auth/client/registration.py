@@ -36,17 +36,6 @@ log = logging.getLogger(__name__)
 _STEP: Final = "registration"
 
 
-async def register_client(
-    endpoint: str, metadata: Mapping[str, Any], fetch: Fetch, *, initial_access_token: str | None = None
-) -> dict[str, Any]:
-    """Ask to become known. What the server answers is returned as it is. Raises `SignInError`."""
-    headers = {"content-type": "application/json"}
-    if initial_access_token is not None:
-        headers["authorization"] = f"Bearer {initial_access_token}"
-    answer = await reach(endpoint, fetch, _STEP, method="POST", headers=headers, body=encode(dict(metadata)))
-    return said(answer, _STEP)
-
-
 def check_document(url: str) -> str:
     """The URL of a client's own metadata document, if it can be one. Raises `ConfigError`."""
     parts = urlsplit(url)
@@ -57,34 +46,26 @@ def check_document(url: str) -> str:
     return url
 
 
+@dataclass(eq=False, repr=False)
 class Registrar:
     """Sees to it that a program is known."""
 
-    def __init__(
-        self,
-        store: TokenStore,
-        fetch: Fetch,
-        *,
-        known: Identity | None,
-        document: str | None,
-        client_name: str,
-        account: str,
-    ) -> None:
-        """`known` is what was agreed beforehand, `document` where our own metadata are."""
-        self._store = store
-        self._fetch = fetch
-        self.known = known
-        self._document = document
-        self._client_name = client_name
-        self._account = account
-        self._unkept: dict[str, Mapping[str, Any]] = {}
-        """What the store could not take, by its key."""
+    store: TokenStore
+    fetch: Fetch
+    known: Identity | None
+    """What was agreed beforehand."""
+    document: str | None
+    """Where our own metadata are."""
+    client_name: str
+    account: str
+    _unkept: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"], init=False)
+    """What the store could not take, by its key."""
 
     async def kept(self, issuer: str, client_id: str) -> Identity | None:
         """The identity that we had at that issuer, by its client id."""
         if self.known is not None:
             return self.known if self.known.client_id == client_id else None
-        if client_id == self._document:
+        if client_id == self.document:
             return Identity(client_id, method="none")
         for device in (False, True):
             entry = await self._entry(issuer, device=device)
@@ -95,7 +76,7 @@ class Registrar:
 
     async def redirect(self, issuer: str) -> str | None:
         """Where the issuer was told that its users come back to."""
-        if self.known is not None or self._document is not None:
+        if self.known is not None or self.document is not None:
             return None
         return text((await self._entry(issuer) or {}).get("redirect_uri"))
 
@@ -103,8 +84,8 @@ class Registrar:
         """Become known there, if we are not. Raises `SignInError`."""
         if self.known is not None:
             return self.known
-        if self._document is not None and server.client_documents:
-            return Identity(self._document, method="none")
+        if self.document is not None and server.client_documents:
+            return Identity(self.document, method="none")
         device = redirect_uri is None
         entry = await self._entry(server.issuer, device=device)
         if entry is not None and entry.get("redirect_uri") == redirect_uri:
@@ -116,8 +97,10 @@ class Registrar:
                 _STEP,
                 f"{server.issuer} registers nobody by itself: register this program there, and give its client_id (and client_secret)",
             )
-        wanted = _wanted(server, redirect_uri, scopes, self._client_name)
-        answer = await register_client(server.registration_endpoint, wanted, self._fetch)
+        wanted = _wanted(server, redirect_uri, scopes, self.client_name)
+        headers = {"content-type": "application/json"}
+        endpoint, body = server.registration_endpoint, encode(wanted)
+        answer = said(await reach(endpoint, self.fetch, _STEP, method="POST", headers=headers, body=body), _STEP)
         kept = {**answer, "redirect_uri": redirect_uri}
         kept.setdefault("token_endpoint_auth_method", "" if answer.get("client_secret") else "none")
         found = _identity(kept)
@@ -125,7 +108,7 @@ class Registrar:
             raise SignInError(_STEP, f"{server.issuer} has registered this program, and did not say as whom")
         key = self._key(server.issuer, device=device)
         try:
-            await self._store.put(key, kept)
+            await self.store.put(key, kept)
             self._unkept.pop(key, None)
         except (SignInError, OSError) as error:
             self._unkept[key] = kept
@@ -135,15 +118,14 @@ class Registrar:
     async def forget(self, issuer: str, client_id: str) -> None:
         """The issuer knows that client no more."""
         for device in (False, True):
-            await self._forget(issuer, client_id, self._key(issuer, device=device))
-
-    async def _forget(self, issuer: str, client_id: str, key: str) -> None:
-        if (self._unkept.get(key) or {}).get("client_id") == client_id:
-            del self._unkept[key]
-        entry = await self._stored(key)
-        if entry is not None and entry.get("client_id") == client_id:
+            key = self._key(issuer, device=device)
+            if (self._unkept.get(key) or {}).get("client_id") == client_id:
+                del self._unkept[key]
+            entry = await self._stored(key)
+            if entry is None or entry.get("client_id") != client_id:
+                continue
             try:
-                await self._store.put(key, None)
+                await self.store.put(key, None)
             except (SignInError, OSError) as error:
                 self._unkept.setdefault(key, {})  # as if it were gone
                 log.warning("the registration at %s is of no use, and stays in the store: %s", issuer, error)
@@ -154,11 +136,11 @@ class Registrar:
 
     async def _stored(self, key: str) -> Mapping[str, Any] | None:
         with store_failures():
-            return await self._store.get(key)
+            return await self.store.get(key)
 
     def _key(self, issuer: str, *, device: bool) -> str:
         # Apart, since an issuer gives a client the grants that it asked for when it was registered, and no other.
-        return f"client {'device ' if device else ''}{issuer} {self._account}"
+        return f"client {'device ' if device else ''}{issuer} {self.account}"
 
 
 def _wanted(server: ServerMetadata, redirect_uri: str | None, scopes: str | None, name: str) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def test_the_name_of_a_login_says_whose_it_is(account: str, client_id: str | Non
 async def test_keys_of_an_issuer_on_this_machine_are_fetched_and_no_others_there() -> None:
     async with AuthorizationServer() as idp:
         keys = KeySet(idp.url("jwks"))
-        assert (await keys._fetch(idp.url("jwks"))).status == 200
+        assert (await keys.fetch(idp.url("jwks"))).status == 200
         elsewhere = KeySet("https://id.example/jwks")
         assert isinstance(elsewhere._fetch, Fetcher)
         assert elsewhere._fetch.guard == Guard()

@@ -12,7 +12,7 @@ import pytest
 from greenroom import ConfigError
 from greenroom.auth import ClientCredentials, EnterpriseManaged, MemoryStore, OAuth, SignInError
 from greenroom.auth.client.discovery import ServerMetadata, build_authorization_url, code_challenge, gen_code_verifier
-from greenroom.auth.client.registration import Identity, Registrar, check_document, register_client
+from greenroom.auth.client.registration import Identity, Registrar, check_document
 from greenroom.auth.client.token_calls import ID_JAG, ID_TOKEN, Endpoint, Need, ask
 from greenroom.auth.jose import check, make_key
 from greenroom.transports.client.errors import ConnectFailed
@@ -265,14 +265,15 @@ async def test_nobody_there_is_temporary() -> None:
 async def test_registration_returns_what_the_server_says() -> None:
     said = {"client_id": "new", "anything": [1, {"more": None}]}
     post = Post(said, 201)
-    found = await register_client(
-        "https://idp.example/register", {"client_name": "x"}, post, initial_access_token="first"
-    )
-    assert found == said
-    assert json.loads(post.body) == {"client_name": "x"}
-    assert post.headers["authorization"] == "Bearer first"
+    server = ServerMetadata("https://idp.example", registration_endpoint="https://idp.example/register")
+    store = MemoryStore()
+    assert (await registrar(post, store, client_name="x").identity(server, None, None)).client_id == "new"
+    [kept] = store._entries.values()
+    assert said.items() <= kept.items()
+    assert json.loads(post.body)["client_name"] == "x"
+    assert post.headers == {"content-type": "application/json"}
     with pytest.raises(SignInError, match="invalid_redirect_uri") as caught:
-        await register_client("https://idp.example/register", {}, Post({"error": "invalid_redirect_uri"}, 400))
+        await registrar(Post({"error": "invalid_redirect_uri"}, 400)).identity(server, None, None)
     assert caught.value.step == "registration"
 
 
