@@ -317,11 +317,6 @@ class ResourceDocument:
         except TypeError as error:
             raise ConfigError(f"resource_metadata: {str(error).rpartition('__init__() ')[2]}") from None
 
-    @property
-    def issuers(self) -> tuple[str, ...] | None:
-        """The servers that give tokens, where they are the same for all requests."""
-        return None if callable(self._servers) else tuple(self._servers)
-
     async def authorization_servers(self, asking: Asking) -> tuple[str, ...]:
         """The servers that give tokens for this request. Raises `ConfigError` for what the function gave that is no list of issuers."""
         if not callable(self._servers):

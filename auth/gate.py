@@ -15,7 +15,7 @@ import secrets
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import tracebacks
@@ -301,11 +301,6 @@ def told_without(error: BaseException, secrets: Iterable[str]) -> str:
 MOST: Final = 10_000
 
 
-class _Count(NamedTuple):
-    failures: float
-    at: float
-
-
 class Failures:
     """A bucket for each source that leaks: `allowed` at once, and one more after every `seconds / allowed`."""
 
@@ -314,7 +309,8 @@ class Failures:
         self.allowed = allowed
         self.seconds = seconds
         self._most = most
-        self._counts: OrderedDict[Hashable, _Count] = OrderedDict()
+        self._counts: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+        """How many failures there were, and when that was."""
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -326,16 +322,14 @@ class Failures:
 
     def failed(self, source: Hashable, now: float, weight: float = 1.0) -> None:
         """It has failed once more, which counts for so much."""
-        self._counts[source] = _Count(self._left(source, now) + weight, now)
+        self._counts[source] = self._left(source, now) + weight, now
         self._counts.move_to_end(source)
         while len(self._counts) > self._most:
             self._counts.popitem(last=False)
 
     def _left(self, source: Hashable, now: float) -> float:
-        count = self._counts.get(source)
-        if count is None:
-            return 0.0
-        left = max(0.0, count.failures - (now - count.at) * self.allowed / self.seconds)
+        failures, at = self._counts.get(source, (0.0, now))
+        left = max(0.0, failures - (now - at) * self.allowed / self.seconds)
         if not left:
-            del self._counts[source]
+            self._counts.pop(source, None)
         return left

@@ -165,12 +165,8 @@ def read_keys(document: object) -> list[Key]:
     entries = document.get("keys") if is_object(document) else None
     if not isinstance(entries, list):
         raise BadKey("this is no set of keys")
-    keys: list[Key] = []
-    for entry in cast("list[object]", entries)[:MOST_KEYS]:
-        key = _read_key(entry)
-        if key is not None:
-            keys.append(key)
-    return keys
+    found = map(_read_key, cast("list[object]", entries)[:MOST_KEYS])
+    return [key for key in found if key is not None]
 
 
 def _read_key(entry: object) -> Key | None:

@@ -163,7 +163,7 @@ def _check_forms(keys: Collection[str], pepper: str | bytes | None, *, hashed: b
         return
     if pepper is not None and not pepper:
         raise ConfigError("the pepper is empty: pass the one that hash_key was given")
-    plain = sum(not is_hash_of_key(key) for key in keys)
+    plain = sum(not (_KEPT_KEY.match(key) or _HEX.match(key)) for key in keys)
     if plain:
         raise ConfigError(
             f"with hash_keys=True, {plain} of {len(keys)} keys are no hashes and would never match: keep hash_key(key, pepper) of each"
@@ -267,7 +267,7 @@ def _check_form(user: str, password: Any, *, hashed: bool) -> None:
     """Refuse what could never match a password that is shown. It is not quoted."""
     if not isinstance(password, str):
         raise ConfigError(f"the password of {user!r} is a text, not {type(password).__name__}")
-    if hashed and not is_hash_of_password(password):
+    if hashed and _read(password) is None and not _HEX.match(password):
         raise ConfigError(
             f"the password of {user!r} is not hashed and would never match: keep hash_password(password); in tests, pass hash_passwords=False"
         )
@@ -333,19 +333,9 @@ def plain_digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def is_hash_of_key(stored: str) -> bool:
-    """Whether it has one of the forms in which hashed keys are kept."""
-    return _KEPT_KEY.match(stored) is not None or _HEX.match(stored) is not None
-
-
 def says_it_is_a_hash(stored: str) -> bool:
     """Whether it begins as `hash_key` and `hash_password` begin. Hexadecimal does not count: random keys are written so, too."""
     return stored.startswith((_HMAC, _PBKDF2))
-
-
-def is_hash_of_password(stored: str) -> bool:
-    """Whether it has one of the forms in which hashed passwords are kept."""
-    return _read(stored) is not None or _HEX.match(stored) is not None
 
 
 def key_name(key: str) -> str:

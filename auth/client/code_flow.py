@@ -13,7 +13,7 @@ import sys
 import threading
 import webbrowser
 from html import escape
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from greenroom.auth.errors import SignInError
@@ -208,12 +208,6 @@ def page(title: str, text: str) -> str:
     return _PAGE.format(title=escape(title), text=escape(text))
 
 
-def answer_of(status: str, title: str, text: str) -> bytes:
-    """A whole answer, with that page."""
-    body = page(title, text).encode()
-    return f"HTTP/1.1 {status}\r\n{_HEADERS}content-length: {len(body)}\r\n\r\n".encode("ascii") + body
-
-
 class Landing:
     """The page. `async with Landing(port) as landing:` listens; `await landing.arrival(state)` is the return with that state."""
 
@@ -279,12 +273,8 @@ class Landing:
         if not self._open:
             self._empty.set()
 
-    def answer(self, request: bytes) -> bytes:
-        """What the browser is shown."""
-        status, title, text = self._answer(request)
-        return answer_of(status, title, text)
-
-    def _answer(self, request: bytes) -> tuple[str, str, str]:
+    def answer(self, request: bytes) -> tuple[str, str, str]:
+        """What the browser is shown: the status, and a page's title and text."""
         words = request.partition(b"\r\n")[0].decode("latin-1").split(" ")
         parts = urlsplit(words[1]) if len(words) == 3 and words[1].startswith("/") else None  # noqa: PLR2004 - a request line
         if parts is None or words[0] != "GET" or parts.path != PATH:
@@ -322,9 +312,9 @@ class _Connection(asyncio.Protocol):
         begin = max(0, len(self._head) - 3)  # where the end of the head can be that was not there before
         self._head += data[: _HEAD - len(self._head)]
         if self._head.find(b"\r\n\r\n", begin) >= 0:
-            self._say(self._landing.answer(bytes(self._head)))
+            self._say(*self._landing.answer(bytes(self._head)))
         elif len(self._head) >= _HEAD:
-            self._say(answer_of("431 Request Header Fields Too Large", "Too long", "A browser says less."))
+            self._say("431 Request Header Fields Too Large", "Too long", "A browser says less.")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it came
         if self._alarm is not None:
@@ -332,15 +322,17 @@ class _Connection(asyncio.Protocol):
         self._landing.left(self)
 
     def _too_late(self) -> None:
-        self._say(answer_of("408 Request Timeout", "Too late", "Nothing was asked for."))
+        self._say("408 Request Timeout", "Too late", "Nothing was asked for.")
 
-    def _say(self, answer: bytes) -> None:
+    def _say(self, status: str, title: str, text: str) -> None:
         """Answer, and listen a little longer: bytes that nothing has read would reset the connection, and the answer with it."""
         self._answered = True
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = asyncio.get_running_loop().call_later(_LINGER, self.abort)
-        self._transport.write(answer)
+        body = page(title, text).encode()
+        head = f"HTTP/1.1 {status}\r\n{_HEADERS}content-length: {len(body)}\r\n\r\n".encode("ascii")
+        self._transport.write(head + body)
         with contextlib.suppress(OSError):  # the peer is gone already
             self._transport.write_eof()
 
@@ -362,11 +354,8 @@ class _Connection(asyncio.Protocol):
 # they were sent back to, as text. Programs bring their own: that is where a window, a message or a test comes in.
 
 
-class Browser(Protocol):
-    """What takes a user to an address."""
-
-    async def __call__(self, url: str, /) -> str | None:
-        """Take them there."""
+if TYPE_CHECKING:
+    Browser: TypeAlias = Callable[[str], Awaitable[str | None]]
 
 
 async def open_browser(url: str, /) -> str | None:
@@ -445,11 +434,9 @@ class DeviceCode(NamedTuple):
     expires_in: float
 
 
-class Shower(Protocol):
+if TYPE_CHECKING:
+    Shower: TypeAlias = Callable[[DeviceCode], Awaitable[None]]
     """What tells them."""
-
-    async def __call__(self, code: DeviceCode, /) -> None:
-        """Tell them."""
 
 
 class DeviceFlow(NamedTuple):

@@ -8,7 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.auth.errors import SignInError
@@ -270,17 +270,14 @@ class Keeper(GenServer):
         try:
             yield
         except (SignInError, OSError) as error:
-            raise Reject(self._failed(error)) from None
-
-    def _failed(self, error: SignInError | OSError) -> SignInError:
-        """The failure that all waiting callers share. An error of the program's own functions, as of its `browser`, fails this login and not the process."""
-        if isinstance(error, OSError):
-            what = f"{type(error).__name__}: {reason(error)}"
-            error = SignInError("authorization", f"a function that signs in has failed: {what}", temporary=True)
-        self._failure = error
-        self._shown.failures += 1
-        log.warning("signing in at %s: %s", self._way.url.partition("?")[0], error)
-        return error
+            if isinstance(error, SignInError):
+                self._failure = error
+            else:  # of the program's own functions, as of its `browser`: it fails this login, and not the process
+                what = f"a function that signs in has failed: {type(error).__name__}: {reason(error)}"
+                self._failure = SignInError("authorization", what, temporary=True)
+            self._shown.failures += 1
+            log.warning("signing in at %s: %s", self._way.url.partition("?")[0], self._failure)
+            raise Reject(self._failure) from None
 
     @asynccontextmanager
     async def _locked(self) -> AsyncGenerator[None]:
@@ -382,7 +379,7 @@ class Keeper(GenServer):
             log.info("the refresh token is of no use any more: %s", error)
             kept = await self._kept()
             if kept is None or kept.refresh_token == old.refresh_token:
-                await self._keep(old.without_refresh())
+                await self._keep(replace(old, refresh_token=None))
             return None
         return await self._keep(old.renewed(tokens))
 

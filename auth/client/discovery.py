@@ -153,7 +153,6 @@ class ResourceMetadata:
     resource: str
     authorization_servers: tuple[str, ...] = ()
     scopes: tuple[str, ...] | None = None
-    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +211,7 @@ def read_resource(body: bytes, expected: str, asked: str | None = None) -> Resou
         )
     scopes = said.get("scopes_supported")
     return ResourceMetadata(
-        resource, texts(said.get("authorization_servers")), None if scopes is None else texts(scopes), said
+        resource, texts(said.get("authorization_servers")), None if scopes is None else texts(scopes)
     )
 
 

@@ -21,7 +21,7 @@ from greenroom.protocol.json import encode
 
 from .discovery import reach
 from .stores import store_failures
-from .token_calls import said
+from .token_calls import DEVICE, said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,22 +144,15 @@ class Registrar:
 
 
 def _wanted(server: ServerMetadata, redirect_uri: str | None, scopes: str | None, name: str) -> dict[str, Any]:
-    offered = server.auth_methods
     order = ("none", "client_secret_basic", "client_secret_post")
-    method = next((each for each in order if each in offered), "none") if offered else "none"
     wanted: dict[str, Any] = {
         "client_name": name,
         "application_type": "native",
-        "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"],
-        "token_endpoint_auth_method": method,
+        "grant_types": ["authorization_code" if redirect_uri else DEVICE, "refresh_token"],
+        "response_types": ["code"] if redirect_uri else [],
+        "token_endpoint_auth_method": next((each for each in order if each in server.auth_methods), "none"),
     }
-    if redirect_uri is None:
-        wanted |= {
-            "grant_types": ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
-            "response_types": [],
-        }
-    else:
+    if redirect_uri:
         wanted["redirect_uris"] = [redirect_uri]
     if scopes:
         wanted["scope"] = scopes

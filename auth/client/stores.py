@@ -436,10 +436,6 @@ class Record:
             obtained_at=time.time(),
         )
 
-    def without_refresh(self) -> Record:
-        """The same without a refresh token that is of no use any more."""
-        return replace(self, refresh_token=None)
-
     def as_dict(self) -> dict[str, Any]:
         """For a store."""
         return asdict(self)

@@ -57,7 +57,6 @@ class Tokens:
     """In seconds of the epoch."""
     scopes: frozenset[str] | None = None
     """What was granted; None: what was asked for."""
-    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
 async def ask(  # noqa: PLR0913 - whom, as whom, for what
@@ -123,7 +122,6 @@ def _tokens(found: Mapping[str, Any], step: str, *, bearer: bool) -> Tokens:
         text(found.get("refresh_token")),
         None if seconds is None else time.time() + max(0.0, seconds),
         scopes_of(found.get("scope")),
-        dict(found),
     )
 
 

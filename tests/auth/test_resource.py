@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.auth.errors import Denied
-from greenroom.auth.grants import AuthInfo
+from greenroom.auth.grants import Asking, AuthInfo
 from greenroom.auth.headers import covers, issuer_url, resource_url, same_resource
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.errors import ConfigError
@@ -21,7 +21,6 @@ from .reception import reception
 from .resources import ANN, ISSUER, METADATA, PLACES, RESOURCE, admit, by, made, says, told
 
 if TYPE_CHECKING:
-    from greenroom.auth.grants import Asking
     from greenroom.auth.resource_server import OAuthResource
 
 
@@ -58,7 +57,7 @@ def test_what_makes_no_sense_is_said_when_it_is_made(wrong: dict[str, Any], mess
 
 
 @pytest.mark.row("SA-25")
-def test_issuers_are_https_or_here_and_nobody_overrides_what_is_managed() -> None:
+async def test_issuers_are_https_or_here_and_nobody_overrides_what_is_managed() -> None:
     for good in (
         ISSUER,
         "https://id.example/tenant",
@@ -66,7 +65,7 @@ def test_issuers_are_https_or_here_and_nobody_overrides_what_is_managed() -> Non
         "http://127.0.0.1:1/a",
         "http://[::1]:1",
     ):
-        assert made(authorization_servers=[good]).notice.issuers == (good,)
+        assert await made(authorization_servers=[good]).authorization_servers(Asking("GET", "/mcp", {})) == (good,)
     for bad in (
         "http://id.example",
         "http://127.0.0.1.evil.example",

@@ -127,8 +127,8 @@ async def test_keys_of_an_issuer_on_this_machine_are_fetched_and_no_others_there
         keys = KeySet(idp.url("jwks"))
         assert (await keys.fetch(idp.url("jwks"))).status == 200
         elsewhere = KeySet("https://id.example/jwks")
-        assert isinstance(elsewhere._fetch, Fetcher)
-        assert elsewhere._fetch.guard == Guard()
+        assert isinstance(elsewhere.fetch, Fetcher)
+        assert elsewhere.fetch.guard == Guard()
 
 
 async def test_the_form_for_a_code_takes_it_in_any_case_and_refuses_another() -> None:
