@@ -11,14 +11,14 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node, current_process
+from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
 from greenroom.supervision.acceptor import Acceptor, ProtocolStarter, serve
 
 from .binding import BEAT
 from .http1_wire import Http1Wire
 from .http_config import DRAIN_GRACE
 from .open_connections import HARD, Hall, log
-from .tls import H2, Certificates
+from .tls import H2, Certificates, TlsWire
 
 if TYPE_CHECKING:
     import logging
@@ -76,7 +76,7 @@ class HttpListener(GenServer):
         self._hall = Hall(self._app, self._config)
         if self._streams is not None:
             self._streams.start_listening()
-        current_process("listen").await_death(_Last(self))
+        self.process.await_death(self)
         loop, context = asyncio.get_running_loop(), current_node().context
         await loop.create_task(self._accept(), context=context.copy())
 
@@ -98,23 +98,15 @@ class HttpListener(GenServer):
 
     def _greeting(self, plain: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """What makes the protocol for a connection; `plain` does, unless there is TLS in between."""
-        if self._certificates is None:
+        hall, certificates = self._hall, self._certificates
+        if certificates is None:
             return plain
-        from .tls import TlsWire  # noqa: PLC0415 - most listeners are behind a proxy, and need neither
-
+        made: dict[str | None, Callable[[], asyncio.Protocol]] = {}
         if self._config.http2:
-            from .http2 import Http2  # noqa: PLC0415
+            from .http2 import Http2  # noqa: PLC0415 - most listeners are behind a proxy, and need none of it
 
-            def inside(agreed: str | None) -> asyncio.Protocol:
-                return Http2(self._hall) if agreed == H2 else plain()
-
-        else:
-
-            def inside(agreed: str | None) -> asyncio.Protocol:  # noqa: ARG001 - there is one
-                return plain()
-
-        certificates = self._certificates
-        return lambda: TlsWire(self._hall, certificates, inside)
+            made[H2] = lambda: Http2(hall)
+        return lambda: TlsWire(hall, certificates, lambda agreed: made.get(agreed, plain)())
 
     def addresses(self) -> Sequence[tuple[str, int]]:
         """Where it listens."""
@@ -143,24 +135,14 @@ class HttpListener(GenServer):
         if self._binding.shares is not None:
             self._binding.shares.leave()
 
-    def cut(self) -> None:
-        """Let go of everything, now."""
+    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it was
+        """The process is gone: a killed listener leaves no connection behind."""
         self.release()
         self._hall.cut()
 
 
 def _drain_grace(config: HttpConfig) -> float:
     return DRAIN_GRACE if config.drain_grace is None else config.drain_grace
-
-
-class _Last:
-    """Sees to it that a killed listener leaves no connection behind."""
-
-    def __init__(self, listener: HttpListener) -> None:
-        self._listener = listener
-
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it was
-        self._listener.cut()
 
 
 def listener(

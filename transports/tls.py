@@ -155,13 +155,17 @@ AHEAD: Final = 64 * 1024
 """How many bytes wait for their turn before no more is read."""
 
 
-class TlsWire(asyncio.Protocol):
-    """One connection's, seen from the socket. While it shakes hands it is a guest of the hall by itself."""
+class TlsWire(asyncio.Protocol, asyncio.Transport):
+    """One connection's: the socket's protocol, and the transport of the protocol that speaks inside.
+
+    While it shakes hands it is a guest of the hall by itself.
+    """
 
     def __init__(
         self, hall: Hall, certificates: Certificates, inside: Callable[[str | None], asyncio.Protocol]
     ) -> None:
         """`inside` makes the protocol, for what the handshake has agreed on. Nothing happens before there is a transport."""
+        super().__init__()
         self._hall = hall
         self._make = inside
         self._inside: asyncio.Protocol | None = None
@@ -216,7 +220,7 @@ class TlsWire(asyncio.Protocol):
         self._flush()
         self._inside = self._make(self._tls.selected_alpn_protocol())
         self._come_in()
-        self._inside.connection_made(TlsTransport(self))
+        self._inside.connection_made(self)
         return True
 
     def _read(self) -> None:
@@ -263,16 +267,6 @@ class TlsWire(asyncio.Protocol):
                 self._raw.resume_reading()
             else:
                 self._raw.pause_reading()
-
-    def hold(self, *, held: bool) -> None:
-        """Whether the protocol inside wants nothing more for now; what is already here still comes."""
-        self._held = held
-        self._relax()
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it does."""
-        return self._held
 
     def _end(self) -> None:
         """The peer says no more. The connection may stay open for what we have to say."""
@@ -329,9 +323,23 @@ class TlsWire(asyncio.Protocol):
     def kill(self) -> None:
         """There is nothing to it but the socket."""
 
-    # --- from inside
+    # --- from inside: as a plain connection, but that it says more of itself
 
-    def write(self, data: Any) -> None:
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What the socket knows, and what TLS does."""
+        match name:
+            case "ssl_object":
+                return self._tls
+            case "sslcontext":
+                return self._tls.context
+            case "peercert":
+                return self._tls.getpeercert() or default
+            case "cipher":
+                return self._tls.cipher() or default
+            case _:
+                return self._raw.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Send this."""
         if not data or self._said_end or self._raw.is_closing():
             return
@@ -340,8 +348,12 @@ class TlsWire(asyncio.Protocol):
             view = view[self._tls.write(view) :]
         self._flush()
 
-    def say_end(self) -> None:
-        """Say that this was all, and go on listening."""
+    def can_write_eof(self) -> bool:
+        """It can be said that this was all."""
+        return True
+
+    def write_eof(self) -> None:
+        """Say that this was all, and go on listening; what was sent before still goes out."""
         if not self._said_end:
             self._say_end()
             if not self._raw.is_closing():
@@ -368,104 +380,43 @@ class TlsWire(asyncio.Protocol):
         if (data := self._outgoing.read()) and not self._said_end and not self._raw.is_closing():
             self._raw.write(data)
 
-    @property
-    def raw(self) -> Any:
-        """The socket's transport."""
-        return self._raw
-
-    @property
-    def tls(self) -> ssl.SSLObject:
-        """What was agreed on."""
-        return self._tls
-
-    def change(self, inside: asyncio.Protocol) -> None:
-        """Another protocol from now on."""
-        self._inside = inside
-
-    @property
-    def inside(self) -> asyncio.BaseProtocol:
-        """The protocol that speaks."""
-        assert self._inside is not None
-        return self._inside
-
-
-class TlsTransport(asyncio.Transport):
-    """The same, seen from inside: as a plain connection, but that it says more of itself."""
-
-    def __init__(self, wire: TlsWire) -> None:
-        """Of a connection that has shaken hands."""
-        super().__init__()
-        self._wire = wire
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the socket knows, and what TLS does."""
-        tls = self._wire.tls
-        match name:
-            case "ssl_object":
-                return tls
-            case "sslcontext":
-                return tls.context
-            case "peercert":
-                return tls.getpeercert() or default
-            case "cipher":
-                return tls.cipher() or default
-            case _:
-                return self._wire.raw.get_extra_info(name, default)
-
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send this."""
-        self._wire.write(data)
-
-    def can_write_eof(self) -> bool:
-        """It can be said that this was all."""
-        return True
-
-    def write_eof(self) -> None:
-        """Say that this was all; what was sent before still goes out."""
-        self._wire.say_end()
-
-    def close(self) -> None:
-        """Be gone when the kernel has it all."""
-        self._wire.close()
-
-    def abort(self) -> None:
-        """Be gone."""
-        self._wire.abort()
-
     def is_closing(self) -> bool:
         """Whether it is on its way out."""
-        return bool(self._wire.raw.is_closing())
+        return bool(self._raw.is_closing())
 
     def pause_reading(self) -> None:
         """Take nothing more for now; what is already here still comes."""
-        self._wire.hold(held=True)
+        self._held = True
+        self._relax()
 
     def resume_reading(self) -> None:
         """Take more again."""
-        self._wire.hold(held=False)
+        self._held = False
+        self._relax()
 
     def is_reading(self) -> bool:
         """Whether it takes what comes."""
-        return not self._wire.is_held
+        return not self._held
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """From how many bytes on a writer is to wait."""
-        self._wire.raw.set_write_buffer_limits(high, low)
+        self._raw.set_write_buffer_limits(high, low)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         """The same, as it is: low and high."""
-        low, high = self._wire.raw.get_write_buffer_limits()
+        low, high = self._raw.get_write_buffer_limits()
         return low, high
 
     def get_write_buffer_size(self) -> int:
         """How much the kernel has not got yet."""
-        return int(self._wire.raw.get_write_buffer_size())
+        return int(self._raw.get_write_buffer_size())
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         """The protocol that speaks."""
-        return self._wire.inside
+        assert self._inside is not None
+        return self._inside
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Have another protocol speak."""
         assert isinstance(protocol, asyncio.Protocol)
-        self._wire.change(protocol)
+        self._inside = protocol

@@ -19,7 +19,7 @@ from greenroom.transports import http1_wire
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.listener import HttpListener
 from greenroom.transports.open_connections import Hall
-from greenroom.transports.tls import AHEAD, RECORDS, Certificates, TlsTransport, TlsWire
+from greenroom.transports.tls import AHEAD, RECORDS, Certificates, TlsWire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -392,21 +392,21 @@ async def test_a_socket_is_not_read_while_too_many_records_wait(
         for _ in range(count):
             client.tls.write(b"x")
         wire.data_received(client._outgoing.read())
-        assert not wire.raw.is_reading()
-        while not wire.raw.is_reading():
+        assert not wire._raw.is_reading()
+        while not wire._raw.is_reading():
             assert wire._going_on is not None
             await asyncio.sleep(0)
         assert wire._incoming.pending <= AHEAD
         await until(lambda: made.count == count + 1)
         client.raw.close()
-        await until(wire.raw.is_closing)
+        await until(wire._raw.is_closing)
 
 
 class Late(asyncio.Protocol):
     """Has something to say when the peer has not."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, TlsTransport)
+        assert isinstance(transport, TlsWire)
         self.transport = transport
 
     def eof_received(self) -> bool:
