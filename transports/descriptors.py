@@ -17,8 +17,9 @@ import select
 import socket
 import stat
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from greenroom.supervision import Gate, Wakeup
 
@@ -38,44 +39,33 @@ def _at_once(step: Callable[[], object]) -> None:
     step()
 
 
-class Source(Protocol):
-    """Where bytes come from, for one reader at a time."""
-
-    async def read(self) -> bytes:
-        """What has come, as soon as anything has; empty at the end, and ever after. Cancelling it loses nothing."""
-        ...
-
-    @property
-    def hung_up(self) -> bool:
-        """Whether the other end was closed, as far as can be told without reading what came before that."""
-        ...
-
-    def close(self) -> None:
-        """End it: there will be no more reads."""
-
-
-class Sink(Protocol):
+class Sink(ABC):
     """Where bytes go."""
 
-    moved: int
-    """Grows with whatever is written: a number that stays is a reader that does not read."""
-
-    @property
-    def gone(self) -> bool:
+    def __init__(self) -> None:
+        """Of the running loop, whose tasks wait for it."""
+        self._loop = asyncio.get_running_loop()
+        self._moved = Wakeup()
+        self.gone = False
         """Whether their reader has gone: whatever is put then is dropped."""
-        ...
+        self.moved = 0
+        """Grows with whatever is written: a number that stays is a reader that does not read."""
 
     @property
+    @abstractmethod
     def busy(self) -> bool:
         """Whether anything is still to be written, to a reader that may take it."""
-        ...
 
+    @abstractmethod
     def put(self, data: bytes) -> None:
         """Begin to write it, behind what is being written. A writer waits for `drained` before the next: that is the bound."""
 
     async def drained(self) -> None:
         """Wait until everything is written, or the reader has gone."""
+        while self.busy:
+            await self._moved.wait()
 
+    @abstractmethod
     def close(self) -> None:
         """End it: there will be no more writes, and what has not been written is dropped."""
 
@@ -121,7 +111,8 @@ class PolledSource:
         self._ended = False
 
     async def read(self) -> bytes:
-        """As `Source` says: there is no wait between the readiness and the read, so nothing can be lost in between."""
+        """What has come, as soon as anything has; empty at the end, and ever after. Cancelling it loses nothing."""
+        # There is no wait between the readiness and the read, so nothing can be lost in between.
         while not self._ended:
             self._arm(wanted=True)
             try:
@@ -142,7 +133,7 @@ class PolledSource:
 
     @property
     def hung_up(self) -> bool:
-        """As `Source` says."""
+        """Whether the other end was closed, as far as can be told without reading what came before that."""
         return self._ended or bool(self._poll.poll(0))
 
     def _ready(self) -> None:
@@ -160,7 +151,7 @@ class PolledSource:
         self.watching = wanted
 
     def close(self) -> None:
-        """As `Source` says."""
+        """End it: there will be no more reads."""
         self._ended = True
         self._arm(wanted=False)
 
@@ -180,7 +171,7 @@ class ThreadSource:
         self._thread: threading.Thread | None = None
 
     async def read(self) -> bytes:
-        """As `Source` says: what a cancelled reader has asked for is there for the next one."""
+        """As of `PolledSource`: what a cancelled reader has asked for is there for the next one."""
         while not self._ended and self._chunk is None:
             if not self._asking:
                 self._asking = True
@@ -193,7 +184,7 @@ class ThreadSource:
 
     @property
     def hung_up(self) -> bool:
-        """As `Source` says."""
+        """As of `PolledSource`."""
         return self._ended
 
     def _begin(self) -> None:
@@ -217,32 +208,16 @@ class ThreadSource:
         self._came.wake()
 
     def close(self) -> None:
-        """As `Source` says. A thread that is inside a read stays there until something comes; it is a daemon."""
+        """As of `PolledSource`. A thread that is inside a read stays there until something comes; it is a daemon."""
         self._ended = True
         self._asked.release()
 
 
-class _Waited:
-    """What both kinds of sink know of the tasks that wait for them."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._moved = Wakeup()
-        self.gone = False
-        self.moved = 0
-
-    @property
-    def busy(self) -> bool:
-        """As `Sink` says."""
-        raise NotImplementedError
-
-    async def drained(self) -> None:
-        """As `Sink` says."""
-        while self.busy:
-            await self._moved.wait()
+if TYPE_CHECKING:
+    Source = PolledSource | ThreadSource
 
 
-class PolledSink(_Waited):
+class PolledSink(Sink):
     """Write what is sure to fit whenever the loop says that something does."""
 
     def __init__(self, descriptor: int, *, is_socket: bool) -> None:
@@ -320,7 +295,7 @@ class PolledSink(_Waited):
         self._moved.wake()
 
 
-class ThreadSink(_Waited):
+class ThreadSink(Sink):
     """Write in a thread of its own."""
 
     def __init__(self, descriptor: int) -> None:
