@@ -39,6 +39,10 @@ STEPS: Final = 32
 """How many steps of reading a connection gets in one turn of the loop, a frame being one: a millisecond, whatever is in them."""
 AHEAD: Final = 64 * 1024
 """How many bytes wait for their turn before no more is read."""
+TOO_MUCH: Final = 1024 * 1024
+"""Bytes that wait for a peer that asks and does not read: answers to what it costs nothing to ask."""
+LINGER: Final = 2.0
+"""Seconds for which a connection that has ended is listened to: unread bytes would reset it, and what was said last with it."""
 TABLE: Final = 4096
 """The most that is remembered of headers that were sent, however much the peer would have us remember."""
 
@@ -51,8 +55,12 @@ class Http2(asyncio.Protocol):
         self._hall = hall
         self._config = hall.config
         self._loop = hall.loop
-        self._pipe: Pipe
         self._transport: Any = None
+        self._writable = asyncio.Event()  # while the kernel has all that was sent
+        self._writable.set()
+        self._closing = False  # nothing more goes out
+        self._stalled: asyncio.TimerHandle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
         self._waiting = b""
         self._going_on: asyncio.Handle | None = None
         self._reading = True
@@ -82,7 +90,8 @@ class Http2(asyncio.Protocol):
         """Say who we are, and what there is room for."""
         self._hall.enter(self, transport)
         self._transport = transport
-        self._pipe = Pipe(self._hall, transport)
+        self._transport.set_write_buffer_limits(high=0)  # so that it can be seen that a peer does not read
+        prepare(transport, self._config)
         with suppress(TypeError):
             there, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
             self._where = tuple(there[:2]), tuple(here[:2])
@@ -106,7 +115,7 @@ class Http2(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Deal with what came."""
-        if self._pipe.closing:
+        if self._closing:
             return
         self._waiting += data
         if self._going_on is None:
@@ -125,7 +134,7 @@ class Http2(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._going_on = None
-        if not self._pipe.closing:
+        if not self._closing:
             self._advance()
         self._relax()
 
@@ -162,19 +171,42 @@ class Http2(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was
         """It is over for all streams on it."""
         self._lost = True
+        self._closing = True
         self._stop_idle()
-        self._pipe.lost()
+        self._unwatch()
+        if self._lingering is not None:
+            self._lingering.cancel()
+        self._writable.set()
         for stream in tuple(self._streams.values()):
             self._leave(stream)
         self._look_left()
 
     def pause_writing(self) -> None:
-        """The kernel has enough for now."""
-        self._pipe.pause()
+        """The kernel has enough for now. A peer that takes nothing of it for too long is cut."""
+        self._writable.clear()
+        self._watch()
 
     def resume_writing(self) -> None:
         """It takes more."""
-        self._pipe.resume()
+        self._unwatch()
+        self._writable.set()
+
+    def _watch(self) -> None:
+        self._unwatch()
+        left = self._transport.get_write_buffer_size()
+        self._stalled = self._loop.call_later(self._config.write_timeout, self._look_stalled, left)
+
+    def _look_stalled(self, left: int) -> None:
+        if self._transport.get_write_buffer_size() < left:
+            self._watch()
+        else:
+            log.info("a peer has read nothing for %g seconds: its connection is cut", self._config.write_timeout)
+            self.cut()
+
+    def _unwatch(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     # --- what the peer wants
 
@@ -263,7 +295,7 @@ class Http2(asyncio.Protocol):
         """Send data as the peer takes it. Raises `StreamGone`."""
         h2, at, size = self._h2, 0, len(data)
         while True:
-            await self._pipe.writable.wait()
+            await self._writable.wait()
             self._check(stream)
             room = min(size - at, h2.local_flow_control_window(stream.id), MAX_FRAME, h2.max_outbound_frame_size)
             if room <= 0 < size - at:
@@ -299,7 +331,7 @@ class Http2(asyncio.Protocol):
 
     def took(self, stream: Stream, size: int) -> None:
         """So much of the body was read: there is room for as much."""
-        if size > 0 and not stream.ended and not stream.gone and not self._pipe.closing:
+        if size > 0 and not stream.ended and not stream.gone and not self._closing:
             with suppress(ProtocolError):
                 self._h2.increment_flow_control_window(size, stream.id)
                 self._flush_soon()
@@ -322,7 +354,7 @@ class Http2(asyncio.Protocol):
             self._look_idle()
 
     def _reset(self, stream: Stream, code: ErrorCodes) -> None:
-        if not self._pipe.closing:
+        if not self._closing:
             with suppress(ProtocolError):
                 self._h2.reset_stream(stream.id, code)
                 self._flush()
@@ -338,7 +370,7 @@ class Http2(asyncio.Protocol):
             self._look_left()
 
     def _check(self, stream: Stream) -> None:
-        if stream.gone or self._pipe.closing:
+        if stream.gone or self._closing:
             raise StreamGone("the peer has left this stream")
 
     # --- out
@@ -351,19 +383,22 @@ class Http2(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        self._pipe.write(self._h2.data_to_send())
+        self._write(self._h2.data_to_send())
+
+    def _write(self, data: bytes) -> None:
+        """Send it, if the peer can still have it."""
+        if data and not self._closing and not self._transport.is_closing():
+            self._transport.write(data)
+            if self._transport.get_write_buffer_size() > TOO_MUCH:
+                log.info("a peer asks and does not read: its connection is cut")
+                self.cut()
 
     # --- ending
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything is going on."""
-        return bool(self._streams)
 
     def leave(self) -> None:
         """Take no more requests, and close when those that run are answered."""
         self._winding_down = True
-        if not self._said_goodbye and not self._pipe.closing:
+        if not self._said_goodbye and not self._closing:
             self._said_goodbye = True
             self._goodbye(ErrorCodes.NO_ERROR)
         self._look_idle()
@@ -372,13 +407,19 @@ class Http2(asyncio.Protocol):
         # By hand: h2 would not send anything after it, and those that run have something to say yet.
         self._flush()
         frame = b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + self._last.to_bytes(4, "big") + code.to_bytes(4, "big")
-        self._pipe.write(frame)
+        self._write(frame)
 
     def _finish(self) -> None:
         """Close; what was said last still arrives."""
-        if self._pipe.closing:
+        if self._closing:
             return
-        self._pipe.finish()
+        self._closing = True
+        if self._hall.ending:
+            self._transport.close()
+        else:
+            with suppress(OSError, RuntimeError, NotImplementedError):
+                self._transport.write_eof()
+            self._lingering = self._loop.call_later(LINGER, self._transport.abort)
         self._stop_idle()
         for stream in tuple(self._streams.values()):
             self._leave(stream)
@@ -386,7 +427,8 @@ class Http2(asyncio.Protocol):
     def cut(self) -> None:
         """Close it, and forget what was not read."""
         if not self._lost:
-            self._pipe.cut()
+            forget(self._transport)
+            self._transport.abort()
 
     def kill(self) -> None:
         """End what does not end by itself."""
@@ -402,7 +444,7 @@ class Http2(asyncio.Protocol):
 
     def _look_idle(self) -> None:
         """When nothing goes on, that may be all, or it is waited for more."""
-        if self._pipe.closing or self._streams:
+        if self._closing or self._streams:
             return
         if self._winding_down:
             self._flush()
@@ -538,90 +580,3 @@ class Gate:
             self.spend(1.0, "too many frames that nobody knows")
         elif cost := _COSTS.get(kind):
             self.spend(cost, "too many frames that ask for nothing")
-
-
-# --- The way out of an HTTP/2 connection: a peer that reads what is sent is waited for, one that does not is cut, and the last word still arrives.
-
-TOO_MUCH: Final = 1024 * 1024
-"""Bytes that wait for a peer that asks and does not read: answers to what it costs nothing to ask."""
-LINGER: Final = 2.0
-"""Seconds for which a connection that has ended is listened to: unread bytes would reset it, and what was said last with it."""
-
-
-class Pipe:
-    """One connection's."""
-
-    def __init__(self, hall: Hall, transport: Any) -> None:
-        """Of a transport that has just connected."""
-        self.writable = asyncio.Event()
-        """Set while the kernel has all that was sent."""
-        self.writable.set()
-        self.closing = False
-        """Nothing more goes out."""
-        self._hall = hall
-        self._transport = transport
-        self._stalled: asyncio.TimerHandle | None = None
-        self._lingering: asyncio.TimerHandle | None = None
-        transport.set_write_buffer_limits(high=0)  # so that it can be seen that a peer does not read
-        prepare(transport, hall.config)
-
-    def write(self, data: bytes) -> None:
-        """Send it, if the peer can still have it."""
-        if data and not self.closing and not self._transport.is_closing():
-            self._transport.write(data)
-            if self._transport.get_write_buffer_size() > TOO_MUCH:
-                log.info("a peer asks and does not read: its connection is cut")
-                self.cut()
-
-    def pause(self) -> None:
-        """The kernel has enough for now. A peer that takes nothing of it for too long is cut."""
-        self.writable.clear()
-        self._watch()
-
-    def resume(self) -> None:
-        """It takes more."""
-        self._unwatch()
-        self.writable.set()
-
-    def _watch(self) -> None:
-        left, seconds = self._transport.get_write_buffer_size(), self._hall.config.write_timeout
-
-        def look() -> None:
-            if self._transport.get_write_buffer_size() < left:
-                self._watch()
-            else:
-                log.info("a peer has read nothing for %g seconds: its connection is cut", seconds)
-                self.cut()
-
-        self._unwatch()
-        self._stalled = self._hall.loop.call_later(seconds, look)
-
-    def _unwatch(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-
-    def finish(self) -> None:
-        """Close; what was said last still arrives."""
-        if self.closing:
-            return
-        self.closing = True
-        if self._hall.ending:
-            self._transport.close()
-            return
-        with suppress(OSError, RuntimeError, NotImplementedError):
-            self._transport.write_eof()
-        self._lingering = self._hall.loop.call_later(LINGER, self._transport.abort)
-
-    def cut(self) -> None:
-        """Close it, and forget what was not read."""
-        forget(self._transport)
-        self._transport.abort()
-
-    def lost(self) -> None:
-        """The connection is no more."""
-        self.closing = True
-        self._unwatch()
-        if self._lingering is not None:
-            self._lingering.cancel()
-        self.writable.set()

@@ -11,7 +11,7 @@ import logging
 import time
 from contextlib import suppress
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from greenroom.supervision import tracebacks
@@ -19,9 +19,10 @@ from greenroom.supervision import tracebacks
 from .asgi import PATIENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from .asgi import App, Message, Scope
+    from .http2 import Http2
 
     Header = tuple[bytes, bytes]
 
@@ -35,26 +36,10 @@ class StreamGone(OSError):
     """The stream is gone: there is no peer left to answer on it."""
 
 
-class Carrier(Protocol):
-    """What a stream needs of its connection."""
-
-    def head(self, stream: Stream, headers: Sequence[Header], *, end: bool) -> None:
-        """Send the status and the headers."""
-
-    async def body(self, stream: Stream, data: bytes, *, end: bool) -> None:
-        """Send data as the peer takes it. Raises `StreamGone`."""
-
-    def took(self, stream: Stream, size: int) -> None:
-        """So much of the body was read: there is room for as much."""
-
-    def done(self, stream: Stream) -> None:
-        """The application has ended."""
-
-
 class Stream:
     """One request."""
 
-    def __init__(self, carrier: Carrier, id: int, method: str) -> None:
+    def __init__(self, carrier: Http2, id: int, method: str) -> None:
         """Nothing of its body is here yet."""
         self.id = id
         self.method = method
