@@ -139,7 +139,9 @@ def origin_of(parts: SplitResult) -> tuple[str, str | None, int | None]:
 
 def resource_url(value: Any, name: str = "resource", *, query: bool = True) -> str:
     """An absolute http(s) URL without a fragment. Raises `ConfigError`."""
-    parts = _parts(value, name)
+    parts = web_parts(value) if isinstance(value, str) else None
+    if parts is None:
+        raise ConfigError(f"{name} must be an absolute http or https URL, not {value!r:.200}")
     if parts.fragment or "#" in value:
         raise ConfigError(f"{name} must have no fragment: {value!r}")
     if not query and (parts.query or "?" in value):
@@ -168,10 +170,3 @@ def web_parts(value: str, longest: int = _LONGEST) -> SplitResult | None:
         return parts if origin_of(parts)[0] in _PORTS and parts.hostname and parts.username is None else None
     except ValueError:
         return None
-
-
-def _parts(value: Any, name: str) -> SplitResult:
-    parts = web_parts(value) if isinstance(value, str) else None
-    if parts is not None:
-        return parts
-    raise ConfigError(f"{name} must be an absolute http or https URL, not {value!r:.200}")

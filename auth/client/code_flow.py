@@ -53,7 +53,10 @@ class CodeFlow(NamedTuple):
         """All of it. Raises `SignInError`."""
         server = place.server
         check_server(server)
-        async with await self._landing(server.issuer) as landing:
+        # At the port that was pinned, else where the issuer expects users to come back to, if that is free, else anywhere.
+        told = None if self.port else await self.registrar.redirect(server.issuer)
+        port = (urlsplit(told).port if told else None) or self.port
+        async with Landing(port, pinned=bool(self.port)) as landing:
             wanted = " ".join(scopes) or None
             redirect_uri = landing.redirect_uri
             identity = await self.registrar.identity(server, redirect_uri, wanted)
@@ -78,16 +81,6 @@ class CodeFlow(NamedTuple):
                 "redirect_uri": redirect_uri,
             }
             return identity, await ask(endpoint, identity, self.fetch, form, resource=place.resource)
-
-    async def _landing(self, issuer: str) -> Landing:
-        """At the port that was pinned, else where the issuer expects users to come back to, if that is free, else anywhere."""
-        if self.port:
-            return Landing(self.port)
-        told = await self.registrar.redirect(issuer)
-        port = urlsplit(told).port if told else None
-        if port and await _is_free(port):
-            return Landing(port)
-        return Landing()
 
     async def _back(self, landing: Landing, url: str, state: str) -> Return:
         arrival = asyncio.ensure_future(landing.arrival(state))
@@ -136,16 +129,6 @@ def judge(back: Return, state: str, server: ServerMetadata) -> str:
     if not back.code:
         raise SignInError(_STEP, "what came back has no code in it: begin again")
     return back.code
-
-
-async def _is_free(port: int) -> bool:
-    try:
-        sockets = await tcp_sockets(HOST, port)
-    except OSError:
-        return False
-    for each in sockets:
-        each.close()
-    return True
 
 
 # --- Where a user's browser comes back to: one page on this machine's loopback, for one login, for as long as that takes.
@@ -211,10 +194,10 @@ def page(title: str, text: str) -> str:
 class Landing:
     """The page. `async with Landing(port) as landing:` listens; `await landing.arrival(state)` is the return with that state."""
 
-    def __init__(self, port: int = 0, host: str = HOST) -> None:
-        """Port 0 is any that is free. `host` is what the address says; it is the loopback in any case."""
+    def __init__(self, port: int = 0, *, pinned: bool = True) -> None:
+        """Port 0 is any that is free; a port that is not `pinned` is where to listen if it is free, and any other will do as well."""
         self._wanted = port
-        self._host = host
+        self._pinned = pinned
         self._acceptor: Acceptor | None = None
         self._most = MOST
         self._open: dict[_Connection, None] = {}
@@ -226,13 +209,18 @@ class Landing:
     def redirect_uri(self) -> str:
         """Its address."""
         assert self._acceptor is not None
-        return f"http://{self._host}:{self._acceptor.sockets[0].getsockname()[1]}{PATH}"
+        return f"http://{HOST}:{self._acceptor.sockets[0].getsockname()[1]}{PATH}"
 
     async def __aenter__(self) -> Self:
         try:
-            sockets = await tcp_sockets(HOST, self._wanted, _BACKLOG)
+            try:
+                sockets = await tcp_sockets(HOST, self._wanted, _BACKLOG)
+            except OSError:
+                if self._pinned:
+                    raise
+                sockets = await tcp_sockets(HOST, 0, _BACKLOG)
         except OSError as error:
-            where = f"port {self._wanted}" if self._wanted else "any port"
+            where = f"port {self._wanted}" if self._wanted and self._pinned else "any port"
             raise SignInError(
                 _STEP, f"nobody can come back to {HOST}, {where}: {error.strerror or error}; pin another port"
             ) from None
