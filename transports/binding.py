@@ -153,10 +153,6 @@ def shared_page(places: int) -> int:
         return os.dup(made.fileno())
 
 
-def _nothing() -> int:
-    return 0
-
-
 class Shares:
     """What one process sees of it, and says."""
 
@@ -165,7 +161,7 @@ class Shares:
         self._memory = mmap.mmap(page, 0)
         self._count = len(self._memory) // _PLACE.size
         self._place = place
-        self.besides: Callable[[], int] = _nothing
+        self.besides: Callable[[], int] = int
         """What there is here besides connections, which stays when they are closed: sessions."""
         others = [taken for _, taken in self._others()]
         self._taken = min(others, default=0)  # or the others would give way to this process until it has caught up
@@ -370,16 +366,11 @@ async def _asked(ticket: Ticket) -> Handed | None:
         return await _received(there, loop)
 
 
-def _done(come: asyncio.Future[None]) -> None:
-    if not come.done():
-        come.set_result(None)
-
-
 async def _received(there: socket.socket, loop: asyncio.AbstractEventLoop) -> Handed:
-    come: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(there.fileno(), _done, come)
+    come = asyncio.Event()
+    loop.add_reader(there.fileno(), come.set)
     try:
-        await come
+        await come.wait()
     finally:
         loop.remove_reader(there.fileno())
     said, numbers, _, _ = socket.recv_fds(there, 1, _MOST, getattr(socket, "MSG_CMSG_CLOEXEC", 0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from greenroom.supervision import ChildSpec, Crash, GenServer, Ref, child, current_node
 from greenroom.supervision.acceptor import Acceptor, ProtocolStarter, serve
@@ -30,23 +30,10 @@ if TYPE_CHECKING:
     from .asgi import App
     from .binding import Binding, Shares
     from .http_config import HttpConfig
+    from .http_engine import Engine
 
 SLACK: Final = 0.5
 """Seconds beyond its grace within which a listener is gone."""
-
-
-class Streams(Protocol):
-    """Streams that a listener has to end before it can: an `Engine` is one."""
-
-    def start_listening(self) -> None:
-        """There may be some."""
-
-    def stop_listening(self) -> None:
-        """End them; there are to be no more."""
-
-    def end_calls(self) -> bool:
-        """Answer all calls that are still being worked on, with an error. Whether there were any."""
-        raise NotImplementedError
 
 
 class HttpListener(GenServer):
@@ -59,7 +46,7 @@ class HttpListener(GenServer):
         app: App,
         binding: Binding,
         config: HttpConfig,
-        streams: Streams | None = None,
+        streams: Engine | None = None,
         certificates: Certificates | None = None,
     ) -> None:
         """`streams` are those of the application that never end by themselves; with `certificates`, it speaks TLS."""
@@ -149,7 +136,7 @@ def listener(
     app: App,
     binding: Binding,
     config: HttpConfig,
-    streams: Streams | None = None,
+    streams: Engine | None = None,
     certificates: Certificates | None = None,
 ) -> ChildSpec[Ref[HttpListener]]:
     """The spec of a listener, which its supervisor gives the time that it needs to end.
