@@ -145,9 +145,7 @@ def log_refusal(  # noqa: PLR0913 - what a line says
     if not is_on():
         return
     loop = asyncio.get_running_loop()
-    book = _books.get(loop)
-    if book is None:
-        book = _books[loop] = _Book()
+    book = _books.setdefault(loop, _Book())
     kind: Hashable = (status, setting, why.partition(" ")[0])
     if kind not in book.told and len(book.told) >= _KINDS:
         kind = status

@@ -94,19 +94,15 @@ def _why(error: Exception, certfile: Path, keyfile: Path, *, given: bool) -> str
     """What OpenSSL means, which says the same of many things."""
     if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
         return f"keyfile {keyfile}: the key is not that of the certificate in {certfile}"
-    if not _holds(certfile, b"CERTIFICATE-----"):
+    if b"CERTIFICATE-----" not in certfile.read_bytes():
         return f"certfile {certfile}: there is no certificate in it (PEM)"
-    if not _holds(keyfile, b"PRIVATE KEY-----"):
+    key = keyfile.read_bytes()
+    if b"PRIVATE KEY-----" not in key:
         return f"keyfile {keyfile}: there is no private key in it (PEM)"
-    text = keyfile.read_bytes()
-    if b"ENCRYPTED" in text:
+    if b"ENCRYPTED" in key:
         told = "keyfile_password does not open it" if given else "it is encrypted: say keyfile_password"
         return f"keyfile {keyfile}: {told}"
     return f"certfile {certfile} and keyfile {keyfile}: OpenSSL cannot use them: {getattr(error, 'reason', None) or 'it does not say why'}"
-
-
-def _holds(path: Path, what: bytes) -> bool:
-    return what in path.read_bytes()
 
 
 def _try(server: ssl.SSLContext, certfile: Path) -> None:

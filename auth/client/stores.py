@@ -64,13 +64,9 @@ def reason(error: OSError) -> str:
 
 def _private_folder(folder: Path) -> Path:
     """The folder, which is made if need be. Raises `SignInError`."""
-    try:
+    with _file_failures(f"{folder} cannot be made", lambda _: "name another folder"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_folder(folder)
-    except OSError as error:
-        raise SignInError("store", f"{folder} cannot be made: {error.strerror}; name another folder") from None
-    except ConfigError as error:
-        raise SignInError("store", str(error)) from None
     return folder
 
 
@@ -165,7 +161,7 @@ class FileStore:
             else:
                 entries[key] = dict(entry)
             sealed = self._opened_seal().encrypt(encode(entries))
-            with _file_failures(f"{self.path} cannot be written", advise=True):
+            with _file_failures(f"{self.path} cannot be written", advice):
                 write_private(self.path, sealed)
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
@@ -297,12 +293,12 @@ def advice(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def _file_failures(what: str, *, advise: bool = False) -> Generator[None]:
+def _file_failures(what: str, advise: Callable[[OSError], str] | None = None) -> Generator[None]:
     """Raise what the system has against a file as `SignInError`: `what` it is that cannot be done."""
     try:
         yield
     except OSError as error:
-        said = f"{what}: {error.strerror}{f'; {advice(error)}' if advise else ''}"
+        said = f"{what}: {error.strerror}{f'; {advise(error)}' if advise else ''}"
         raise SignInError("store", said, temporary=error.errno in PASSING) from None
     except ConfigError as error:
         raise SignInError("store", str(error)) from None
@@ -315,7 +311,7 @@ async def file_lock(path: Path, seconds: float, *, readable: bool = False) -> As
     `readable` is for what is done also where nothing can be written, as with a login that is mounted for reading: a lock file that is there is held
     without being written to, or else its folder.
     """
-    with _file_failures(f"{path} cannot be locked", advise=True):
+    with _file_failures(f"{path} cannot be locked", advice):
         descriptor = _opened(path, readable=readable)
     try:
         try:

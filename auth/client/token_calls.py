@@ -99,14 +99,8 @@ def said(answer: Fetched, step: str) -> dict[str, Any]:
 
 
 def _tokens(found: Mapping[str, Any], step: str, *, bearer: bool) -> Tokens:
-    token = found.get("access_token")
-    if (
-        not isinstance(token, str)
-        or not token
-        or len(token) > _LONGEST
-        or not token.isascii()
-        or not token.isprintable()
-    ):
+    token = text(found.get("access_token"))
+    if token is None or len(token) > _LONGEST or not (token.isascii() and token.isprintable()):
         raise SignInError(step, "the authorization server gave no token that could be sent")
     if bearer and str(found.get("token_type", "bearer")).lower() != "bearer":
         raise SignInError(
