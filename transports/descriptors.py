@@ -19,6 +19,7 @@ import stat
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from greenroom.supervision import Gate, Wakeup
@@ -176,7 +177,9 @@ class ThreadSource:
             if not self._asking:
                 self._asking = True
                 self._asked.release()
-                self._begin()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="greenroom-reader", daemon=True)
+                    self._thread.start()
             await self._came.wait()
         chunk, self._chunk = self._chunk or b"", None
         self._ended = self._ended or not chunk
@@ -186,11 +189,6 @@ class ThreadSource:
     def hung_up(self) -> bool:
         """As of `PolledSource`."""
         return self._ended
-
-    def _begin(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="greenroom-reader", daemon=True)
-            self._thread.start()
 
     def _run(self) -> None:
         chunk = b"?"
@@ -302,8 +300,7 @@ class ThreadSink(Sink):
         """Anything that can be written."""
         super().__init__()
         self._descriptor = descriptor
-        self._queue: deque[bytes | None] = deque()
-        self._filled = threading.Semaphore(0)
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._unwritten = 0
         self._thread: threading.Thread | None = None
 
@@ -320,25 +317,15 @@ class ThreadSink(Sink):
             self._thread = threading.Thread(target=self._run, name="greenroom-writer", daemon=True)
             self._thread.start()
         self._unwritten += 1
-        self._queue.append(data)
-        self._filled.release()
+        self._queue.put(data)
 
     def close(self) -> None:
         """As `Sink` says. A thread that is inside a write stays there until the other end reads; it is a daemon."""
         self._lose()
-        self._queue.clear()
-        self._queue.append(None)
-        self._filled.release()
+        self._queue.put(None)
 
     def _run(self) -> None:
-        while True:
-            self._filled.acquire()
-            try:
-                data = self._queue.popleft()
-            except IndexError:
-                continue
-            if data is None:
-                return
+        while (data := self._queue.get()) is not None and not self.gone:
             if not _blocking_write(self._descriptor, data):
                 _tell(self._loop, self._lose)
                 return
