@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from greenroom.auth.errors import SignInError
@@ -13,14 +13,13 @@ from greenroom.errors import ConfigError
 
 from .credential import LoginSettings
 from .discovery import Place, ServerMetadata, canonical
-from .registration import Identity
+from .registration import ClientSettings, Identity
 from .stores import Record
 from .token_calls import EXCHANGE, ID_JAG, ID_TOKEN, JWT_BEARER, SAML2, Endpoint, Way, ask, record_of, scopes_for
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from greenroom.auth.jose import Algorithm, Key
     from greenroom.transports.client.fetch import Fetch
 
     from .token_calls import Need
@@ -31,18 +30,13 @@ _EXPIRED: Final = frozenset({"invalid_grant", "invalid_token", "expired_token", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientCredentials(LoginSettings):
+class ClientCredentials(ClientSettings):
     """The program logs in as itself, with a secret, a key, or an assertion that was signed elsewhere."""
 
     client_id: str
-    client_secret: str | None = field(default=None, repr=False)
-    key: Key | None = None
-    algorithm: Algorithm = "ES256"
     assertion: str | None = field(default=None, repr=False)
     token_endpoint: str | None = None
     """Where: then the first token is fetched before the first request, so that what is wrong shows at once. None: what the server says."""
-    issuer: str | None = None
-    """The authorization server that knows this program: no other is shown its secret."""
     resource: str | None = None
     """What the token is for; None: the server."""
 
@@ -54,13 +48,7 @@ class ClientCredentials(LoginSettings):
 
     def identity(self) -> Identity:
         """The client identity of the program."""
-        return Identity(
-            self.client_id,
-            secret=self.client_secret,
-            key=self.key,
-            algorithm=self.algorithm,
-            assertion=self.assertion,
-        )
+        return replace(self.known_as(self.client_id), assertion=self.assertion)
 
     def way(self, url: str, fetch: Fetch) -> Way:
         """How to log in at that server."""
@@ -69,7 +57,7 @@ class ClientCredentials(LoginSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnterpriseManaged(LoginSettings):
+class EnterpriseManaged(ClientSettings):
     """An organisation's own sign-in vouches for a user: its identity token is exchanged there (RFC 8693), and what comes of it is redeemed (RFC 7523)."""
 
     client_id: str
@@ -78,9 +66,6 @@ class EnterpriseManaged(LoginSettings):
     subject_token: SubjectToken = field(repr=False)
     """What the user's sign-in has given, or a function that knows the present one."""
     subject_token_type: str = ID_TOKEN
-    client_secret: str | None = field(default=None, repr=False)
-    key: Key | None = None
-    algorithm: Algorithm = "ES256"
     idp_client_id: str | None = None
     """The client id by which the organisation knows this program; None: by the same name and secret."""
     idp_client_secret: str | None = field(default=None, repr=False)
@@ -89,7 +74,6 @@ class EnterpriseManaged(LoginSettings):
     audience: str | None = None
     """The audience of the exchanged token; None: that authorization server."""
     resource: str | None = None
-    issuer: str | None = None
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
@@ -100,7 +84,7 @@ class EnterpriseManaged(LoginSettings):
 
     def identity(self) -> Identity:
         """The client identity of the program at the server's own authorization server."""
-        return Identity(self.client_id, secret=self.client_secret, key=self.key, algorithm=self.algorithm)
+        return self.known_as(self.client_id)
 
     def way(self, url: str, fetch: Fetch) -> Way:
         """How to log in at that server."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from greenroom.auth.errors import SignInError
@@ -19,34 +19,27 @@ from greenroom.auth.grants import text, texts
 from greenroom.errors import ConfigError
 
 from .code_flow import CodeFlow, DeviceFlow, check_server, open_browser
-from .credential import LoginSettings
 from .discovery import Place, ServerMetadata, canonical, discover_authorization_server, plain
-from .registration import Identity, Registrar, check_document
+from .registration import ClientSettings, Registrar, check_document
 from .token_calls import Endpoint, Way, post, record_of, said, scopes_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from greenroom.auth.jose import Algorithm, Key
     from greenroom.transports.client.fetch import Fetch
 
     from .code_flow import Browser, Shower
+    from .registration import Identity
     from .stores import Record
     from .token_calls import Need
 
 
 @dataclass(frozen=True, kw_only=True)
-class OAuth(LoginSettings):
+class OAuth(ClientSettings):
     """How a user signs in. A value: each server that it is used for has a login of its own."""
 
     client_id: str | None = None
     """The id by which this program is known there, when that was agreed beforehand."""
-    client_secret: str | None = field(default=None, repr=False)
-    key: Key | None = None
-    """What to sign with instead of a secret."""
-    algorithm: Algorithm = "ES256"
-    issuer: str | None = None
-    """The authorization server that knows it by that id: no other is shown it."""
     client_metadata_url: str | None = None
     """Where a document says who this program is: for authorization servers that read such."""
     client_name: str = "greenroom"
@@ -134,11 +127,7 @@ class OAuthWay(Way):
         super().__init__(url, login_name(settings, url), settings.issuer, place)
         self._settings = settings
         self.bound = settings.client_id is not None
-        known = None
-        if settings.client_id is not None:
-            known = Identity(
-                settings.client_id, secret=settings.client_secret, key=settings.key, algorithm=settings.algorithm
-            )
+        known = None if settings.client_id is None else settings.known_as(settings.client_id)
         self._registrar = Registrar(
             settings.store, fetch, known, settings.client_metadata_url, settings.client_name, settings.account
         )

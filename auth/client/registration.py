@@ -19,6 +19,7 @@ from greenroom.auth.jose import public_key, sign
 from greenroom.errors import ConfigError
 from greenroom.protocol.json import encode
 
+from .credential import LoginSettings
 from .discovery import reach
 from .stores import store_failures
 from .token_calls import DEVICE, said
@@ -26,7 +27,7 @@ from .token_calls import DEVICE, said
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from greenroom.auth.jose import Key
+    from greenroom.auth.jose import Algorithm, Key
     from greenroom.transports.client.fetch import Fetch
 
     from .discovery import ServerMetadata
@@ -251,6 +252,22 @@ class Identity:
             return sign(claims, self.key, self.algorithm, {"typ": "JWT"})
         except ConfigError as error:
             raise SignInError(step, str(error)) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings(LoginSettings):
+    """What is said of a program that an authorization server knows."""
+
+    client_secret: str | None = field(default=None, repr=False)
+    key: Key | None = None
+    """What to sign with instead of a secret."""
+    algorithm: Algorithm = "ES256"
+    issuer: str | None = None
+    """The authorization server that knows this program: no other is shown its id, or its secret."""
+
+    def known_as(self, client_id: str) -> Identity:
+        """The identity of the program where it is known by that id."""
+        return Identity(client_id, secret=self.client_secret, key=self.key, algorithm=self.algorithm)
 
 
 def signing_key(pem: str | bytes, *, kid: str | None = None) -> Key:
