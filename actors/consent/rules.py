@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 from greenroom.errors import ConfigError, GreenroomError
@@ -61,11 +62,9 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
-            raise BadRule(f"{self.where or 'a rule'}: a rule says allow, ask or deny, not {self.verdict!r}")
+            raise _bad(self, f"a rule says allow, ask or deny, not {self.verdict!r}")
         if not self.pattern.strip() or self.pattern != self.pattern.strip() or len(self.pattern) > _LONGEST:
-            raise BadRule(
-                f"{self.where or 'a rule'}: {self.pattern[:_LONGEST]!r} is no pattern: write a tool's name, or '*' for all"
-            )
+            raise _bad(self, f"{self.pattern[:_LONGEST]!r} is no pattern: write a tool's name, or '*' for all")
         _parse(self)
 
     @property
@@ -78,10 +77,14 @@ class Rule:
         return f"{self.verdict} {self.pattern!r}{block}{f' ({self.where})' if self.where else ''}"
 
 
+def _bad(rule: Rule, why: str) -> BadRule:
+    return BadRule(f"{rule.where or 'a rule'}: {why}")
+
+
 class _Meaning(NamedTuple):
-    elicits: bool
     server: str
-    tool: str
+    tool: str = ""
+    elicits: bool = False
     claude: str = ""
     """The whole pattern, where it is of tools as Claude Code calls them."""
 
@@ -90,34 +93,27 @@ def _parse(rule: Rule) -> _Meaning:
     """The servers and tools that a rule is about, as patterns."""
     pattern, home = rule.pattern, rule.server
     if pattern.startswith("Elicit") and (found := _ELICIT.fullmatch(pattern)):
-        who = found["server"]
+        who = home if found["server"] is None else found["server"]
         if who is None:
-            if home is None:
-                raise BadRule(f"{rule.where or 'a rule'}: say whose: Elicit(server), or Elicit(*) for all")
-            who = home
+            raise _bad(rule, "say whose: Elicit(server), or Elicit(*) for all")
         if home is not None and who != home:
-            raise BadRule(
-                f"{rule.where or 'a rule'}: {pattern} in the block of {home!r} is about another server: write Elicit"
-            )
-        return _Meaning(elicits=True, server=who, tool="")
+            raise _bad(rule, f"{pattern} in the block of {home!r} is about another server: write Elicit")
+        return _Meaning(who, elicits=True)
     if pattern.startswith("Elicit("):
-        raise BadRule(f"{rule.where or 'a rule'}: {pattern!r} is not closed: write Elicit(server)")
+        raise _bad(rule, f"{pattern!r} is not closed: write Elicit(server)")
     if _CALL.match(pattern):
         # `elicit(git)` would deny nothing, and looks as if it did; and so does another host's `Bash(rm:*)`.
-        raise BadRule(
-            f"{rule.where or 'a rule'}: {pattern!a} is no tool: with a bracket there is only Elicit(server); ? stands for one in a tool's name"
+        raise _bad(
+            rule,
+            f"{pattern!a} is no tool: with a bracket there is only Elicit(server); ? stands for one in a tool's name",
         )
     if home is not None:
-        return _Meaning(elicits=False, server=home, tool=pattern)
+        return _Meaning(home, pattern)
     if pattern.startswith("mcp__"):
         server, _, tool = pattern.removeprefix("mcp__").partition("__")
-        return _Meaning(elicits=False, server=server, tool=tool or "*", claude=pattern)
+        return _Meaning(server, tool or "*", claude=pattern)
     server, colon, tool = pattern.partition(":")
-    return (
-        _Meaning(elicits=False, server=server, tool=tool)
-        if colon
-        else _Meaning(elicits=False, server="*", tool=pattern)
-    )
+    return _Meaning(server, tool) if colon else _Meaning("*", pattern)
 
 
 class Decided(NamedTuple):
@@ -278,27 +274,13 @@ def _takes_all(other: Rule, wide: _Meaning, rule: Rule, narrow: _Meaning) -> boo
     return wide.server == wide.tool == "*"
 
 
-# --- Patterns of names: `*` is any run of characters, `?` is one, and everything else is itself. Takes at most the product of both lengths, so it is linear in the name that a server chose.
+# --- Patterns of names: `*` is any run of characters, `?` is one, and everything else is itself. Takes at most the product of both lengths, so it is
+# linear in the name that a server chose: what the standard library makes of a `*` never goes back behind what has matched after it.
 
 
 def matches(pattern: str, name: str) -> bool:
     """Whether the whole name is what the pattern says."""
-    at = here = 0
-    star = -1  # the last `*` that was passed, and how much of the name it has taken
-    taken = 0
-    while here < len(name):
-        if at < len(pattern) and (pattern[at] == "?" or (pattern[at] != "*" and pattern[at] == name[here])):
-            at += 1
-            here += 1
-        elif at < len(pattern) and pattern[at] == "*":
-            star, taken = at, here
-            at += 1
-        elif star >= 0:
-            taken += 1
-            at, here = star + 1, taken
-        else:
-            return False
-    return all(each == "*" for each in pattern[at:])
+    return fnmatchcase(name, pattern.replace("[", "[[]"))  # a set of characters is none here
 
 
 def covers(wide: str, narrow: str) -> bool:

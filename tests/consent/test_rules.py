@@ -304,11 +304,27 @@ def test_a_rule_that_is_called_dead_changes_nothing(rules: list[Rule], known: li
 
 patterns = st.text("ab*?", max_size=8)
 words = st.text("ab", max_size=8)
+odd = st.text("ab*?[]!-\\.^$(|)\n", max_size=8)
+
+
+def means(pattern: str, word: str) -> bool:
+    """The same, as slowly as it can be said."""
+    if not pattern:
+        return not word
+    if pattern[0] == "*":
+        return any(means(pattern[1:], word[taken:]) for taken in range(len(word) + 1))
+    return bool(word) and pattern[0] in ("?", word[0]) and means(pattern[1:], word[1:])
 
 
 @given(patterns, words)
 def test_a_pattern_matches_what_the_standard_library_says(pattern: str, word: str) -> None:
     assert matches(pattern, word) is fnmatch.fnmatchcase(word, pattern)
+
+
+@given(patterns | odd, words | odd)
+def test_everything_but_stars_and_question_marks_is_itself(pattern: str, word: str) -> None:
+    assert matches(pattern, word) is means(pattern, word)
+    assert matches(word.replace("*", "?"), word)
 
 
 @given(patterns, patterns, words)
