@@ -99,13 +99,16 @@ class Agent:
         `consent` is what each call passes, `limiter` what an answer does that is for a model.
         """
         self._upstreams = federation
+        self.separator = separator
+        """What stands between a server's id and the name of its tool."""
         self._naming = Naming(separator, aliases)
         if invalid not in ("raise", "result", "send"):
             raise ConfigError(f"invalid is 'raise', 'result' or 'send', not {invalid!r}")
         self._invalid: Invalid = invalid
         self._pins = pins
         self._policy: Policy = policy
-        self._patience = patience
+        self.patience = patience
+        """How long a server may take to say what it offers."""
         self._consent = consent
         self._limiter = limiter
         self.misconfigured: Callable[[], Mapping[str, str]] = dict
@@ -117,16 +120,6 @@ class Agent:
         self._refused: set[tuple[str, str, str]] = set()
         self._waited: dict[str, int | None] = {}
         """For which servers a catalogue has waited in vain: it waits once."""
-
-    @property
-    def separator(self) -> str:
-        """What stands between a server's id and the name of its tool."""
-        return self._naming.separator
-
-    @property
-    def patience(self) -> float:
-        """How long a server may take to say what it offers."""
-        return self._patience
 
     @property
     def pins(self) -> Pins | None:
@@ -160,7 +153,7 @@ class Agent:
         if not missing:
             return self.snapshot()
         loop = asyncio.get_running_loop()
-        seconds = self._patience if timeout is None else timeout
+        seconds = self.patience if timeout is None else timeout
         began = loop.time()
         answers = await asyncio.gather(
             *(upstreams.offering(id, timeout=0.0 if self._in_vain(id) else seconds) for id in missing),
@@ -171,7 +164,7 @@ class Agent:
         for id, answer in zip(missing, answers, strict=True):
             if isinstance(answer, Exception):
                 skipped[id] = answer
-                if took >= self._patience:
+                if took >= self.patience:
                     self._waited[id] = upstreams.serial(id)
             elif isinstance(answer, BaseException):
                 raise answer
@@ -285,8 +278,8 @@ class Agent:
     async def _awaited(self, server: str, timeout: float | None) -> Offering:
         """What a server offers, where it is being started as soon as that is known: a call waits as long as its deadline and the patience allow."""
         seconds = self._upstreams.timeout(server, "tools/call") if timeout is AS_SET else timeout
-        if seconds is None or seconds >= self._patience:
-            return await self._upstreams.offering(server, timeout=self._patience)
+        if seconds is None or seconds >= self.patience:
+            return await self._upstreams.offering(server, timeout=self.patience)
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         try:

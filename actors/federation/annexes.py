@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.names import Name
 from greenroom.actors.tree import Tree
@@ -61,35 +61,24 @@ _TRIES: Final = 5
 _LEAVING: Final = 10.0
 """How long all tenants may take to leave when the federation's annexes are stopped."""
 _STOPPING: Final = 10.0
-_LOOK_AGAIN: Final = 30.0
+_LOOK_AGAIN: Final = object()
+_PAUSE: Final = 30.0
 """How long a tenant waits where there is no machine for it. Meanwhile the connection asks with pauses of its own, and is in before."""
 
 
-class Premises(Protocol):
-    """Where the processes of annexes come from."""
-
-    def child_spec(self) -> ChildSpec[Any]:
-        """What has to run before there can be any."""
-        ...
-
-    async def open(self, annex: Annex) -> tuple[Ref[Any], str]:
-        """A new one: the process here that stands for it, linked to the calling one, and its node's name."""
-        ...
-
-
-class ClusterPremises:
-    """A cluster of the federation's own."""
+class Premises:
+    """Where the processes of annexes come from: a cluster of the federation's own, unless an annex has one of the program's."""
 
     def __init__(self) -> None:
         """Nothing runs yet."""
         self._cluster = Cluster()
 
     def child_spec(self) -> ChildSpec[Any]:
-        """The cluster."""
+        """What has to run before there can be any."""
         return self._cluster.child_spec()
 
     async def open(self, annex: Annex) -> tuple[Ref[Any], str]:
-        """A node."""
+        """A new one: the process here that stands for it, linked to the calling one, and its node's name."""
         spec = NodeSpec(limits=annex.limits, preload=PRELOAD, start_timeout=annex.start, requires=annex.requires)
         options = Options(label=f"node of {annex.name}")
         host = await options.start_link(Host, (annex.cluster or self._cluster).engine, spec)
@@ -99,14 +88,12 @@ class ClusterPremises:
 class Annexes:
     """Those of one federation. No process: it holds where they are found."""
 
-    premises: ClassVar[type[Premises]] = ClusterPremises
-
     def __init__(self, key: Key, upstreams: Ref[DynamicSupervisor]) -> None:
         """`upstreams` is the supervisor under which they run."""
         self._key = key
         self._upstreams = upstreams
         self._keepers: Ref[DynamicSupervisor] = Ref(Name(key, "keepers"), None)
-        self._premises: Premises | None = None
+        self._premises = Premises()
 
     def room(self, annex: Annex) -> Room:
         """Where wires find room in it."""
@@ -120,16 +107,14 @@ class Annexes:
             return Ref(found, None)
         if whereis(self._keepers.target) is None:
             await _begun(self._upstreams, self._tree())
-        assert self._premises is not None
         options = Options(label=f"annex {annex.name}")
         spec = child(Keeper, self._premises, annex).but(id=name, name=name, restart="temporary", options=options)
         await _begun(self._keepers, spec)
         return Ref(name, None)
 
     def _tree(self) -> ChildSpec[Any]:
-        premises = self._premises = self._premises or self.premises()
         children: list[ChildSpec[Any]] = [
-            premises.child_spec(),
+            self._premises.child_spec(),
             child(DynamicSupervisor).but(id="keepers", name=self._keepers.target),
             child(Porter, self._keepers).but(id="porter", shutdown=_LEAVING + 1.0),
         ]
@@ -262,17 +247,14 @@ class Tenant(GenServer):
         """The upstream goes on; that takes its time."""
         return Continue(None)
 
-    async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
-        """Go in."""
-        return await self._go_in()
-
-    async def _go_in(self) -> Stop | None:
+    async def handle_continue(self, token: Any = None) -> Stop | None:  # noqa: ARG002 - there is one only
+        """Go in, or try to again."""
         try:
             lodging = await self._room.lodge()
         except ActorError as error:
             if not _is_without_machine(error):
                 return Stop(Crash(error))
-            send_after(_LOOK_AGAIN, self.pid, _LookAgain())
+            send_after(_PAUSE, self.pid, _LOOK_AGAIN)
             return None
         self._watch = monitor(lodging.keeper)
         return None
@@ -284,15 +266,11 @@ class Tenant(GenServer):
                 return Stop(
                     message.reason if isinstance(message.reason, Crash) else Crash(ProcessExited(message.reason))
                 )
-            case _LookAgain():
-                return await self._go_in()
+            case _ if message is _LOOK_AGAIN:
+                return await self.handle_continue()
             case _:
                 super().handle_info(message)
                 return None
-
-
-class _LookAgain:
-    """It is time to."""
 
 
 def _is_without_machine(error: BaseException | None) -> bool:

@@ -88,7 +88,7 @@ def is_failure(error: BaseException | None, peer_codes: Collection[int] = frozen
 class Breaker:
     """The machine. Each method takes the moment on whatever clock, as long as it is always the same."""
 
-    __slots__ = ("_buckets", "_due", "_expires", "_source", "_tries", "_turn", "cause", "settings", "state", "tripped")
+    __slots__ = ("_buckets", "_due", "_expires", "_source", "_tries", "cause", "settings", "state", "tripped", "turn")
 
     def __init__(self, settings: BreakerSettings, source: random.Random) -> None:
         """Closed. `source` is where the jitter comes from."""
@@ -99,10 +99,10 @@ class Breaker:
         self.tripped = False
         """Whether it is open because the server is gone: the connection tries to reach it again, so no probe is sent."""
         self._source = source
-        self._buckets: list[
-            list[int]
-        ] = []  # [number of the part, how many ended in it, how many of those failed], oldest first
-        self._turn = 0
+        self._buckets: list[list[int]] = []
+        """[number of the part, how many ended in it, how many of those failed], oldest first"""
+        self.turn = 0
+        """What a request takes along: how it ends counts only as long as this is the same."""
         self._tries = 0
         self._due = 0.0
         self._expires = 0.0
@@ -112,14 +112,9 @@ class Breaker:
         """Whether requests may pass."""
         return self.state is BreakerState.CLOSED
 
-    @property
-    def turn(self) -> int:
-        """What a request takes along: how it ends counts only as long as this is the same."""
-        return self._turn
-
     def settle(self, turn: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
         """A request has ended. Whether the breaker opens for it."""
-        if turn != self._turn or not self.closed:
+        if turn != self.turn or not self.closed:
             return False  # of a time that is over: what is so late says nothing of today
         part = math.floor(now * BUCKETS / self.settings.window)
         buckets = self._buckets
@@ -139,7 +134,7 @@ class Breaker:
 
     def opens(self, turn: int, now: float, cause: BaseException | None) -> bool:
         """The server could not be reached, which is worth any number of failures. Whether the breaker opens for it."""
-        if turn != self._turn or not self.closed:
+        if turn != self.turn or not self.closed:
             return False
         self._open(now, cause)
         return True
@@ -175,13 +170,13 @@ class Breaker:
         if self.state is not BreakerState.OPEN or self.tripped or now < self._due:
             return None
         self.state = BreakerState.HALF_OPEN
-        self._turn += 1
+        self.turn += 1
         self._expires = now + 2 * self.settings.probe_timeout
-        return self._turn
+        return self.turn
 
     def probed(self, ticket: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
         """How that probe ended. False when it does not count any more."""
-        if self.state is not BreakerState.HALF_OPEN or ticket != self._turn:
+        if self.state is not BreakerState.HALF_OPEN or ticket != self.turn:
             return False
         if failed:
             self._open(now, cause if cause is not None else self.cause)
@@ -198,7 +193,7 @@ class Breaker:
     def _open(self, now: float, cause: BaseException | None) -> None:
         self.state = BreakerState.OPEN
         self.cause = cause
-        self._turn += 1
+        self.turn += 1
         self._buckets.clear()
         self._due = now + self.settings.cooldown.delay(self._tries, self._source)
         self._tries += 1
@@ -207,5 +202,5 @@ class Breaker:
         self.state = BreakerState.CLOSED
         self.tripped = False
         self.cause = None
-        self._turn += 1
+        self.turn += 1
         self._tries = 0

@@ -350,7 +350,9 @@ class Federation:
 
     def admit(self, upstream: Upstream) -> None:
         """It has its place."""
-        self._put(upstream)
+        upstream.tell = lambda each: self.news.tell(each.id)
+        self.roster = MappingProxyType({**self.roster, upstream.id: upstream})
+        self.news.tell(upstream.id)
 
     def move(self, old: Upstream, new: Upstream) -> None:
         """Another one has its place. What that offers is what the old one did, until it is known."""
@@ -358,7 +360,7 @@ class Federation:
             new.offering, new.fetched, new.had = old.offering, old.fetched, old.had
             new.inherited = old.fetched
         old.tell = None
-        self._put(new)
+        self.admit(new)
         old.bell.wake()
 
     def withdraw(self, upstream: Upstream) -> None:
@@ -367,11 +369,6 @@ class Federation:
         self.roster = MappingProxyType({id: each for id, each in self.roster.items() if each is not upstream})
         self.news.tell(upstream.id)
         upstream.bell.wake()
-
-    def _put(self, upstream: Upstream) -> None:
-        upstream.tell = lambda each: self.news.tell(each.id)
-        self.roster = MappingProxyType({**self.roster, upstream.id: upstream})
-        self.news.tell(upstream.id)
 
 
 # --- The line to one server of a federation, by its id: it outlives restarts and replacements, and each request passes the gate.
@@ -444,20 +441,12 @@ class FederatedLine:
         seconds = timeout
         if timeout is _DEFAULT:
             seconds = None if upstream is None else upstream.spec.patience(method)
-        request = GuardedRequest(
-            method,
-            params,
-            seconds=seconds,
-            wait=wait,
-            who=self._who,
-            progress=progress,
-            token=token,
-            idempotent=idempotent,
-        )
+        options = {"progress": progress, "token": token, "idempotent": idempotent}
+        request = GuardedRequest(method, params, seconds, wait, self._who, options)
         if upstream is None:
             request.fail(self._closed())
         else:
-            upstream.gate.enter(request)
+            upstream.gate.admit(request)
         return request
 
     def _closed(self) -> ClientClosed:
@@ -476,23 +465,21 @@ class FederatedLine:
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Tell the server something; that passes by the gate, and is not waited for."""
-        upstream = self._upstream
-        if upstream is None:
-            raise self._closed()
-        refusal = upstream.gate.refusal()
-        if refusal is not None:
-            raise refusal
-        await upstream.line.notify(method, params)
+        await self._passed().line.notify(method, params)
 
     async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
         """Say what the server is to log, now, after each new handshake, and when another one takes its place."""
+        upstream = self._passed()
+        await upstream.set_level(level, upstream.spec.settings.request_timeout if timeout is _DEFAULT else timeout)
+
+    def _passed(self) -> Upstream:
+        """The upstream, of which nothing is refused just now."""
         upstream = self._upstream
         if upstream is None:
             raise self._closed()
-        refusal = upstream.gate.refusal()
-        if refusal is not None:
+        if (refusal := upstream.gate.refusal()) is not None:
             raise refusal
-        await upstream.set_level(level, upstream.spec.settings.request_timeout if timeout is _DEFAULT else timeout)
+        return upstream
 
     async def ready(self, timeout: float | None = _DEFAULT) -> Welcome:
         """Wait until it is ready. Raises `Parked` and `ClientClosed` as soon as it is."""

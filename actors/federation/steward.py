@@ -95,7 +95,7 @@ class Steward(GenServer):
             await self._see_off(upstream)
         for id, spec in federation.first.items():
             if id not in federation.roster:
-                self._enter(self._fresh(id, spec))
+                self.federation.admit(self._fresh(id, spec))
         federation.first = {}
         for upstream in tuple(federation.roster.values()):
             if upstream.pid is not None and is_alive(upstream.pid):
@@ -128,7 +128,7 @@ class Steward(GenServer):
             del arriving[upstream.serial]
             raise Reject(error) from None
         del arriving[upstream.serial]  # and not when this dies in between: then a successor ends what was begun
-        self._enter(upstream)
+        self.federation.admit(upstream)
         return upstream.pid
 
     async def stop(self, id: str, grace: float | None = None) -> None:
@@ -191,9 +191,6 @@ class Steward(GenServer):
         return Upstream(
             id, spec, current_node().random, federation.room(id, spec), federation.kept, federation.patience
         )
-
-    def _enter(self, upstream: Upstream) -> None:
-        self.federation.admit(upstream)
 
     async def _run(self, upstream: Upstream) -> None:
         """Start its tree."""

@@ -131,7 +131,8 @@ class Upstream:
     def standing(self) -> Standing:
         """How it is."""
         state, cause = self._judge()
-        return Standing(self.id, state, cause, self._next_attempt(state), self.gate.in_progress + self.calls_beside)
+        in_progress = self.gate.under_way + self.gate.waiting + self.calls_beside
+        return Standing(self.id, state, cause, self._next_attempt(state), in_progress)
 
     def _next_attempt(self, state: State) -> float | None:
         """In how many seconds it is tried again, in a state in which it is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -32,55 +32,33 @@ if TYPE_CHECKING:
     from .upstream import Upstream
 
 
-@dataclass(init=False, repr=False, eq=False, slots=True)
+@dataclass(repr=False, eq=False, slots=True)
 class GuardedRequest:
     """A `Pending`, before and after it was sent. One that need not wait is little more than the line's own."""
 
     method: str
     params: Mapping[str, Any] | None
+    _seconds: float | None
     wait: bool
     who: Hashable
+    """The principal: principals take turns."""
     options: Mapping[str, Any]
-    turn: int
+    """The line's."""
+    turn: int = 0
     """The breaker's, when it was sent."""
-    inner: Pending | None
-    _seconds: float | None
-    _over: bool
-    _error: BaseException | None
-    _future: asyncio.Future[dict[str, Any]] | None
-    """Only of one that had to wait,"""
-    _gate: Gate | None
+    inner: Pending | None = None
+    _over: bool = False
+    _error: BaseException | None = None
+    _future: asyncio.Future[dict[str, Any]] | None = None
+    """Only of one that had to wait, as is what follows,"""
+    _gate: Gate | None = None
     """and this only as long as it waits."""
-    _context: Context
-    _impatience: asyncio.TimerHandle | None
-    _owner: Process | None
-    _sent: Wakeup
-    _timer: asyncio.TimerHandle | None
-    _until: float
-
-    def __init__(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        *,
-        seconds: float | None,
-        wait: bool,
-        who: Hashable,
-        **options: Any,
-    ) -> None:
-        """`who` is the principal: principals take turns. The `options` are the line's."""
-        self.method = method
-        self.params = params
-        self.wait = wait
-        self.who = who
-        self.options = options
-        self.turn = 0
-        self.inner = None
-        self._seconds = seconds
-        self._over = False
-        self._error = None
-        self._future = None
-        self._gate = None
+    _context: Context = field(init=False)
+    _impatience: asyncio.TimerHandle | None = field(init=False)
+    _owner: Process | None = field(init=False)
+    _sent: Wakeup = field(init=False)
+    _timer: asyncio.TimerHandle | None = field(init=False)
+    _until: float = field(init=False)
 
     def __repr__(self) -> str:
         state = "settled" if self.settled else "waiting" if self.inner is None else "under way"
@@ -252,158 +230,6 @@ class GuardedRequest:
         gate.gave_up(self)
 
 
-# --- The gate of an upstream: each request passes it, and is refused, made to wait or let go, and counted when it ends.
-# It is no process, so that a request costs no message: the task that asks, or the one whose answer makes room, does the book-keeping.
-
-
-class Gate:
-    """Of one registration. It is open while the upstream's processes run."""
-
-    __slots__ = ("_book", "_breaker", "_closed", "_upstream")
-
-    def __init__(self, upstream: Upstream, breaker: Breaker) -> None:
-        """Shut."""
-        self._upstream = upstream
-        self._breaker = breaker
-        self._closed = False
-        spec = upstream.spec
-        self._book: FanOut[GuardedRequest] = FanOut(upstream.name, spec.concurrent, spec.queue)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is under way, and nothing waits."""
-        return not (self._book.under_way or self._book.waiting)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether it is to go on here, whatever ends just now."""
-        upstream = self._upstream
-        return not (self._closed or upstream.stopped or upstream.leave_by is not None)
-
-    @property
-    def under_way(self) -> int:
-        """How many requests are."""
-        return self._book.under_way
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for one of those to end."""
-        return self._book.waiting
-
-    @property
-    def in_progress(self) -> int:
-        """How many requests have no outcome yet."""
-        return self._book.under_way + self._book.waiting
-
-    def enter(self, request: GuardedRequest) -> None:
-        """A request comes."""
-        refusal = self.refusal()
-        if not self._upstream.connected:
-            self.shut()
-        if refusal is None and not (self._book.is_open or request.wait):
-            refusal = NotReady(f"{self._upstream.name} does not run just now")
-        if refusal is not None:
-            request.fail(refusal)
-            return
-        try:
-            entry = self._book.enter(request.who, request, _now())
-        except UpstreamBusy as busy:
-            request.fail(busy)
-            return
-        if entry.granted:
-            request.send(self._upstream.line, self, self._breaker.turn)
-            return
-        request.queue(self, None if self._book.is_open else self._upstream.patience)
-        if entry.displaced is not None:
-            entry.displaced.fail(self._book.refusal())
-
-    def stalled(self, patience: float) -> Exception | None:
-        """Why a request that has waited so long for the upstream's processes waits no more; None where they run now."""
-        if self._book.is_open:
-            return None
-        upstream = self._upstream
-        slow = InitTimeout(f"it is still {upstream.standing.state.value} after {patience:g} s")
-        return Unavailable(upstream.name, slow)
-
-    def refusal(self) -> Exception | None:
-        """Why nothing may pass."""
-        upstream = self._upstream
-        if self._closed or (upstream.stopped and not upstream.connected):
-            return ClientClosed(f"{upstream.name} was stopped")
-        return upstream.refusal()
-
-    def open(self) -> None:
-        """Its processes run."""
-        self._book.is_open = True
-        self.pump()
-
-    def shut(self) -> None:
-        """They do not, just now."""
-        self._book.is_open = False
-
-    def close(self) -> None:
-        """Nothing passes any more. What is under way is its line's to end."""
-        self._closed = True
-        self.refuse_waiting()
-
-    def abandon(self) -> None:
-        """No upstream remains: fail waiting requests and those under way now."""
-        self.refuse_waiting()
-        refusal = self.refusal()
-        for request in self._book.going:
-            if refusal is not None:
-                request.give_up(refusal)
-
-    def refuse_waiting(self) -> None:
-        """Fail the requests that wait, if nothing may pass."""
-        refusal = self.refusal
-        for request in self._book:
-            if (why := refusal()) is not None:
-                request.fail(why)
-
-    def ended(self, request: GuardedRequest, error: BaseException | None) -> None:
-        """One that had gone has its outcome."""
-        now = _now()
-        self._book.leave(request, now)
-        breaker = self._breaker
-        failed = is_failure(error, breaker.settings.peer_codes)
-        self._upstream.signs_in(error)
-        if isinstance(error, RequestLost) and isinstance(error.cause, ConnectFailed):
-            opens = breaker.opens(request.turn, now, error)  # it was tried twice, and no peer answers there
-        else:
-            opens = failed is not None and breaker.settle(request.turn, failed=failed, now=now, cause=error)
-        if opens:
-            self.refuse_waiting()
-            self._upstream.refresh()
-        self.pump()
-        self._empty()
-
-    def gave_up(self, request: GuardedRequest) -> None:
-        """One that waited does so no more."""
-        if self._book.give_up(request):
-            self._empty()
-
-    def _empty(self) -> None:
-        """Wake an upstream that is about to leave and waits for its gate to be empty."""
-        if self._upstream.leave_by is not None and self.idle:
-            self._upstream.bell.wake()
-
-    def pump(self) -> None:
-        """Send the requests whose turn it is."""
-        if not self._book.waiting:
-            return
-        if not self._upstream.connected:
-            self.shut()
-        if not self._closed and self._breaker.closed:
-            now = _now()
-            while (request := self._book.next(now)) is not None:
-                request.send(self._upstream.line, self, self._breaker.turn)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 # --- How many requests may be under way at one upstream, which wait, and which is next: pure book-keeping.
 # The principals for which they are made take turns, and where the queue is full the one with most waiting makes room (`FairQueue`); else the newcomer is refused.
 
@@ -466,11 +292,11 @@ class FanOut(Generic[T]):
         if len(self._waiting) >= self.queue:
             displaced = self._waiting.displace(who)
             if displaced is None:
-                raise self.refusal()
+                raise self.busy()
         self._waiting.add(who, request)
         return Entry(granted=False, displaced=displaced)
 
-    def refusal(self) -> UpstreamBusy:
+    def busy(self) -> UpstreamBusy:
         """The error for a request that finds no room."""
         text = f"{self.name}: {len(self._since)} requests are under way, and {len(self._waiting)} wait"
         return UpstreamBusy(text, self.retry_after())
@@ -500,3 +326,140 @@ class FanOut(Generic[T]):
         if request is not None:
             self._since[request] = now
         return request
+
+
+# --- The gate of an upstream: each request passes it, and is refused, made to wait or let go, and counted when it ends.
+# It is no process, so that a request costs no message: the task that asks, or the one whose answer makes room, does the book-keeping.
+
+
+class Gate(FanOut[GuardedRequest]):
+    """Of one registration. It is open while the upstream's processes run."""
+
+    __slots__ = ("_breaker", "_closed", "_upstream")
+
+    def __init__(self, upstream: Upstream, breaker: Breaker) -> None:
+        """Shut."""
+        spec = upstream.spec
+        super().__init__(upstream.name, spec.concurrent, spec.queue)
+        self._upstream = upstream
+        self._breaker = breaker
+        self._closed = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way, and nothing waits."""
+        return not (self._since or self._waiting)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is to go on here, whatever ends just now."""
+        upstream = self._upstream
+        return not (self._closed or upstream.stopped or upstream.leave_by is not None)
+
+    def admit(self, request: GuardedRequest) -> None:
+        """A request comes."""
+        refusal = self.refusal()
+        if not self._upstream.connected:
+            self.shut()
+        if refusal is None and not (self.is_open or request.wait):
+            refusal = NotReady(f"{self._upstream.name} does not run just now")
+        if refusal is not None:
+            request.fail(refusal)
+            return
+        try:
+            entry = self.enter(request.who, request, _now())
+        except UpstreamBusy as busy:
+            request.fail(busy)
+            return
+        if entry.granted:
+            request.send(self._upstream.line, self, self._breaker.turn)
+            return
+        request.queue(self, None if self.is_open else self._upstream.patience)
+        if entry.displaced is not None:
+            entry.displaced.fail(self.busy())
+
+    def stalled(self, patience: float) -> Exception | None:
+        """Why a request that has waited so long for the upstream's processes waits no more; None where they run now."""
+        if self.is_open:
+            return None
+        upstream = self._upstream
+        slow = InitTimeout(f"it is still {upstream.standing.state.value} after {patience:g} s")
+        return Unavailable(upstream.name, slow)
+
+    def refusal(self) -> Exception | None:
+        """Why nothing may pass."""
+        upstream = self._upstream
+        if self._closed or (upstream.stopped and not upstream.connected):
+            return ClientClosed(f"{upstream.name} was stopped")
+        return upstream.refusal()
+
+    def open(self) -> None:
+        """Its processes run."""
+        self.is_open = True
+        self.pump()
+
+    def shut(self) -> None:
+        """They do not, just now."""
+        self.is_open = False
+
+    def close(self) -> None:
+        """Nothing passes any more. What is under way is its line's to end."""
+        self._closed = True
+        self.refuse_waiting()
+
+    def abandon(self) -> None:
+        """No upstream remains: fail waiting requests and those under way now."""
+        self.refuse_waiting()
+        refusal = self.refusal()
+        for request in self.going:
+            if refusal is not None:
+                request.give_up(refusal)
+
+    def refuse_waiting(self) -> None:
+        """Fail the requests that wait, if nothing may pass."""
+        refusal = self.refusal
+        for request in self:
+            if (why := refusal()) is not None:
+                request.fail(why)
+
+    def ended(self, request: GuardedRequest, error: BaseException | None) -> None:
+        """One that had gone has its outcome."""
+        now = _now()
+        self.leave(request, now)
+        breaker = self._breaker
+        failed = is_failure(error, breaker.settings.peer_codes)
+        self._upstream.signs_in(error)
+        if isinstance(error, RequestLost) and isinstance(error.cause, ConnectFailed):
+            opens = breaker.opens(request.turn, now, error)  # it was tried twice, and no peer answers there
+        else:
+            opens = failed is not None and breaker.settle(request.turn, failed=failed, now=now, cause=error)
+        if opens:
+            self.refuse_waiting()
+            self._upstream.refresh()
+        self.pump()
+        self._empty()
+
+    def gave_up(self, request: GuardedRequest) -> None:
+        """One that waited does so no more."""
+        if self.give_up(request):
+            self._empty()
+
+    def _empty(self) -> None:
+        """Wake an upstream that is about to leave and waits for its gate to be empty."""
+        if self._upstream.leave_by is not None and self.idle:
+            self._upstream.bell.wake()
+
+    def pump(self) -> None:
+        """Send the requests whose turn it is."""
+        if not self._waiting:
+            return
+        if not self._upstream.connected:
+            self.shut()
+        if not self._closed and self._breaker.closed:
+            now = _now()
+            while (request := self.next(now)) is not None:
+                request.send(self._upstream.line, self, self._breaker.turn)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

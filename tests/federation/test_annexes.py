@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.federation.annexes import Annexes, Keeper
+from greenroom.actors.federation.annexes import Annexes, Keeper, Premises
 from greenroom.actors.federation.specs import Annex
 from greenroom.actors.names import Key, Name
 from greenroom.supervision import (
@@ -58,10 +58,11 @@ class House(GenServer):
         await asyncio.sleep(self._slow)
 
 
-class Houses:
+class Houses(Premises):
     """The premises."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.failures: list[Exception] = []
         self.houses: list[Ref[Any]] = []
         self.asked: list[float] = []
