@@ -31,19 +31,20 @@ if TYPE_CHECKING:
 DESK: Final = "greenroom.desk"
 """What the desk of each node is registered as."""
 
-REQUEST, NOTIFY, RESPOND, LISTEN, END, ONCE, CONFIRM = range(7)
 _LIMITS: Final = Limits.of_size(1 << 30)  # the node that received it has checked it against its limits already
 
 
 class Errand(NamedTuple):
     """To the desk of the node where a session lives, on behalf of a peer that has come to another one."""
 
-    kind: int
     home: Pid
     """The desk that it comes from: when that is gone, a borrowed feed has no reader."""
     session: str
     peer: Peer
-    what: Any = None
+    method: str
+    """Of the session's `Session`; or "once" of the company's `Door`, or "confirm", which asks only whether there is such a session."""
+    args: tuple[Any, ...] = ()
+    """Its arguments; a message of the protocol is packed."""
 
 
 class Lent(NamedTuple):

@@ -41,24 +41,7 @@ from greenroom.supervision import (
 from greenroom.supervision.cluster.streams import answering
 from greenroom.transports.seam import Answer, Event, NeverAsked
 
-from .node_messages import (
-    CONFIRM,
-    DESK,
-    END,
-    LISTEN,
-    NOTIFY,
-    ONCE,
-    REQUEST,
-    RESPOND,
-    Errand,
-    Gone,
-    Lent,
-    Marks,
-    Taken,
-    Unknown,
-    packed,
-    unpacked,
-)
+from .node_messages import DESK, Errand, Gone, Lent, Marks, Taken, Unknown, packed, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -151,25 +134,16 @@ class EnsembleDoor:
             return Answer(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, NO_TASK)))
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Owners:
     """A session whose peer may have tasks on any node: those of its principal, or of an earlier session of its own."""
 
-    __slots__ = ("_at", "_confirm", "_door", "_peer", "_session")
-
-    def __init__(
-        self,
-        session: Session,
-        peer: Peer,
-        door: EnsembleDoor,
-        at: int,
-        confirm: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`confirm` raises `NeverAsked` for a session of another node that is not this peer's; None for one that is here."""
-        self._session = session
-        self._peer = peer
-        self._door = door
-        self._at = at
-        self._confirm = confirm
+    _session: Session
+    _peer: Peer
+    _door: EnsembleDoor
+    _at: int
+    _confirm: Callable[[], Awaitable[None]] | None = None
+    """Raises `NeverAsked` for a session of another node that is not this peer's; None for one that is here."""
 
     @property
     def id(self) -> str:
@@ -233,43 +207,43 @@ class Elsewhere:
 
     async def request(self, request: Request, quiet: float | None = None) -> Reply:
         """Have it answer a request."""
-        return self._reply(await self._errand(REQUEST, (packed(request), quiet)), request.id)
+        return self._reply(await self._errand("request", packed(request), quiet), request.id)
 
     async def notify(self, notification: Notification) -> None:
         """Tell it something."""
-        await self._errand(NOTIFY, packed(notification))
+        await self._errand("notify", packed(notification))
 
     async def respond(self, answer: Response | Failure) -> None:
         """Hand it the peer's answer to one of its own requests."""
-        await self._errand(RESPOND, packed(answer))
+        await self._errand("respond", packed(answer))
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
         """Open the stream for what belongs to no request, or resume the one that the event was on."""
-        feed = self._reply(await self._errand(LISTEN, last_event_id), None)
+        feed = self._reply(await self._errand("listen", last_event_id), None)
         assert feed is not None
         assert not isinstance(feed, Answer)
         return feed
 
     async def end(self) -> None:
         """The peer has done with it."""
-        await self._errand(END, None)
+        await self._errand("end")
 
     async def confirm(self) -> None:
         """Raises `NeverAsked` unless that node has the session, and it is this peer's."""
-        await self._errand(CONFIRM, None)
+        await self._errand("confirm")
 
     async def once(self, request: Request, version: str, quiet: float | None = None) -> Reply:
         """Have that node answer it without any session."""
-        return self._reply(await self._errand(ONCE, (packed(request), version, quiet)), request.id)
+        return self._reply(await self._errand("once", packed(request), version, quiet), request.id)
 
-    async def _errand(self, kind: int, what: Any) -> Any:
+    async def _errand(self, method: str, *args: Any) -> Any:
         home = whereis(DESK)
         if home is None:
             raise NeverAsked(NO_PROCESS, DESK)  # it is just being restarted
         if not _is_connected(self._desk):
             await self._meet()
         try:
-            said = await self._desk.ask(Errand(kind, home, self.id, self._peer, what))
+            said = await self._desk.ask(Errand(home, self.id, self._peer, method, args))
         except NotRegistered as error:
             raise NeverAsked(error.reason, error.who) from error
         if isinstance(said, Unknown):
@@ -377,6 +351,7 @@ _NOWHERE: Final = _Nowhere()
 # a gap, after which all subscribers, on this node and on others, are told again of all that they wait for.
 
 _FLUSH: Final = object()
+_WITH_A_MESSAGE: Final = frozenset({"request", "notify", "respond", "once"})
 
 
 class Desk(GenServer):
@@ -408,25 +383,19 @@ class Desk(GenServer):
         return NoReply()
 
     async def _answer(self, errand: Errand) -> Any:
-        company, kind, what = self._company, errand.kind, errand.what
+        company, (_, id, peer, method, args) = self._company, errand
+        if method in _WITH_A_MESSAGE:
+            args = (unpacked(args[0]), *args[1:])
         try:
-            if kind == ONCE:
-                message, version, quiet = what
-                return _lent(await company.once(errand.peer, unpacked(message), version, quiet), errand)
-            handle = company.find(errand.session, errand.peer)
+            if method == "once":
+                return _lent(await company.once(peer, *args), errand)
+            handle = company.find(id, peer)
             if handle is None:
                 return Unknown()
-            if kind == REQUEST:
-                reply = await handle.request(unpacked(what[0]), what[1])
-                return Taken() if handle.channel is not None else _lent(reply, errand)
-            if kind == LISTEN:
-                return _lent(await handle.listen(what), errand)
-            if kind == NOTIFY:
-                await handle.notify(unpacked(what))
-            elif kind == RESPOND:
-                await handle.respond(unpacked(what))
-            elif kind == END:
-                await handle.end()
+            if method != "confirm":
+                reply = await getattr(handle, method)(*args)
+                if method == "listen" or (method == "request" and handle.channel is None):
+                    return _lent(reply, errand)
         except ProcessExited:
             return Gone()
         return Taken()

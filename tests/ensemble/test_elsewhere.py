@@ -106,8 +106,8 @@ async def test_everything_is_said_there_on_behalf_of_its_peer() -> None:
         assert await at.session.once(ASKED, "2025-11-25") == Answer(b"{}")
         errands = await at.errands()
         assert {(each.session, each.peer) for each in errands} == {("mcp_x", ALICE)}
-        assert len({each.kind for each in errands}) == 5
-        assert unpacked(errands[1].what).error.message == "it broke"
+        assert len({each.method for each in errands}) == 5
+        assert unpacked(errands[1].args[0]).error.message == "it broke"
         assert "mcp_x" not in repr(at.session), "whoever reads an id can use it"
 
 
@@ -262,4 +262,4 @@ async def test_the_stream_of_a_session_is_lent() -> None:
         feed.events.put_nowait([FIRST])
         assert await opened.next() == [FIRST]
         opened.leave()
-        assert [each.what for each in await at.errands()] == ["e-1"]
+        assert [each.args for each in await at.errands()] == [("e-1",)]
