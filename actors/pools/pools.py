@@ -11,7 +11,7 @@ import os
 import signal
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.jobs import Encoded, Failed, FarCrash, Finished
 from greenroom.actors.names import Name
@@ -75,11 +75,11 @@ class Pools:
     """Of one company."""
 
     def __init__(self, key: Key, settings: Settings, shelf: Shelf, premises: Premises | None = None) -> None:
-        """Nothing is started. Processes are this node's cluster's unless there are other `premises`."""
+        """Nothing is started."""
         self._key = key
         self._settings = {name: getattr(settings, name) for name in _TRAVEL}
         self._shelf = shelf
-        self._premises: Premises = Lodging() if premises is None else premises
+        self._premises = Premises() if premises is None else premises
 
     def _name(self, role: str, pool: Pool | None = None) -> Name:
         return Name(self._key, role, "" if pool is None else str(pool.serial))
@@ -164,10 +164,11 @@ class Pools:
         """Have what pools stand on: with the first of them."""
         crews = self._name("crews")
         if whereis(crews) is None:
-            ground = self._premises.child_spec()
-            children = [child(DynamicSupervisor, intensity=10, period=10.0).but(id="crews", name=crews)]
-            grown = children if ground is None else [ground, *children]
-            spec = child(Tree, grown, strategy="rest_for_one", intensity=5, period=10.0)
+            children: list[ChildSpec[Any]] = [
+                self._premises.child_spec(),
+                child(DynamicSupervisor, intensity=10, period=10.0).but(id="crews", name=crews),
+            ]
+            spec = child(Tree, children, strategy="rest_for_one", intensity=5, period=10.0)
             await _ensured(self._name("pools"), spec.but(id="ground", name=self._name("ground"), restart=TEMPORARY))
 
     def check(self) -> None:
@@ -224,76 +225,39 @@ _TERM: Final = 0.15
 """How long a process may take to end of a SIGTERM."""
 
 
-class Bench(Protocol):
-    """One process for one worker, as the process at home that stands for it."""
-
-    @property
-    def who(self) -> Ref[Any]:
-        """The process at home; it ends with the other one, and its reason says how that was."""
-        ...
-
-    @property
-    def claims(self) -> Claims | None:
-        """The file by which it is decided which process begins with a call that was sent ahead; None where none is."""
-        ...
-
-    async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
-        """Start a seat there. Raises what keeps it from coming up."""
-        ...
-
-    def busy(self, on: bool) -> None:  # noqa: FBT001 - a switch
-        """It has a call, or none: while it has, it may be silent for as long as it likes."""
-        ...
-
-    def end(self) -> None:
-        """End it, whatever it is at; certain, and soon."""
-        ...
-
-
-class Premises(Protocol):
-    """Where the processes of workers come from."""
-
-    def child_spec(self) -> ChildSpec[Any] | None:
-        """What has to run before anything is opened; it stops after all pools."""
-        ...
-
-    async def open(self, pool: Pool) -> Bench:
-        """A new process, linked to the calling one. Raises what keeps it from coming up."""
-        ...
-
-
 class NoWorkers(RuntimeError):
     """A worker process was to have workers itself."""
 
 
-class Lodging:
-    """One company's."""
+class Premises:
+    """Where the processes of workers come from: one company's."""
 
     def __init__(self) -> None:
         """Nothing runs before its children are started."""
         self._cluster = Cluster(ClusterSettings(preload=(_SEAT,)))
 
     def child_spec(self) -> ChildSpec[Any]:
-        """What has to run before anything is opened."""
+        """What has to run before anything is opened; it stops after all pools."""
         return self._cluster.child_spec()
 
-    async def open(self, pool: Pool) -> ProcessBench:
-        """A new process, linked to the calling one."""
+    async def open(self, pool: Pool) -> Bench:
+        """A new process, linked to the calling one. Raises what keeps it from coming up."""
         if is_worker():
             raise NoWorkers("this is a worker process already, and has none of its own: call the function itself")
         limits = Limits(memory=pool.memory_limit, cpu=pool.cpu)
         spec = NodeSpec(limits=limits, start_timeout=pool.start, requires=pool.requires)
         host = await node_child(pool.cluster or self._cluster, spec).start()
         name = await host.call(Host.node_name)
-        return ProcessBench(host, name, await host.call(Host.process_id), pool, self._cluster)
+        return Bench(host, name, await host.call(Host.process_id), pool, self._cluster)
 
 
-class ProcessBench:
-    """One process, and the host process that stands for it here."""
+class Bench:
+    """One process for one worker, and the host process that stands for it here."""
 
     def __init__(self, who: Ref[Host], name: str, os_pid: int, pool: Pool, cluster: Cluster) -> None:
         """It has just come up."""
         self.who: Ref[Any] = who
+        """It ends with the process, and its reason says how that was."""
         self.os_pid = os_pid
         self._name = name
         self._pool = pool
@@ -301,14 +265,13 @@ class ProcessBench:
         # What is decided by a file in memory, and whose pid means something here, is on this machine.
         self._is_near = not pool.requires
         self.claims = Claims.made() if self._is_near else None
-        self._pidfd = (
-            pids.descriptor(os_pid) if self._is_near else None
-        )  # its number may be another's when it is to be ended
+        """The file by which it is decided which process begins with a call that was sent ahead; None where none is."""
+        self._pidfd = pids.descriptor(os_pid) if self._is_near else None  # its number may be another's by the end
         if self._pidfd is not None:
             weakref.finalize(self, os.close, self._pidfd)
 
     async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
-        """Start a seat there. Imports may hold the interpreter for long; that is what `start` bounds."""
+        """Start a seat there. Raises what keeps it from coming up. Imports may hold the interpreter for long; that is what `start` bounds."""
         self.busy(True)  # noqa: FBT003 - a switch
         pool = self._pool
         given: tuple[Any, ...] = (home, dict(settings), dict(plans))

@@ -68,25 +68,20 @@ _STOPPING: Final = 1.5
 UNUSED: Final = Shutdown("nothing runs in this pool any more")
 
 
+@dataclass(eq=False, repr=False)
 class Foreman(GenServer):
     """Of one pool, in one company."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        pool: Pool,
-        staff: Ref[DynamicSupervisor],
-        premises: Premises,
-        settings: Mapping[str, Any],
-        entries: Callable[[], Sequence[Entry]],
-    ) -> None:
-        """`entries` are those that run here, as they are registered now: a worker has loaded them before it is ready."""
-        self._pool = pool
-        self._staff = staff
-        self._premises = premises
-        self._settings = settings
-        self._entries = entries
+    _pool: Pool
+    _staff: Ref[DynamicSupervisor]
+    _premises: Premises
+    _settings: Mapping[str, Any]
+    _entries: Callable[[], Sequence[Entry]]
+    """Those that run here, as they are registered now: a worker has loaded them before it is ready."""
+
+    def __post_init__(self) -> None:
         self._plans: dict[int, bytes] = {}
         self._hands: dict[Pid, Hand] = {}
         self._free: list[Hand] = []

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.bulkheads import Bulkheads
@@ -124,27 +124,24 @@ class _Call:
     watching: Monitor = field(init=False)
 
 
+@dataclass(eq=False, repr=False)
 class Seat(GenServer):
     """Runs the calls of one worker process. Started from home, by the worker's minder."""
 
-    def __init__(
-        self,
-        home: Ref[Any],
-        settings: Mapping[str, Any],
-        plans: Mapping[int, bytes],
-        *,
-        cpu: float | None = None,
-        memory: int | None = None,
-        claims: str | None = None,
-    ) -> None:
-        """`plans` are the handlers that it is to have loaded before it is ready."""
-        self.home = home
-        self.settings = Settings(**settings)
+    home: Ref[Any]
+    given: InitVar[Mapping[str, Any]]
+    """What of the company's settings has to do with running a handler."""
+    plans: InitVar[Mapping[int, bytes]]
+    """The handlers that it is to have loaded before it is ready."""
+    cpu: float | None = field(default=None, kw_only=True)
+    memory: int | None = field(default=None, kw_only=True)
+    claims: InitVar[str | None] = field(default=None, kw_only=True)
+
+    def __post_init__(self, given: Mapping[str, Any], plans: Mapping[int, bytes], claims: str | None) -> None:
+        self.settings = Settings(**given)
         self.threads = Bulkheads(per_tool=1_000_000, per_principal=1_000_000)
         self._plans = dict(plans)
         self._shelves: dict[int, Shelf] = {}
-        self._cpu = cpu
-        self._memory = memory
         self._call: _Call | None = None
         self._next: deque[tuple[int, int, bytes, Any]] = deque()
         self._claims = Claims.opened(claims)
@@ -261,7 +258,7 @@ class Seat(GenServer):
 
     def _is_limit(self, error: BaseException) -> bool:
         """Whether it ran into the memory that its process may have."""
-        return isinstance(error, MemoryError) and self._memory is not None
+        return isinstance(error, MemoryError) and self.memory is not None
 
     def _down(self, call: _Call, reason: ExitReason) -> Any:
         return self._over(call, reason) if self.threads.running == 0 else self._wait_for_thread(call, reason)
@@ -300,8 +297,8 @@ class Seat(GenServer):
     def _outcome(self, call: _Call, reason: ExitReason) -> Outcome:
         error = reason.error if isinstance(reason, Crash) else call.crash
         crash = None if error is None else _told_of(error)
-        if error is not None and self._is_limit(error) and self._memory is not None:
-            limit = f"{self._memory // _MIB} MiB"
+        if error is not None and self._is_limit(error) and self.memory is not None:
+            limit = f"{self.memory // _MIB} MiB"
             return Outcome(why=f"it needed more than the {limit} of memory that its process may have", worn=True)
         if isinstance(error, NotLoaded):
             return Outcome(why=str(error) if self.settings.expose_errors else NOT_LOADED, crash=crash)
@@ -318,7 +315,7 @@ class Seat(GenServer):
 
     def _limit_processor(self, *, off: bool = False) -> None:
         """The soft limit counts what this process has used since it began, so it moves on before each call."""
-        if self._cpu is None:
+        if self.cpu is None:
             return
         import resource  # noqa: PLC0415 - there is none where there are no such limits
 
@@ -326,7 +323,7 @@ class Seat(GenServer):
         soft = hard
         if not off:
             used = resource.getrusage(resource.RUSAGE_SELF)
-            soft = math.ceil(used.ru_utime + used.ru_stime + self._cpu)
+            soft = math.ceil(used.ru_utime + used.ru_stime + self.cpu)
             if hard != resource.RLIM_INFINITY:
                 soft = min(soft, hard)
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
@@ -80,26 +80,21 @@ class Lost(NamedTuple):
     why: str
 
 
+@dataclass(eq=False, repr=False)
 class Minder(GenServer):
     """Of one worker."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        foreman: Ref[Any],
-        pool: Pool,
-        premises: Premises,
-        settings: Mapping[str, Any],
-        plans: Mapping[int, bytes],
-    ) -> None:
-        """`plans` are the handlers that the worker loads before it is ready."""
-        self._foreman = foreman
-        self._pool = pool
-        self._premises = premises
-        self._settings = settings
-        self._plans = dict(plans)
-        self._known = set(plans)
+    _foreman: Ref[Any]
+    _pool: Pool
+    _premises: Premises
+    _settings: Mapping[str, Any]
+    _plans: Mapping[int, bytes]
+    """The handlers that the worker loads before it is ready."""
+
+    def __post_init__(self) -> None:
+        self._known = set(self._plans)
         self._bench: Bench
         self._seat: Ref[Any]
         self._watching: Monitor | None = None

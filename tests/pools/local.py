@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any, cast
 from greenroom.actors.company import Company
 from greenroom.actors.entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
 from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.pools.pools import Bench, Premises
 from greenroom.actors.pools.worker_main import Seat
 from greenroom.actors.settings import Settings
 from greenroom.probe import WireProbe
 from greenroom.supervision import (
     Crash,
+    DynamicSupervisor,
     GenServer,
     Reject,
     StartFailed,
     Supervisor,
+    child,
     exit,
     is_alive,
     kill,
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.pools.pool import Pool
     from greenroom.actors.pools.remote_call import Claims
-    from greenroom.supervision import Pid, Ref
+    from greenroom.supervision import ChildSpec, Pid, Ref
 
 
 class Room(GenServer):
@@ -45,7 +48,7 @@ class Room(GenServer):
         return self.inside
 
 
-class LocalBench:
+class LocalBench(Bench):
     def __init__(self, who: Ref[Room], pool: Pool) -> None:
         self.who: Ref[Any] = who
         self.opener: Pid = self_pid()
@@ -79,7 +82,7 @@ class LocalBench:
         kill(self.who)
 
 
-class LocalPremises:
+class LocalPremises(Premises):
     """Opens as many as are wanted; `refuses` is raised instead."""
 
     def __init__(self) -> None:
@@ -92,8 +95,8 @@ class LocalPremises:
     def open_rooms(self) -> int:
         return sum(bench.is_open for bench in self.benches)
 
-    def child_spec(self) -> None:
-        return None
+    def child_spec(self) -> ChildSpec[Any]:
+        return child(DynamicSupervisor).but(id="rooms")
 
     async def open(self, pool: Pool) -> LocalBench:
         self.attempts += 1

@@ -11,7 +11,7 @@ import pytest
 
 from greenroom.actors.pools.handler_spec import become_worker
 from greenroom.actors.pools.pool import Pool
-from greenroom.actors.pools.pools import Lodging, NoWorkers, ProcessBench
+from greenroom.actors.pools.pools import Bench, NoWorkers, Premises
 from greenroom.supervision import GenServer, inbox, is_alive, start
 from greenroom.supervision.cluster import pids
 
@@ -25,7 +25,7 @@ class Host(GenServer):
 async def test_a_worker_has_no_workers_of_its_own() -> None:
     become_worker()
     with pytest.raises(NoWorkers, match="call the function itself"):
-        await Lodging().open(Pool())
+        await Premises().open(Pool())
 
 
 @pytest.mark.parametrize("descriptors", [True, False], ids=["with descriptors", "without"])
@@ -47,7 +47,7 @@ async def test_a_process_is_asked_to_end_and_soon_not_asked_any_more(
         monkeypatch.setattr(pids, "descriptor", descriptor)
     async with inbox():
         who: Any = await start(Host)
-        bench = ProcessBench(who, "node", os.getpid(), Pool(), CLUSTER)
+        bench = Bench(who, "node", os.getpid(), Pool(), CLUSTER)
         bench.end()
         assert is_alive(who)
         assert len(sent) == descriptors
@@ -59,7 +59,7 @@ async def test_one_on_another_machine_is_ended_by_who_stands_for_it() -> None:
     far: Any = SimpleNamespace(requires={"gpu": True})
     async with inbox():
         who: Any = await start(Host)
-        bench = ProcessBench(who, "node", 1, far, CLUSTER)
+        bench = Bench(who, "node", 1, far, CLUSTER)
         assert bench.claims is None
         bench.end()
         assert not is_alive(who)
