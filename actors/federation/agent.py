@@ -190,7 +190,7 @@ class Agent:
         """The catalogue that there is, if nothing is different."""
         upstreams = self._upstreams
         shown = {id: one for id in offerings if (one := upstreams.shown(id)) is not None and one is not offerings[id]}
-        if self._made is None or not (_same(self._made[0], offerings) and _same(self._made[1], shown)):
+        if self._made is None or not (same(self._made[0], offerings) and same(self._made[1], shown)):
             self._made = (offerings, shown, self._fresh(offerings, shown))
         catalogue = self._made[2]
         for id in {one.server for one in catalogue.withdrawn.values()}:
@@ -536,5 +536,6 @@ def _validator(tool: FederatedTool, meter: Meter) -> Validator | None:
         return None
 
 
-def _same(one: dict[str, Offering], other: dict[str, Offering]) -> bool:
+def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both have the very same objects by the same ids."""
     return one.keys() == other.keys() and all(one[id] is other[id] for id in one)

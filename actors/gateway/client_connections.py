@@ -23,7 +23,7 @@ from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.context import CallEnded, peer_of
 from greenroom.actors.federation.list_refresher import every_entry, parts_changed
-from greenroom.actors.federation.offering import LISTS, NOTHING, PARTS, Upstreams
+from greenroom.actors.federation.offering import LISTS, NOTHING, PARTS
 from greenroom.actors.peer_channels import NoStream
 from greenroom.actors.scopes import share_of
 from greenroom.auth.client.door import identity_of
@@ -36,11 +36,11 @@ from greenroom.supervision import ActorError, Wakeup, detached_task, start_child
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping
-    from contextlib import AbstractContextManager
 
     from greenroom.actors.client.seam import Line, Status
     from greenroom.actors.context import Context
     from greenroom.actors.federation.agent import Agent
+    from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.offering import Offering, Part
     from greenroom.actors.federation.specs import Change
     from greenroom.actors.names import Name
@@ -73,351 +73,40 @@ class Key(NamedTuple):
     abilities: bytes
 
 
+# --- The client that a call belongs to. What an upstream asks and says while it works goes to the very client that it works for, or to none.
+# An upstream's question does not say to which of our requests it belongs. So a connection to an upstream belongs to one client, or to one
+# principal with several, and the connection knows which sessions have calls under way on it. If that is one session, it is asked. If it may be more than one,
+# none is: the upstream gets an error, since to ask the wrong user is worse. A call that was given up still counts, as the upstream may still
+# be at it.
+
+
+@dataclass(eq=False, repr=False)
 class Lodger:
-    """A connection that belongs to one principal, or to one session."""
+    """A connection that belongs to one principal, or to one session, and the sessions that have calls under way on it."""
 
-    __slots__ = ("desk", "fetching", "generation", "home", "level", "line", "own", "owner", "since", "stale")
+    server: str
+    _outside: Callable[[str], Context]
+    """Makes the context of a session that has no call under way."""
+    home: Pid | None = None
+    """Whose child it is,"""
+    owner: Hashable = None
+    """and whose share it takes."""
 
-    def __init__(self, line: Line, desk: Desk, home: Pid, owner: Hashable) -> None:
-        """`home` is whose child it is, `owner` whose share it takes; `since` is when it was used last."""
-        self.home = home
-        self.owner = owner
-        self.line = line
-        self.desk = desk
+    def __post_init__(self) -> None:
+        self.line: Line
+        """Set as soon as it is made: its handler knows this."""
         self.generation = 0
         self.level: tuple[int | None, int] = (None, 0)
         """What it was told to log, and in which of its lives."""
         self.since = 0.0
+        """When it was used last."""
         self.own: Offering | None = None
         """What the server offers on this connection, once it has said that this is not what it offers to the host."""
         self.stale: set[Part] = set()
         """The lists that have changed on this connection since they were fetched."""
         self.fetching: asyncio.Task[None] | None = None
-
-    def changed(self, method: str) -> bool:
-        """The server says that lists have changed. False where the clients have heard that already, and not asked since."""
-        parts = parts_changed(method)
-        fresh = not self.stale.issuperset(parts)
-        self.stale.update(parts)
-        return fresh
-
-
-@dataclass(eq=False, repr=False)
-class Lodgings:
-    """All of them, of one gateway."""
-
-    _host: Hosted
-    _outside: Callable[[str], Context]
-    """Makes the context of a session that has no call under way."""
-    _completed: Callable[[str], object]
-    """Is told of visits that are over."""
-    _notify: Callable[[str, str, dict[str, Any]], bool]
-    """Tells a session."""
-    _most: int = MOST
-    _idle: float = IDLE
-
-    def __post_init__(self) -> None:
-        self._lodgers: dict[Key, Lodger] = {}
-        self._opening: dict[Key, asyncio.Future[Lodger]] = {}
-        self._arriving: dict[Key, Lodger] = {}
-        self._departed: dict[str, int] = {}
-        """The last turn of each server that was removed or replaced: no connection to it is used from then on."""
-        self._owners: dict[Key, Hashable] = {}
-        """The owner whose share each connection takes that is being opened."""
-        self._levels: dict[str, str] = {}
-        self._closing: set[asyncio.Future[Any]] = set()
-        self.supervisor: Name | None = None
-        """The name of the supervisor of the connections, once there is one."""
-        self.supervised = Wakeup()
-        """Woken when that supervisor has started, also after a restart."""
-
-    def __len__(self) -> int:
-        return len(self._lodgers)
-
-    async def of(self, server: str, ctx: Context) -> Lodger:
-        """The connection for the client whose call this is, ready. Raises `ClientError`, at once if the server cannot be reached now."""
-        # Before anything is opened or dismissed: a refused caller takes no place.
-        caller = identity_of(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
-        abilities = abilities_of(ctx.client_capabilities)
-        key = self._key(server, ctx, abilities)
-        lodger = self._lodgers.pop(key, None)
-        if lodger is not None and caller is not None and lodger.line.status.phase is Phase.PARKED:
-            _ = self._close(lodger)  # the caller's login was no good; it may be another one by now
-            lodger = None
-        if lodger is None or lodger.line.status.phase in (Phase.CLOSED, Phase.CLOSING) or lodger.home != self._home():
-            opening = self._opening.get(key)
-            if opening is None:
-                owner = share_of(peer_of(ctx), ctx.session_id)
-                self._make_room(owner)
-                self._owners[key] = owner
-                opening = self._opening[key] = detached_task(self._open(key, owner, abilities, caller))
-                opening.add_done_callback(lambda _: self._opened(key))
-            lodger = await asyncio.shield(opening)
-            self._lodgers.pop(key, None)
-        self._lodgers[key] = lodger  # the one that was used last is the last
-        lodger.since = asyncio.get_running_loop().time()
-        lodger.desk.sessions[ctx.session_id] = None
-        await self._usable(lodger)
-        return lodger
-
-    def _key(self, server: str, ctx: Context, abilities: dict[str, Any]) -> Key:
-        principal = ctx.principal
-        session = ctx.session_id if principal is None else ""
-        encoded = msgspec.json.encode(abilities, order="deterministic")
-        return Key(server, self._host.turn(server), principal, session, encoded)
-
-    async def varied(self, ctx: Context) -> dict[str, Lodger]:
-        """This client's connections on which servers offer something else than to the host, with their lists as they are now."""
-        varied = [lodger for lodger in self._lodgers.values() if lodger.own is not None or lodger.stale]
-        if not varied:
-            return {}
-        abilities = abilities_of(ctx.client_capabilities)
-        found: dict[str, Lodger] = {}
-        for server in {lodger.line.name for lodger in varied} & set(self._host.federation.ids()):
-            lodger = self._lodgers.get(self._key(server, ctx, abilities))
-            if lodger is not None and (lodger.own is not None or lodger.stale):
-                found[server] = lodger
-        await asyncio.gather(*(self._listed(server, lodger) for server, lodger in found.items() if lodger.stale))
-        return {server: lodger for server, lodger in found.items() if lodger.own is not None}
-
-    async def _listed(self, server: str, lodger: Lodger) -> None:
-        """Fetch what has changed, once for all who want it."""
-        if lodger.fetching is None or lodger.fetching.done():
-            lodger.fetching = detached_task(self._fetch(server, lodger))
-        await asyncio.shield(lodger.fetching)
-
-    async def _fetch(self, server: str, lodger: Lodger) -> None:
-        parts, lodger.stale = lodger.stale, set()
-        most = self._host.most_pages(server)
-        try:
-            lists: dict[Part, list[Any]] = {
-                part: await every_entry(lodger.line, part, most) for part in PARTS if part in parts
-            }
-        except GreenroomError as error:
-            lodger.stale |= parts  # asked again with the next list
-            _log.info("the lists of %s for one client could not be had: %s", server, error)
-            return
-        before = lodger.own or self._host.federation.known(server) or NOTHING
-        lodger.own = before.with_lists(lists)
-
-    def _lists_changed(self, lodger: Lodger, method: str) -> None:
-        if lodger.changed(method):
-            for session in lodger.desk.sessions:
-                self._notify(session, method, {})
-
-    def _opened(self, key: Key) -> None:
-        self._opening.pop(key, None)
-        self._arriving.pop(key, None)
-        self._owners.pop(key, None)
-
-    def _home(self) -> Pid | None:
-        """The supervisor, as it is now: when it dies, all connections have died with it, and its successor knows nothing of them."""
-        return None if self.supervisor is None else whereis(self.supervisor)
-
-    async def _present_home(self, server: str) -> Pid:
-        """The supervisor. The host serves a moment before it after a restart of both: a call in between waits, within the host's patience."""
-        home = self._home()
-        if home is None and self.supervisor is not None:
-            await self.supervised.wait(self._host.agent.patience)
-            home = self._home()
-        if home is None:
-            raise Unavailable(server)
-        return home
-
-    async def _open(
-        self, key: Key, owner: Hashable, abilities: dict[str, Any], caller: CallerIdentity | None
-    ) -> Lodger:
-        home = await self._present_home(key.server)
-        desk = Desk(key.server, self._outside)
-        may_ask = partial(self._host.agent.may_ask_users, key.server)
-        handler = DeskHandler(
-            desk, abilities, self._completed, may_ask, lambda method: self._lists_changed(lodger, method)
-        )
-        spec, line = self._host.connection(key.server, handler, caller)
-        lodger = self._arriving[key] = Lodger(line, desk, home, owner)
-        await start_child(home, spec.but(restart="transient"))
-        try:
-            await self._usable(lodger)
-        except BaseException:
-            _ = self._close(lodger)
-            raise
-        if self._departed.get(key.server, 0) >= key.turn:
-            _ = self._close(lodger)
-            raise Unavailable(key.server)
-        # Here, and not where it is waited for: the call that waited may have gone away.
-        lodger.since = asyncio.get_running_loop().time()
-        self._lodgers[key] = lodger
-        self._owners.pop(key, None)  # in the same turn: counted in both, it would take two places of the owner's share
-        return lodger
-
-    async def _usable(self, lodger: Lodger) -> None:
-        """Wait while it is on its way, within the host's patience. Raises `Unavailable`, at once where the connection is away."""
-        line = lodger.line
-        if line.status.phase is not Phase.READY:
-            patience = self._host.agent.patience
-            try:
-                async with asyncio.timeout(patience):
-                    await _ready(line)
-            except TimeoutError:
-                slow = InitTimeout(f"it is still {line.status.phase.value} after {patience:g} s")
-                raise Unavailable(line.name, slow) from None
-        if line.status.generation != lodger.generation:
-            lodger.generation = line.status.generation
-            lodger.desk.begin_anew()
-            lodger.stale.clear()
-            if lodger.own is not None:  # the server's session is another one, and has what all begin with
-                lodger.own = None
-                for part in PARTS:
-                    self._lists_changed(lodger, LISTS[part].changed)
-                lodger.stale.clear()
-        if self._levels:
-            await self._attune(lodger)
-
-    def _make_room(self, owner: Hashable) -> None:
-        """Have a place for one more of this owner's, which an idle one may have to leave. Raises `NoRoom`."""
-        own = list(self._owners.values()).count(owner)
-        others = len(self._owners) - own
-        idle: dict[Hashable, list[Key]] = {}
-        for key, lodger in self._lodgers.items():
-            own += lodger.owner == owner
-            if not lodger.desk.busy:
-                idle.setdefault(lodger.owner, []).append(key)
-            else:
-                others += lodger.owner != owner
-        share = max(1, (self._most - others) // 2)
-        if own >= share:
-            if owner not in idle:
-                raise NoRoom(
-                    f"{own} connections to upstreams are in use here for one client, which is its share of {self._most}"
-                )
-            self._dismiss(idle[owner][0])
-        elif len(self._lodgers) + len(self._owners) >= self._most:
-            if not idle:
-                raise NoRoom(f"{self._most} connections to upstreams are in use, and there may be no more")
-            self._dismiss(max(idle.values(), key=len)[0])  # the owner with most of them can spare one best
-
-    def _dismiss(self, key: Key) -> None:
-        _ = self._close(self._lodgers.pop(key))
-
-    def dismiss(self, desk: Desk) -> None:
-        """Close one connection: its caller's login was taken back, and its streams would go on."""
-        for key in [key for key, lodger in self._lodgers.items() if lodger.desk is desk]:
-            self._dismiss(key)
-
-    def sweep(self, now: float, lives: Callable[[str], bool]) -> None:
-        """Close connections that were idle for a while, and those of sessions that have ended."""
-        for session in [one for one in self._levels if not lives(one)]:
-            del self._levels[session]
-        for key, lodger in tuple(self._lodgers.items()):
-            for session in [one for one in lodger.desk.sessions if not lives(one)]:
-                lodger.desk.forget(session)
-            orphan = key.principal is None and not lives(key.session)
-            if not lodger.desk.busy and (orphan or now - lodger.since >= self._idle):
-                del self._lodgers[key]
-                _ = self._close(lodger)
-
-    async def depart(self, server: str, turn: int, grace: float) -> None:
-        """The server was removed or replaced: calls under way have so many seconds, then get `ClientClosed`. Returns when the connections are closed."""
-        self._departed[server] = turn
-        for key, lodger in tuple(self._arriving.items()):
-            if key.server == server and key.turn <= turn:
-                _ = self._close(
-                    lodger
-                )  # what waits for it fails now: a call that was not sent has no claim on the grace
-        leaving = [key for key in self._lodgers if key.server == server and key.turn <= turn]
-        closing = [self._close(self._lodgers.pop(key), grace) for key in leaving]
-        # Shielded: an interrupted removal does not leave the processes behind.
-        await asyncio.gather(*map(asyncio.shield, closing))
-
-    async def set_level(self, session: str, level: str) -> None:
-        """Hear of a session's upstreams so much of what they log: of several sessions on one connection, as much as the most curious wants."""
-        self._levels[session] = level
-        for lodger in tuple(self._lodgers.values()):
-            if session in lodger.desk.sessions:
-                await self._attune(lodger)
-
-    async def _attune(self, lodger: Lodger) -> None:
-        """Have the upstream log what its clients want to hear, where it can log, and they have said so."""
-        wanted = [LEVELS.index(level) for one in lodger.desk.sessions if (level := self._levels.get(one)) is not None]
-        welcome = lodger.line.welcome
-        key = (min(wanted, default=None), lodger.generation)
-        if not wanted or key == lodger.level or welcome is None or "logging" not in welcome.capabilities:
-            return
-        lodger.level = key
-        with contextlib.suppress(ClientError, PeerError):
-            await lodger.line.request("logging/setLevel", {"level": LEVELS[min(wanted)]}, timeout=_ATTUNING)
-
-    def lines_of(self, session: str) -> list[Line]:
-        """The connections that a session has used."""
-        return [lodger.line for lodger in self._lodgers.values() if session in lodger.desk.sessions]
-
-    def _close(self, lodger: Lodger, grace: float = 0.0) -> asyncio.Future[None]:
-        closing = detached_task(_closed(lodger, grace))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
-        return closing
-
-
-async def _closed(lodger: Lodger, grace: float) -> None:
-    if grace > 0 and lodger.desk.busy:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await lodger.desk.quiet()
-    lodger.desk.close()
-    await lodger.line.close()
-
-
-async def _ready(line: Line) -> None:
-    async with aclosing(_statuses(line)) as statuses:
-        async for status in statuses:
-            if status.phase is Phase.READY:
-                return
-            if status.phase not in (Phase.CONNECTING, Phase.INITIALIZING):
-                raise Unavailable(line.name, status.cause, status.retry_in)
-
-
-async def _statuses(line: Line) -> AsyncGenerator[Status]:
-    async for status in line.watch():
-        yield status
-
-
-# --- The client that a call belongs to. What an upstream asks and says while it works goes to the very client that it works for, or to none.
-# An upstream's question does not say to which of our requests it belongs. So a connection to an upstream belongs to one client, or to one
-# principal with several, and its desk knows which sessions have calls under way on it. If that is one session, it is asked. If it may be more than one,
-# none is: the upstream gets an error, since to ask the wrong user is worse. A call that was given up still counts, as the upstream may still
-# be at it.
-
-_CARRIED: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-_MOST_VISITS: Final = 1000
-_GONE: Final = {"reason": "gone"}
-_ABILITIES: Final[Mapping[str, frozenset[str]]] = {
-    "sampling": frozenset({"tools", "context"}),
-    "elicitation": frozenset({"form", "url"}),
-    "roots": frozenset({"listChanged"}),
-}
-
-
-def abilities_of(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a client's capabilities can be lent to an upstream: exactly what the client can do."""
-    found: dict[str, Any] = {}
-    for name, members in _ABILITIES.items():
-        said = declared.get(name)
-        if is_object(said):
-            found[name] = {member: {} for member in sorted(members) if is_object(said.get(member))}
-            if name == "roots" and said.get("listChanged") is True:
-                found[name]["listChanged"] = True
-    return found
-
-
-class Desk:
-    """The sessions that have calls under way on one connection."""
-
-    def __init__(self, server: str, outside: Callable[[str], Context]) -> None:
-        """`outside` makes the context of a session that has no call under way."""
-        self.server = server
         self.sessions: dict[str, None] = {}
         """The sessions that have used it."""
-        self._outside = outside
         self._numbers = count()
         self._calls: dict[int, Context] = {}
         self._cancels: dict[int, Callable[[str], object]] = {}
@@ -427,6 +116,13 @@ class Desk:
         self._quiet.set()
         self._given_up: set[str] = set()
         self._visits: dict[str, None] = {}
+
+    def changed(self, method: str) -> bool:
+        """The server says that lists have changed. False where the clients have heard that already, and not asked since."""
+        parts = parts_changed(method)
+        fresh = not self.stale.issuperset(parts)
+        self.stale.update(parts)
+        return fresh
 
     @property
     def busy(self) -> bool:
@@ -497,10 +193,316 @@ class Desk:
 
 
 @dataclass(eq=False, repr=False)
-class DeskHandler(ClientHandler):
+class Lodgings:
+    """All of them, of one gateway."""
+
+    _host: Hosted
+    _outside: Callable[[str], Context]
+    """Makes the context of a session that has no call under way."""
+    _completed: Callable[[str], object]
+    """Is told of visits that are over."""
+    _notify: Callable[[str, str, dict[str, Any]], bool]
+    """Tells a session."""
+    _most: int = MOST
+    _idle: float = IDLE
+
+    def __post_init__(self) -> None:
+        self._lodgers: dict[Key, Lodger] = {}
+        self._opening: dict[Key, asyncio.Future[Lodger]] = {}
+        self._arriving: dict[Key, Lodger] = {}
+        self._departed: dict[str, int] = {}
+        """The last turn of each server that was removed or replaced: no connection to it is used from then on."""
+        self._owners: dict[Key, Hashable] = {}
+        """The owner whose share each connection takes that is being opened."""
+        self._levels: dict[str, str] = {}
+        self._closing: set[asyncio.Future[Any]] = set()
+        self.supervisor: Name | None = None
+        """The name of the supervisor of the connections, once there is one."""
+        self.supervised = Wakeup()
+        """Woken when that supervisor has started, also after a restart."""
+
+    def __len__(self) -> int:
+        return len(self._lodgers)
+
+    async def of(self, server: str, ctx: Context) -> Lodger:
+        """The connection for the client whose call this is, ready. Raises `ClientError`, at once if the server cannot be reached now."""
+        # Before anything is opened or dismissed: a refused caller takes no place.
+        caller = identity_of(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
+        abilities = abilities_of(ctx.client_capabilities)
+        key = self._key(server, ctx, abilities)
+        lodger = self._lodgers.pop(key, None)
+        if lodger is not None and caller is not None and lodger.line.status.phase is Phase.PARKED:
+            _ = self._close(lodger)  # the caller's login was no good; it may be another one by now
+            lodger = None
+        if lodger is None or lodger.line.status.phase in (Phase.CLOSED, Phase.CLOSING) or lodger.home != self._home():
+            opening = self._opening.get(key)
+            if opening is None:
+                owner = share_of(peer_of(ctx), ctx.session_id)
+                self._make_room(owner)
+                self._owners[key] = owner
+                opening = self._opening[key] = detached_task(self._open(key, owner, abilities, caller))
+                opening.add_done_callback(lambda _: self._opened(key))
+            lodger = await asyncio.shield(opening)
+            self._lodgers.pop(key, None)
+        self._lodgers[key] = lodger  # the one that was used last is the last
+        lodger.since = asyncio.get_running_loop().time()
+        lodger.sessions[ctx.session_id] = None
+        await self._usable(lodger)
+        return lodger
+
+    def _key(self, server: str, ctx: Context, abilities: dict[str, Any]) -> Key:
+        principal = ctx.principal
+        session = ctx.session_id if principal is None else ""
+        encoded = msgspec.json.encode(abilities, order="deterministic")
+        return Key(server, self._host.turn(server), principal, session, encoded)
+
+    async def varied(self, ctx: Context) -> dict[str, Lodger]:
+        """This client's connections on which servers offer something else than to the host, with their lists as they are now."""
+        varied = [lodger for lodger in self._lodgers.values() if lodger.own is not None or lodger.stale]
+        if not varied:
+            return {}
+        abilities = abilities_of(ctx.client_capabilities)
+        found: dict[str, Lodger] = {}
+        for server in {lodger.line.name for lodger in varied} & set(self._host.federation.ids()):
+            lodger = self._lodgers.get(self._key(server, ctx, abilities))
+            if lodger is not None and (lodger.own is not None or lodger.stale):
+                found[server] = lodger
+        await asyncio.gather(*(self._listed(server, lodger) for server, lodger in found.items() if lodger.stale))
+        return {server: lodger for server, lodger in found.items() if lodger.own is not None}
+
+    async def _listed(self, server: str, lodger: Lodger) -> None:
+        """Fetch what has changed, once for all who want it."""
+        if lodger.fetching is None or lodger.fetching.done():
+            lodger.fetching = detached_task(self._fetch(server, lodger))
+        await asyncio.shield(lodger.fetching)
+
+    async def _fetch(self, server: str, lodger: Lodger) -> None:
+        parts, lodger.stale = lodger.stale, set()
+        most = self._host.most_pages(server)
+        try:
+            lists: dict[Part, list[Any]] = {
+                part: await every_entry(lodger.line, part, most) for part in PARTS if part in parts
+            }
+        except GreenroomError as error:
+            lodger.stale |= parts  # asked again with the next list
+            _log.info("the lists of %s for one client could not be had: %s", server, error)
+            return
+        before = lodger.own or self._host.federation.known(server) or NOTHING
+        lodger.own = before.with_lists(lists)
+
+    def _lists_changed(self, lodger: Lodger, method: str) -> None:
+        if lodger.changed(method):
+            for session in lodger.sessions:
+                self._notify(session, method, {})
+
+    def _opened(self, key: Key) -> None:
+        self._opening.pop(key, None)
+        self._arriving.pop(key, None)
+        self._owners.pop(key, None)
+
+    def _home(self) -> Pid | None:
+        """The supervisor, as it is now: when it dies, all connections have died with it, and its successor knows nothing of them."""
+        return None if self.supervisor is None else whereis(self.supervisor)
+
+    async def _present_home(self, server: str) -> Pid:
+        """The supervisor. The host serves a moment before it after a restart of both: a call in between waits, within the host's patience."""
+        home = self._home()
+        if home is None and self.supervisor is not None:
+            await self.supervised.wait(self._host.agent.patience)
+            home = self._home()
+        if home is None:
+            raise Unavailable(server)
+        return home
+
+    async def _open(
+        self, key: Key, owner: Hashable, abilities: dict[str, Any], caller: CallerIdentity | None
+    ) -> Lodger:
+        home = await self._present_home(key.server)
+        lodger = Lodger(key.server, self._outside, home, owner)
+        handler = LodgerHandler(
+            lodger,
+            abilities,
+            self._completed,
+            partial(self._host.agent.may_ask_users, key.server),
+            partial(self._lists_changed, lodger),
+        )
+        spec, lodger.line = self._host.connection(key.server, handler, caller)
+        self._arriving[key] = lodger
+        await start_child(home, spec.but(restart="transient"))
+        try:
+            await self._usable(lodger)
+        except BaseException:
+            _ = self._close(lodger)
+            raise
+        if self._departed.get(key.server, 0) >= key.turn:
+            _ = self._close(lodger)
+            raise Unavailable(key.server)
+        # Here, and not where it is waited for: the call that waited may have gone away.
+        lodger.since = asyncio.get_running_loop().time()
+        self._lodgers[key] = lodger
+        self._owners.pop(key, None)  # in the same turn: counted in both, it would take two places of the owner's share
+        return lodger
+
+    async def _usable(self, lodger: Lodger) -> None:
+        """Wait while it is on its way, within the host's patience. Raises `Unavailable`, at once where the connection is away."""
+        line = lodger.line
+        if line.status.phase is not Phase.READY:
+            patience = self._host.agent.patience
+            try:
+                async with asyncio.timeout(patience):
+                    await _ready(line)
+            except TimeoutError:
+                slow = InitTimeout(f"it is still {line.status.phase.value} after {patience:g} s")
+                raise Unavailable(line.name, slow) from None
+        if line.status.generation != lodger.generation:
+            lodger.generation = line.status.generation
+            lodger.begin_anew()
+            lodger.stale.clear()
+            if lodger.own is not None:  # the server's session is another one, and has what all begin with
+                lodger.own = None
+                for part in PARTS:
+                    self._lists_changed(lodger, LISTS[part].changed)
+                lodger.stale.clear()
+        if self._levels:
+            await self._attune(lodger)
+
+    def _make_room(self, owner: Hashable) -> None:
+        """Have a place for one more of this owner's, which an idle one may have to leave. Raises `NoRoom`."""
+        own = list(self._owners.values()).count(owner)
+        others = len(self._owners) - own
+        idle: dict[Hashable, list[Key]] = {}
+        for key, lodger in self._lodgers.items():
+            own += lodger.owner == owner
+            if not lodger.busy:
+                idle.setdefault(lodger.owner, []).append(key)
+            else:
+                others += lodger.owner != owner
+        share = max(1, (self._most - others) // 2)
+        if own >= share:
+            if owner not in idle:
+                raise NoRoom(
+                    f"{own} connections to upstreams are in use here for one client, which is its share of {self._most}"
+                )
+            self._dismiss(idle[owner][0])
+        elif len(self._lodgers) + len(self._owners) >= self._most:
+            if not idle:
+                raise NoRoom(f"{self._most} connections to upstreams are in use, and there may be no more")
+            self._dismiss(max(idle.values(), key=len)[0])  # the owner with most of them can spare one best
+
+    def _dismiss(self, key: Key) -> None:
+        _ = self._close(self._lodgers.pop(key))
+
+    def dismiss(self, wanted: Lodger) -> None:
+        """Close one connection: its caller's login was taken back, and its streams would go on."""
+        for key in [key for key, lodger in self._lodgers.items() if lodger is wanted]:
+            self._dismiss(key)
+
+    def sweep(self, now: float, lives: Callable[[str], bool]) -> None:
+        """Close connections that were idle for a while, and those of sessions that have ended."""
+        for session in [one for one in self._levels if not lives(one)]:
+            del self._levels[session]
+        for key, lodger in tuple(self._lodgers.items()):
+            for session in [one for one in lodger.sessions if not lives(one)]:
+                lodger.forget(session)
+            orphan = key.principal is None and not lives(key.session)
+            if not lodger.busy and (orphan or now - lodger.since >= self._idle):
+                del self._lodgers[key]
+                _ = self._close(lodger)
+
+    async def depart(self, server: str, turn: int, grace: float) -> None:
+        """The server was removed or replaced: calls under way have so many seconds, then get `ClientClosed`. Returns when the connections are closed."""
+        self._departed[server] = turn
+        for key, lodger in tuple(self._arriving.items()):
+            if key.server == server and key.turn <= turn:
+                _ = self._close(
+                    lodger
+                )  # what waits for it fails now: a call that was not sent has no claim on the grace
+        leaving = [key for key in self._lodgers if key.server == server and key.turn <= turn]
+        closing = [self._close(self._lodgers.pop(key), grace) for key in leaving]
+        # Shielded: an interrupted removal does not leave the processes behind.
+        await asyncio.gather(*map(asyncio.shield, closing))
+
+    async def set_level(self, session: str, level: str) -> None:
+        """Hear of a session's upstreams so much of what they log: of several sessions on one connection, as much as the most curious wants."""
+        self._levels[session] = level
+        for lodger in tuple(self._lodgers.values()):
+            if session in lodger.sessions:
+                await self._attune(lodger)
+
+    async def _attune(self, lodger: Lodger) -> None:
+        """Have the upstream log what its clients want to hear, where it can log, and they have said so."""
+        wanted = [LEVELS.index(level) for one in lodger.sessions if (level := self._levels.get(one)) is not None]
+        welcome = lodger.line.welcome
+        key = (min(wanted, default=None), lodger.generation)
+        if not wanted or key == lodger.level or welcome is None or "logging" not in welcome.capabilities:
+            return
+        lodger.level = key
+        with contextlib.suppress(ClientError, PeerError):
+            await lodger.line.request("logging/setLevel", {"level": LEVELS[min(wanted)]}, timeout=_ATTUNING)
+
+    def lines_of(self, session: str) -> list[Line]:
+        """The connections that a session has used."""
+        return [lodger.line for lodger in self._lodgers.values() if session in lodger.sessions]
+
+    def _close(self, lodger: Lodger, grace: float = 0.0) -> asyncio.Future[None]:
+        closing = detached_task(_closed(lodger, grace))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        return closing
+
+
+async def _closed(lodger: Lodger, grace: float) -> None:
+    if grace > 0 and lodger.busy:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await lodger.quiet()
+    lodger.close()
+    await lodger.line.close()
+
+
+async def _ready(line: Line) -> None:
+    async with aclosing(_statuses(line)) as statuses:
+        async for status in statuses:
+            if status.phase is Phase.READY:
+                return
+            if status.phase not in (Phase.CONNECTING, Phase.INITIALIZING):
+                raise Unavailable(line.name, status.cause, status.retry_in)
+
+
+async def _statuses(line: Line) -> AsyncGenerator[Status]:
+    async for status in line.watch():
+        yield status
+
+
+# --- What of a client an upstream is lent: its capabilities, and the questions and words that are carried to it.
+
+_CARRIED: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+_MOST_VISITS: Final = 1000
+_GONE: Final = {"reason": "gone"}
+_ABILITIES: Final[Mapping[str, frozenset[str]]] = {
+    "sampling": frozenset({"tools", "context"}),
+    "elicitation": frozenset({"form", "url"}),
+    "roots": frozenset({"listChanged"}),
+}
+
+
+def abilities_of(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a client's capabilities can be lent to an upstream: exactly what the client can do."""
+    found: dict[str, Any] = {}
+    for name, members in _ABILITIES.items():
+        said = declared.get(name)
+        if is_object(said):
+            found[name] = {member: {} for member in sorted(members) if is_object(said.get(member))}
+            if name == "roots" and said.get("listChanged") is True:
+                found[name]["listChanged"] = True
+    return found
+
+
+@dataclass(eq=False, repr=False)
+class LodgerHandler(ClientHandler):
     """Hands an upstream's questions on to the client whose they are."""
 
-    _desk: Desk
+    _lodger: Lodger
     _abilities: Mapping[str, Any]
     _completed: Callable[[str], object]
     """Called when the upstream says that a user has done with a page."""
@@ -519,14 +521,14 @@ class DeskHandler(ClientHandler):
             raise not_found(method)
         if method == "elicitation/create" and not self._may_ask():
             return {"action": "decline"}
-        ctx = self._desk.whose()
+        ctx = self._lodger.whose()
         if ctx is None:
             raise McpError(
                 ErrorCode.INVALID_REQUEST,
                 f"{method}: it cannot be told which client's call this belongs to, so nobody is asked",
                 {"reason": "whose_call"},
             )
-        self._desk.sends([params.get("elicitationId")])
+        self._lodger.sends([params.get("elicitationId")])
         asked = {name: value for name, value in params.items() if name not in ("_meta", "task")}
         try:
             return await ctx.request(method, asked)
@@ -541,14 +543,14 @@ class DeskHandler(ClientHandler):
         """Log messages go where questions would; the end of a visit to the client that was sent there."""
         match method:
             case "notifications/message":
-                ctx = self._desk.whose()
+                ctx = self._lodger.whose()
                 level: Any = params.get("level")
                 if ctx is not None and level in LEVELS:
                     own = params.get("logger")
-                    name = f"{self._desk.server}.{own}" if isinstance(own, str) and own else self._desk.server
+                    name = f"{self._lodger.server}.{own}" if isinstance(own, str) and own else self._lodger.server
                     _ = ctx.log(level, params.get("data"), name)
             case "notifications/elicitation/complete":
-                if (id := self._desk.came_back(params.get("elicitationId"))) is not None:
+                if (id := self._lodger.came_back(params.get("elicitationId"))) is not None:
                     self._completed(id)
             case _ if method.endswith("/list_changed"):
                 self._lists_changed(method)
@@ -557,26 +559,6 @@ class DeskHandler(ClientHandler):
 
 
 # --- What a gateway needs of a host: its servers as one set, more connections to each, and to be kept open.
-
-
-class Listed(Upstreams, Protocol):
-    """Servers, of which all lists can be had."""
-
-    def line(self, id: str, who: Hashable = None) -> Line | None:
-        """The way to a server, on behalf of `who`: where more requests wait than may go, those take turns."""
-        ...
-
-    def calling(self, id: str) -> AbstractContextManager[None]:
-        """Count a call of a server that goes over another connection than `line`, for as long as the block lasts."""
-        ...
-
-    def keep(self, *parts: Part) -> None:
-        """Keep these lists of all of them from now on."""
-        ...
-
-    async def listed(self, *parts: Part, timeout: float | None) -> dict[str, Exception]:
-        """The same, and wait until they are here. Returns who has failed to list them, and why."""
-        ...
 
 
 class Hosted(Protocol):
@@ -588,7 +570,7 @@ class Hosted(Protocol):
         ...
 
     @property
-    def federation(self) -> Listed:
+    def federation(self) -> Federation:
         """The servers, each with one connection that is the host's own."""
         ...
 

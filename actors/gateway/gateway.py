@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from greenroom.actors.jobs import Job, Own
     from greenroom.supervision import ChildSpec, ExitReason, Pid, Wakeup
 
-    from .client_connections import Desk, Hosted, Lodger
+    from .client_connections import Hosted, Lodger
     from .view import Origin, View
 
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -269,7 +269,7 @@ class Gateway:
 
     # --- carrying it
 
-    async def _way(self, server: str, ctx: Context) -> tuple[Line, Desk | None]:
+    async def _way(self, server: str, ctx: Context) -> tuple[Line, Lodger | None]:
         """The connection for this client. One that cannot be told from others (no principal, no session) uses the host's own.
 
         Raises `CallerNotSignedIn` where callers have logins of their own: then nothing is shared, whatever `shared` says.
@@ -285,7 +285,7 @@ class Gateway:
                 raise Unavailable(server, status.cause, status.retry_in)
             return line, None
         lodger = await self.lodgings.of(server, ctx)
-        return lodger.line, lodger.desk
+        return lodger.line, lodger
 
     async def _carry(
         self,
@@ -303,16 +303,16 @@ class Gateway:
         """
         meta = {key: value for key, value in ctx.meta.items() if key != "progressToken"}
         whole = {**params, "_meta": meta} if meta else dict(params)
-        desk: Desk | None = None
+        lodger: Lodger | None = None
         try:
-            line, desk = await self._way(server, ctx)
+            line, lodger = await self._way(server, ctx)
             if serial is not None and self.host.federation.serial(server) != serial:
                 raise Unavailable(server)
-            number = None if desk is None else desk.enter(ctx)
+            number = None if lodger is None else lodger.enter(ctx)
             answered = False
             try:
                 # The host's own line counts its calls itself.
-                with contextlib.nullcontext() if desk is None else self.host.federation.calling(server):
+                with contextlib.nullcontext() if lodger is None else self.host.federation.calling(server):
                     cancel: Callable[[str], object]
                     if as_task:
                         task = asyncio.ensure_future(call_as_task(line, whole, timeout=None))
@@ -321,29 +321,29 @@ class Gateway:
                         # Progress is asked for also where the client does not want it: each report begins the call's time of silence anew.
                         pending = line.begin(method, whole, timeout=None, progress=True)
                         cancel, ended = pending.cancel, _relayed(pending, ctx)
-                    if desk is not None and number is not None:
-                        desk.carries(number, cancel)
+                    if lodger is not None and number is not None:
+                        lodger.carries(number, cancel)
                     result = await ended
                 answered = True
             except PeerError as error:
                 answered = True
                 may_ask = self.host.agent.may_ask_users(server)
-                if may_ask and desk is not None and (first := sent_first(error)) is not None:
-                    desk.sends([each.id for each in first.elicitations])
+                if may_ask and lodger is not None and (first := sent_first(error)) is not None:
+                    lodger.sends([each.id for each in first.elicitations])
                     raise first from None
                 raise
             finally:
-                if desk is not None and number is not None:
-                    desk.leave(number, answered=answered)
+                if lodger is not None and number is not None:
+                    lodger.leave(number, answered=answered)
         except PeerError as error:
             raise self._outward(server, error) from None
         except RequestCancelled:
-            if desk is None or not desk.closed:
+            if lodger is None or not lodger.closed:
                 raise
             raise away(server, ClientClosed(f"{server} was removed")) from None
         except (ClientError, FederationError, SignInError) as error:
-            if desk is not None and _not_signed_in(error) is not None:
-                self.lodgings.dismiss(desk)
+            if lodger is not None and _not_signed_in(error) is not None:
+                self.lodgings.dismiss(lodger)
             raise away(server, error) from error
         return result
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from greenroom.actors.client.task_only import is_task_only
+from greenroom.actors.federation.agent import same
 from greenroom.protocol.provider_rules import ProviderNames
 from greenroom.protocol.wire import is_array, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from greenroom.actors.catalogue import Catalogue
-    from greenroom.actors.client.seam import Line
     from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.offering import Offering, Upstreams
     from greenroom.actors.federation.tool_catalogue import FederatedTool, ToolCatalogue
@@ -106,39 +106,23 @@ class Varied:
     """The host's servers as one client has them: some offer something else on its own connection."""
 
     def __init__(self, upstreams: Upstreams, lodgers: Mapping[str, Lodger]) -> None:
-        """`lodgers` are the client's own connections, by the server's id."""
+        """`lodgers` are the client's own connections, by the server's id. What does not depend on these is the host's."""
         self._upstreams = upstreams
         self._lodgers = lodgers
+        self.ids, self.line, self.serial = upstreams.ids, upstreams.line, upstreams.serial
+        self.refusal, self.timeout = upstreams.refusal, upstreams.timeout
 
-    def ids(self) -> Collection[str]:
-        """Which servers there are."""
-        return self._upstreams.ids()
-
-    def line(self, id: str) -> Line | None:
-        """The host's way to a server."""
-        return self._upstreams.line(id)
-
-    def serial(self, id: str) -> int | None:
-        """Which server it is that has this id now."""
-        return self._upstreams.serial(id)
+    def _own(self, id: str) -> Offering | None:
+        lodger = self._lodgers.get(id)
+        return None if lodger is None else lodger.own
 
     def known(self, id: str) -> Offering | None:
         """What it offers this client."""
-        lodger = self._lodgers.get(id)
-        return lodger.own if lodger is not None and lodger.own is not None else self._upstreams.known(id)
+        return self._own(id) or self._upstreams.known(id)
 
     def shown(self, id: str) -> Offering | None:
         """The same as it is to be listed."""
-        lodger = self._lodgers.get(id)
-        return lodger.own if lodger is not None and lodger.own is not None else self._upstreams.shown(id)
-
-    def refusal(self, id: str) -> Exception | None:
-        """Why calls of it fail just now."""
-        return self._upstreams.refusal(id)
-
-    def timeout(self, id: str, method: str) -> float | None:
-        """How long such a request may take whose caller does not say."""
-        return self._upstreams.timeout(id, method)
+        return self._own(id) or self._upstreams.shown(id)
 
     async def offering(self, id: str, *, timeout: float | None = 30.0) -> Offering:
         """The same, asked of the server where that is not known."""
@@ -161,15 +145,11 @@ class Viewer:
         known = {id: self.upstreams.known(id) for id in self.upstreams.ids()}
         offerings = {id: one for id, one in known.items() if one is not None}
         made = self._made
-        if made is not None and made[0] is catalogue.tools and made[2] is own and _same(made[1], offerings):
+        if made is not None and made[0] is catalogue.tools and made[2] is own and same(made[1], offerings):
             return made[3]
         view = view_of(catalogue, offerings, own, self._addresses, self._prefix)
         self._made = (catalogue.tools, offerings, own, view)
         return view
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(one[id] is other[id] for id in one)
 
 
 # --- URIs of upstreams as clients of the gateway see them: `upstream://git/file:///x` is `file:///x` of `git`.

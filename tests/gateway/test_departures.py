@@ -66,7 +66,7 @@ def test_removing_a_server_ends_the_calls_and_the_process_of_a_clients_own_conne
             pid = await peer.call("up__pid")
             call = peer.start_tool("up__sleep")
             async with asyncio.timeout(30):
-                await until(lambda: any(one.desk.busy for one in connections_of(server)._lodgers.values()))
+                await until(lambda: any(one.busy for one in connections_of(server)._lodgers.values()))
                 await host.remove("up", grace=0.05)
                 with pytest.raises(PeerError) as caught:
                     await call

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.context import CallEnded
-from greenroom.actors.gateway.client_connections import Desk, DeskHandler, abilities_of
+from greenroom.actors.gateway.client_connections import Lodger, LodgerHandler, abilities_of
 from greenroom.actors.peer_channels import NoStream
 from greenroom.protocol.errors import McpError
 
@@ -36,8 +36,8 @@ def outside(session: str) -> Any:
     return Caller(session, in_call=False)
 
 
-def desk() -> Desk:
-    return Desk("git", outside)
+def desk() -> Lodger:
+    return Lodger("git", outside)
 
 
 def caller(session: str) -> Any:
@@ -77,7 +77,7 @@ def test_a_client_that_is_gone_is_an_error_of_its_own(error: Exception) -> None:
     who.request = request
     one.enter(who)
     with pytest.raises(McpError, match="nobody to ask"):
-        asyncio.run(DeskHandler(one, {}, print).handle_request("roots/list", {}))
+        asyncio.run(LodgerHandler(one, {}, print).handle_request("roots/list", {}))
 
 
 def test_of_two_nobody_is() -> None:
@@ -125,7 +125,7 @@ def test_what_is_carried_and_what_is_not() -> None:
     who = caller("a")
     one.enter(who)
     completed: list[str] = []
-    handler = DeskHandler(one, {"sampling": {}}, completed.append)
+    handler = LodgerHandler(one, {"sampling": {}}, completed.append)
     assert handler.capabilities() == {"sampling": {}}
     params: dict[str, Any] = {"messages": [], "_meta": {"progressToken": 1}, "task": {}}
     assert asyncio.run(handler.handle_request("sampling/createMessage", params)) == {"by": "a"}
