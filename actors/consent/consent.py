@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -75,12 +75,16 @@ class ConsentQuestion:
     @property
     def name(self) -> str:
         """What it is about, in a word."""
-        return f"{self.server}:{self.tool}" if self.tool else f"Elicit({self.server})"
+        return _name(self.server, self.tool)
 
     @property
     def why(self) -> str:
         """Why it is asked."""
         return str(self.finding) if self.finding is not None else str(self.decided)
+
+
+def _name(server: str, tool: str) -> str:
+    return f"{server}:{tool}" if tool else f"Elicit({server})"
 
 
 Said: TypeAlias = "ConsentAnswer | bool | None"
@@ -144,13 +148,11 @@ class Consent:
         if finding is not None and finding.kind == "same":
             finding = None
         question = ConsentQuestion(server, tool, decided, arguments, definition, finding)
-        await self._pass(question, Key(server, "tool", tool), self._seen(server, definition))
+        await self._pass(question, self._seen(server, definition))
 
     async def elicitation(self, server: str) -> None:
         """A server may ask the user something, or raise `ConsentDenied`."""
-        await self._pass(
-            ConsentQuestion(server, "", self._decide(server, "")), Key(server, "elicit"), self._seen(server)
-        )
+        await self._pass(ConsentQuestion(server, "", self._decide(server, "")), self._seen(server))
 
     def denies_elicitation(self, server: str) -> bool:
         """Whether that server may ask no user at all: not even users who answer for themselves."""
@@ -164,23 +166,23 @@ class Consent:
         """What would happen to a call now, and why, without asking the user."""
         decided = self.permissions.of_tool(server, tool)
         if decided.verdict == "ask":
-            before = self.memory.of(Key(server, "tool", tool), self._seen(server, definition))
+            before = self.memory.of(_name(server, tool), self._seen(server, definition))
             if before is not None:
                 return ("allow" if before else "deny"), "decided before"
         return decided.verdict, str(decided)
 
-    async def _pass(self, question: ConsentQuestion, key: Key, seen: str) -> None:
+    async def _pass(self, question: ConsentQuestion, seen: str) -> None:
         verdict: Verdict = question.decided.verdict
         if verdict == "deny":
             raise ConsentDenied(question.name, str(question.decided))
         if self._hook is not None:
             said = await self._hooked(self._hook, question)
             if said is not None:
-                self._heed(question, key, seen, said, no="the program said no")
+                self._heed(question, seen, said, no="the program said no")
                 return
         if verdict == "allow" and question.finding is None:
             return
-        if self._decided_before(question, key, seen):
+        if self._decided_before(question, seen):
             return
         if self._ask is None:
             raise ConsentDenied(question.name, f"{question.why}, and nobody is there to be asked: {_remedy(question)}")
@@ -188,9 +190,9 @@ class Consent:
         seconds = None if self._patience is None else self._patience * _TURNS
         try:
             async with turns.take(question.server, seconds):
-                if self._decided_before(question, key, seen):  # the question before this one was the same
+                if self._decided_before(question, seen):  # the question before this one was the same
                     return
-                self._heed(question, key, seen, await self._asked(self._ask, question), no="the answer was no")
+                self._heed(question, seen, await self._asked(self._ask, question), no="the answer was no")
         except Crowded:
             why = f"{_MOST} questions about {question.server} wait to be asked already"
             raise ConsentDenied(question.name, why) from None
@@ -214,8 +216,8 @@ class Consent:
                 question.name, f"the program's hook failed ({type(error).__name__}: {error})"
             ) from error
 
-    def _decided_before(self, question: ConsentQuestion, key: Key, seen: str) -> bool:
-        before = self.memory.of(key, seen)
+    def _decided_before(self, question: ConsentQuestion, seen: str) -> bool:
+        before = self.memory.of(question.name, seen)
         if before is False:
             raise ConsentDenied(question.name, "that was decided before")
         return before is True
@@ -230,12 +232,12 @@ class Consent:
                 raise ConsentDenied(question.name, f"nobody answered within {self._patience:g} s") from None
             raise ConsentDenied(question.name, f"whoever was asked failed ({type(error).__name__}: {error})") from error
 
-    def _heed(self, question: ConsentQuestion, key: Key, seen: str, said: Said, *, no: str) -> None:
+    def _heed(self, question: ConsentQuestion, seen: str, said: Said, *, no: str) -> None:
         answer = said if isinstance(said, ConsentAnswer) else ConsentAnswer(allow=said is True)
         if answer.remember != "once":
             seconds = None if answer.remember == "always" else answer.remember
             try:
-                self.memory.keep(key, seen, allow=answer.allow, seconds=seconds)
+                self.memory.keep(question.name, seen, allow=answer.allow, seconds=seconds)
             except OSError as error:  # what was said holds, until this program ends
                 _log.warning("what was decided about %s cannot be kept for good: %s", question.name, error)
         if not answer.allow:
@@ -345,19 +347,8 @@ class Kept(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
-class Key(NamedTuple):
-    """What a decision is about; for a server's questions `tool` is empty."""
-
-    server: str
-    kind: Literal["tool", "elicit"]
-    tool: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.server}:{self.tool}" if self.kind == "tool" else f"Elicit({self.server})"
-
-
 class Memory:
-    """Decisions by what they are about."""
+    """Decisions by what they are about: a `ConsentQuestion.name`."""
 
     def __init__(self, clock: Callable[[], float], path: str | os.PathLike[str] | None = None) -> None:
         """`clock` is the wall's. Without `path` nothing outlives the program. Raises `ConfigError` for a file that is not readable."""
@@ -371,32 +362,32 @@ class Memory:
         self._catch_up()
         return len(self._kept)
 
-    def of(self, key: Key, seen: str) -> bool | None:
+    def of(self, about: str, seen: str) -> bool | None:
         """Whether it was allowed; None when it was not decided, the decision has run out, or the tool is not what it was."""
         self._catch_up()
-        kept = self._kept.get(str(key))
+        kept = self._kept.get(about)
         if kept is None or kept.hash != seen:
             return None
         if kept.until is not None and kept.until <= self._clock():
-            del self._kept[str(key)]
+            del self._kept[about]
             return None
         return kept.allow
 
-    def keep(self, key: Key, seen: str, *, allow: bool, seconds: float | None) -> None:
+    def keep(self, about: str, seen: str, *, allow: bool, seconds: float | None) -> None:
         """Remember it for so long; None is for good. Raises `OSError` when the file cannot be written: the decision holds, but not for long."""
         self._catch_up()
         until = None if seconds is None else self._clock() + seconds
-        self._kept.pop(str(key), None)
-        self._kept[str(key)] = Kept(allow, seen, until)
+        self._kept.pop(about, None)
+        self._kept[about] = Kept(allow, seen, until)
         while len(self._kept) > _MEMORY_MOST:
             del self._kept[next(iter(self._kept))]
         if seconds is None:
             self._write()
 
-    def forget(self, key: Key | None = None) -> int:
+    def forget(self, about: str | None = None) -> int:
         """Forget one, or all; how many there were."""
         self._catch_up()
-        gone = list(self._kept) if key is None else [str(key)] if str(key) in self._kept else []
+        gone = list(self._kept) if about is None else [about] if about in self._kept else []
         for each in gone:
             del self._kept[each]
         if gone:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.actors.consent import consent as memory
-from greenroom.actors.consent.consent import Key, Memory
+from greenroom.actors.consent.consent import Memory
 from greenroom.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PUSH = Key("git", "tool", "push")
+PUSH = "git:push"
 
 
 def now() -> float:
@@ -24,7 +24,7 @@ def now() -> float:
 def test_the_oldest_decisions_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_MEMORY_MOST", 3)
     kept = Memory(now)
-    keys = [Key("git", "tool", f"t{number}") for number in range(4)]
+    keys = [f"git:t{number}" for number in range(4)]
     for key in keys:
         kept.keep(key, "hash", allow=True, seconds=60.0)
     assert [kept.of(key, "hash") for key in keys] == [None, True, True, True]
@@ -34,9 +34,9 @@ def test_the_oldest_decisions_make_room(monkeypatch: pytest.MonkeyPatch) -> None
 def test_without_a_file_what_is_for_good_lasts_as_long_as_the_program_and_can_be_forgotten() -> None:
     kept = Memory(now)
     kept.keep(PUSH, "hash", allow=False, seconds=None)
-    kept.keep(Key("git", "elicit"), "", allow=True, seconds=None)
+    kept.keep("Elicit(git)", "", allow=True, seconds=None)
     assert kept.of(PUSH, "hash") is False
-    assert kept.forget(Key("git", "tool", "pull")) == 0
+    assert kept.forget("git:pull") == 0
     assert kept.forget(PUSH) == 1
     assert kept.of(PUSH, "hash") is None
     assert kept.forget() == 1
@@ -48,7 +48,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_lying_and_the_decision_hol
 ) -> None:
     path = tmp_path / "decisions.json"
     kept = Memory(now, path)
-    kept.keep(Key("git", "tool", "pull"), "hash", allow=True, seconds=None)
+    kept.keep("git:pull", "hash", allow=True, seconds=None)
     before = path.read_bytes()
 
     def full(_: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import ConfigError
-from greenroom.actors.consent.consent import Key, Memory
+from greenroom.actors.consent.consent import Memory
 from greenroom.actors.output.limits import Spill
 from greenroom.auth import FileStore, SignInError
 from greenroom.auth.client.stores import key_in
@@ -40,7 +40,7 @@ def _seal(folder: Path) -> None:
 
 
 def _decisions(folder: Path) -> None:
-    Memory(time.time, folder / "decisions").keep(Key("server", "tool", "t"), "hash", allow=True, seconds=None)
+    Memory(time.time, folder / "decisions").keep("server:t", "hash", allow=True, seconds=None)
 
 
 def _cluster_key(folder: Path) -> None:
