@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.wire import is_array, is_object
@@ -32,28 +32,11 @@ CAP: Final = 300.0
 Action: TypeAlias = Literal["accept", "decline", "cancel"]
 
 
-class Asked(Protocol):
-    """What a server wants: a form, or a visit to a page. The client's own words for them are these."""
-
-    @property
-    def message(self) -> str:
-        """Why the user is asked."""
-        ...
-
-    def decline(self) -> Any:
-        """The user does not want to."""
-        ...
-
-    def cancel(self) -> Any:
-        """The user has turned away."""
-        ...
-
-
 class OpenQuestion:
     """One question, as a subscriber has it. The first answer counts; later ones return False."""
 
     def __init__(self, server: str, request: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """Made by the bridge."""
+        """Made by the bridge. `request` is what a server wants, a form or a visit to a page, as the client has it: with a `message`, and ways to answer."""
         self.server = server
         """The server that asks. Show it: the message is the server's own, and may claim to come from another."""
         self.request = request
@@ -205,7 +188,7 @@ class ElicitationBridge:
         """A server wants the user to visit a page."""
         return await self._ask(server, request)
 
-    async def _ask(self, server: str, request: Asked) -> Any:
+    async def _ask(self, server: str, request: Any) -> Any:
         if not self._subscriptions:
             return _declined(server, request, "nobody is there to answer")
         if len(self._open) >= self.limit:
@@ -244,7 +227,7 @@ class ElicitationBridge:
                 question.settle(_declined(question.server, question.request, "nobody is there to answer any more"))
 
 
-def _declined(server: str, request: Asked, why: str) -> Any:
+def _declined(server: str, request: Any, why: str) -> Any:
     _log.info("a question of %s was declined: %s", server, why)
     return request.decline()
 

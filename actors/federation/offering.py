@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.client.seam import Line
@@ -78,11 +78,7 @@ class Differences:
     prompts: Difference = Difference()
 
     def __bool__(self) -> bool:
-        return any(self.parts())
-
-    def parts(self) -> Iterator[Difference]:
-        """Each of them."""
-        yield from (self.tools, self.resources, self.templates, self.prompts)
+        return any(getattr(self, part) for part in PARTS)
 
 
 @dataclass(frozen=True, slots=True)

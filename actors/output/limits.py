@@ -129,13 +129,13 @@ class Limiter:
         only_text = structured is None and bool(others) and all(block.get("type") == "text" for block in others)
         whole = "\n".join(said for block in others if (said := _text(block)))
         data = whole.encode() if only_text else msgspec.json.format(msgspec.json.encode(counted))
-        kept: Kept | None = None
+        kept: Path | None = None
         try:
             kept = self.spill.keep(f"{server}-{tool}", ".txt" if only_text else ".json", data, server)
         except OSError as error:
             where = f"the rest could not be kept ({error.strerror or error})"
         else:
-            where = f"all of it is in {kept.uri}"
+            where = f"all of it is in {kept.as_uri()}"
         unsaid = others if structured is None else structured
         head, tail = self._ends(whole or msgspec.json.encode(unsaid).decode(), limit)
         note = (
@@ -148,8 +148,8 @@ class Limiter:
             return {**rest, "content": [text, *pictures]}
         link = {
             "type": "resource_link",
-            "uri": kept.uri,
-            "name": kept.path.name,
+            "uri": kept.as_uri(),
+            "name": kept.name,
             "description": f"The whole answer of {server}:{tool}",
             "mimeType": "text/plain" if only_text else "application/json",
             "size": len(data),
@@ -167,7 +167,7 @@ class Limiter:
             return f"[{what}, which cannot be shown here, and could not be kept ({error.strerror or error})]"
         except ValueError:
             return f"[{what}), which is no base64]"
-        return f"[{what}, which cannot be shown here, is in {kept.uri}]"
+        return f"[{what}, which cannot be shown here, is in {kept.as_uri()}]"
 
     def _ends(self, text: str, limit: OutputLimit) -> tuple[str, str]:
         """The beginning and the end of a text that together are no more than the limit."""
@@ -260,17 +260,6 @@ MOST_FILES: Final = 10_000
 _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
-class Kept(NamedTuple):
-    """One answer."""
-
-    path: Path
-
-    @property
-    def uri(self) -> str:
-        """As a resource."""
-        return self.path.as_uri()
-
-
 class Spill:
     """The folder. It is made when the first answer is kept."""
 
@@ -299,7 +288,7 @@ class Spill:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def keep(self, name: str, suffix: str, data: bytes, owner: str = "") -> Kept:
+    def keep(self, name: str, suffix: str, data: bytes, owner: str = "") -> Path:
         """Write one down, for that owner: a server that answers at length puts out its own answers. Raises `OSError`."""
         self._count += 1
         file = f"{_NAME.sub('_', name)[:80]}-{self._count}{suffix}"
@@ -314,7 +303,7 @@ class Spill:
             sum(self._sizes.values()) > self._most or count > self._most_files
         ):
             self._drop_oldest(path)
-        return Kept(path)
+        return path
 
     def _drop_oldest(self, newest: Path) -> None:
         """Of the owner with most bytes, or most answers where it is they that are too many; never the one that was just kept."""

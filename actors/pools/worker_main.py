@@ -97,31 +97,24 @@ class _House:
         return self._seat.home.send([words.TELL, self._call, what, *args])
 
 
-class _Desk:
-    """Where a job's end is put down; it stands where the session's ref stands at home."""
+@dataclass(slots=True, eq=False)
+class _Call:
+    """The one call that is under way; it stands where the session's ref stands at home, and gets the job's end."""
 
-    def __init__(self) -> None:
-        self.ending: Finished | Failed | None = None
+    number: int
+    voice: FarVoice
+    cancelled: Cancellation
+    ending: Finished | Failed | None = None
+    job: Job | None = None
+    crash: BaseException | None = None
+    task: Pid = field(init=False)
+    watching: Monitor = field(init=False)
 
     def send(self, message: Any) -> bool:
         self.ending = message
         return True
 
     send_now = send
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """The one call that is under way."""
-
-    number: int
-    voice: FarVoice
-    cancelled: Cancellation
-    desk: _Desk = field(default_factory=_Desk)
-    job: Job | None = None
-    crash: BaseException | None = None
-    task: Pid = field(init=False)
-    watching: Monitor = field(init=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -233,7 +226,7 @@ class Seat(GenServer):
             shelf = self._shelves.get(plan) or await self._shelf(plan)
             errand = errand_of(data)
             seen: Any = FarFacts(errand, facts)
-            session: Any = call.desk
+            session: Any = call
             house = _House(self, shelf, call.number)
             at_home(house)
             call.job = Job(
@@ -302,7 +295,7 @@ class Seat(GenServer):
             return Outcome(why=f"it needed more than the {limit} of memory that its process may have", worn=True)
         if isinstance(error, NotLoaded):
             return Outcome(why=str(error) if self.settings.expose_errors else NOT_LOADED, crash=crash)
-        ending = call.desk.ending
+        ending = call.ending
         if ending is None and error is not None and call.job is not None:
             ending = crashed(call.job, error)
         match ending:

@@ -206,16 +206,16 @@ def test_files_are_bounded_together_and_the_oldest_go() -> None:
     with Spill(most=250) as spill:
         kept = [spill.keep("a/../b", ".txt", b"x" * 100) for _ in range(3)]
 
-        assert [each.path.exists() for each in kept] == [False, True, True]
-        assert {each.path.parent for each in kept} == {kept[0].path.parent}
-        assert kept[0].path.name == "a_.._b-1.txt"
+        assert [each.exists() for each in kept] == [False, True, True]
+        assert {each.parent for each in kept} == {kept[0].parent}
+        assert kept[0].name == "a_.._b-1.txt"
 
 
 def test_so_many_files_and_no_more_are_kept() -> None:
     with Spill(most_files=2) as spill:
         kept = [spill.keep("a", ".txt", b"") for _ in range(4)]
 
-        assert [each.path.exists() for each in kept] == [False, False, True, True]
+        assert [each.exists() for each in kept] == [False, False, True, True]
     with pytest.raises(ConfigError, match="at least 1 whole answer"):
         Spill(most_files=0)
 
@@ -223,22 +223,22 @@ def test_so_many_files_and_no_more_are_kept() -> None:
 @pytest.mark.parametrize("bound", [{"most": 1000}, {"most_files": 10}])
 def test_a_server_that_answers_at_length_puts_out_its_own_answers(bound: dict[str, Any]) -> None:
     with Spill(**bound) as spill:
-        quiet = [spill.keep("git-log", ".txt", b"x" * 100, "git").path for _ in range(2)]
-        loud = [spill.keep("web-get", ".txt", b"x" * 100, "web").path for _ in range(50)]
-        quiet.append(spill.keep("git-log", ".txt", b"x" * 100, "git").path)
+        quiet = [spill.keep("git-log", ".txt", b"x" * 100, "git") for _ in range(2)]
+        loud = [spill.keep("web-get", ".txt", b"x" * 100, "web") for _ in range(50)]
+        quiet.append(spill.keep("git-log", ".txt", b"x" * 100, "git"))
 
         assert [each.exists() for each in quiet] == [True, True, True]
         assert [each.exists() for each in loud] == [False] * 43 + [True] * 7
-        large = spill.keep("huge-get", ".txt", b"x" * 2000, "huge").path
+        large = spill.keep("huge-get", ".txt", b"x" * 2000, "huge")
         assert large.exists()
 
 
 def test_a_folder_that_somebody_cleared_away_is_made_anew() -> None:
     with Spill(most=250) as spill:
-        first = spill.keep("a", ".txt", b"x" * 200).path
+        first = spill.keep("a", ".txt", b"x" * 200)
         shutil.rmtree(first.parent)
-        second = spill.keep("a", ".txt", b"x" * 200).path
-        third = spill.keep("a", ".txt", b"x" * 50).path
+        second = spill.keep("a", ".txt", b"x" * 200)
+        third = spill.keep("a", ".txt", b"x" * 50)
 
         assert first.parent != second.parent
         assert stat.S_IMODE(second.parent.stat().st_mode) == 0o700
