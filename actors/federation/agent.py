@@ -23,7 +23,6 @@ from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.paced_checks import paced
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.meter import IN_ALL, TooMuch
-from greenroom.protocol.outgoing import check_progress
 from greenroom.protocol.pins import ToolRefused, tool_hash
 from greenroom.protocol.problems import too_much
 from greenroom.protocol.provider_rules import title_of
@@ -55,7 +54,7 @@ from .tool_catalogue import FederatedTool, Naming, ToolCatalogue, merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from greenroom.actors.client.seam import Line, Pending
+    from greenroom.actors.client.seam import Line
     from greenroom.actors.consent.consent import Consent
     from greenroom.actors.output.limits import Limiter
     from greenroom.protocol.meter import Meter
@@ -385,26 +384,6 @@ class Agent:
         report = None if self._pins is None else self.snapshot().pins
         return None if report is None else report.findings.get(tool.pin_id)
 
-    async def start_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = AS_SET,
-        progress: bool = False,
-        token: str | int | None = None,
-        more: Mapping[str, Any] | None = None,
-    ) -> Pending:
-        """Begin a call, once its arguments have been looked at. `more` are further members of the params: `task`, `_meta`.
-
-        Raises what `checked` raises.
-        """
-        check_progress(progress)
-        given = dict(arguments or {})
-        tool = await self.checked(name, given, timeout=timeout)
-        params = {**(more or {}), "name": tool.tool, "arguments": given}
-        return self._line(tool.server).begin("tools/call", params, timeout=timeout, progress=progress, token=token)
-
     def _line(self, server: str) -> Line:
         line = self._upstreams.line(server)
         if line is None:
@@ -418,23 +397,13 @@ class Agent:
         *,
         timeout: float | None = AS_SET,
         more: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Call a tool: the result as the wire has it, `isError` not raised.
-
-        The name is split at the first separator. Raises what `find` raises, and the client's own error.
-        """
-        return await self._called(name, arguments, timeout=timeout, more=more)
-
-    async def _called(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        *,
-        timeout: float | None,
-        more: Mapping[str, Any] | None = None,
         shape: str = "",
     ) -> dict[str, Any]:
-        """The result, as much of it as fits into an answer of this shape."""
+        """Call a tool: the result as the wire has it, as much of it as fits into an answer of this `shape`; `isError` is not raised.
+
+        `more` are further members of the params: `task`, `_meta`. The name is split at the first separator. Raises what `checked` raises, and
+        the client's own error.
+        """
         given = dict(arguments or {})
         try:
             tool = await self.checked(name, given, timeout=timeout)
@@ -476,17 +445,6 @@ class Agent:
 
     async def from_anthropic_call(self, call: Any) -> tuple[str, dict[str, Any]]:
         """What a model wants: the tool's name here, and the arguments. Raises `BadCall` or `UnknownTool`."""
-        return await self._meant(call)
-
-    async def from_openai_call(self, call: Any) -> tuple[str, dict[str, Any]]:
-        """What a model wants: the tool's name here, and the arguments. Raises `BadCall` or `UnknownTool`."""
-        return await self._meant(call)
-
-    async def from_gemini_call(self, call: Any) -> tuple[str, dict[str, Any]]:
-        """What a model wants: the tool's name here, and the arguments. Raises `BadCall` or `UnknownTool`."""
-        return await self._meant(call)
-
-    async def _meant(self, call: Any) -> tuple[str, dict[str, Any]]:
         read = read_call(call)
         try:
             return self.snapshot().named(read.name), read.arguments
@@ -499,6 +457,8 @@ class Agent:
                 raise missing[1] from None
             raise
 
+    from_openai_call = from_gemini_call = from_anthropic_call  # the call itself says whose it is
+
     async def run(self, call: Any, *, timeout: float | None = AS_SET) -> dict[str, Any]:
         """Do what a model wants, and give back what it gets: the provider's own shape of a tool's result.
 
@@ -510,8 +470,8 @@ class Agent:
         """
         id, shape = call_shape(call)
         try:
-            name, arguments = await self._meant(call)
-            result = await self._called(name, arguments, timeout=timeout, shape=shape)
+            name, arguments = await self.from_anthropic_call(call)
+            result = await self.call_tool(name, arguments, timeout=timeout, shape=shape)
         except (ToolCollision, NoCall):
             raise
         except GreenroomError as error:

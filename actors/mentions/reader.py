@@ -160,18 +160,18 @@ def _names(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _resource(offered: Offered, word: str) -> str | None:
-    for key in ("uri", "name", "title"):
-        for each in offered.resources:
-            if each.get(key) == word and isinstance(each.get("uri"), str):
-                return str(each["uri"])
-    return None
+    return _called(offered.resources, "uri", word)
 
 
 def _template(offered: Offered, word: str) -> str | None:
-    for key in ("uriTemplate", "name", "title"):
-        for each in offered.templates:
-            if each.get(key) == word and isinstance(each.get("uriTemplate"), str):
-                return str(each["uriTemplate"])
+    return _called(offered.templates, "uriTemplate", word)
+
+
+def _called(entries: Sequence[Mapping[str, Any]], own: str, word: str) -> str | None:
+    for key in (own, "name", "title"):
+        for each in entries:
+            if each.get(key) == word and isinstance(each.get(own), str):
+                return str(each[own])
     return None
 
 
