@@ -350,7 +350,6 @@ class Federation:
 
     def admit(self, upstream: Upstream) -> None:
         """It has its place."""
-        upstream.tell = lambda each: self.news.tell(each.id)
         self.roster = MappingProxyType({**self.roster, upstream.id: upstream})
         self.news.tell(upstream.id)
 
@@ -359,13 +358,11 @@ class Federation:
         if not new.fetched:
             new.offering, new.fetched, new.had = old.offering, old.fetched, old.had
             new.inherited = old.fetched
-        old.tell = None
         self.admit(new)
         old.bell.wake()
 
     def withdraw(self, upstream: Upstream) -> None:
         """It has it no more."""
-        upstream.tell = None
         self.roster = MappingProxyType({id: each for id, each in self.roster.items() if each is not upstream})
         self.news.tell(upstream.id)
         upstream.bell.wake()

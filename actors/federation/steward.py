@@ -95,7 +95,7 @@ class Steward(GenServer):
             await self._see_off(upstream)
         for id, spec in federation.first.items():
             if id not in federation.roster:
-                self.federation.admit(self._fresh(id, spec))
+                self.federation.admit(Upstream(id, spec, federation))
         federation.first = {}
         for upstream in tuple(federation.roster.values()):
             if upstream.pid is not None and is_alive(upstream.pid):
@@ -180,17 +180,11 @@ class Steward(GenServer):
 
     def _make(self, id: str, spec: UpstreamSpec) -> Upstream:
         try:
-            upstream = self._fresh(id, spec)
+            upstream = Upstream(id, spec, self.federation)
         except Exception as error:  # the caller that made the spec gets the error; the steward goes on
             raise Reject(error) from error
         self.federation.arriving[upstream.serial] = upstream
         return upstream
-
-    def _fresh(self, id: str, spec: UpstreamSpec) -> Upstream:
-        federation = self.federation
-        return Upstream(
-            id, spec, current_node().random, federation.room(id, spec), federation.kept, federation.patience
-        )
 
     async def _run(self, upstream: Upstream) -> None:
         """Start its tree."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.auth.errors import SignInError
 from greenroom.protocol.errors import PeerError
-from greenroom.supervision import Crash, Exit, Ref, RestartWindow, Supervisor, Wakeup, child, is_alive
+from greenroom.supervision import Crash, Exit, Ref, RestartWindow, Supervisor, Wakeup, child, current_node, is_alive
 
 from .breaker import Breaker
 from .list_refresher import Curator, Sentry
@@ -33,8 +33,7 @@ from .specs import Standing, State, marked
 from .upstream_requests import Gate
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Collection, Iterable
+    from collections.abc import Awaitable, Iterable
 
     from greenroom.actors.client.seam import Line
     from greenroom.supervision import (
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
         Stop,
     )
 
-    from .annexes import Room
+    from .federation import Federation
     from .offering import Part
     from .specs import UpstreamSpec
 
@@ -59,24 +58,19 @@ class Upstream:
 
     id: str
     spec: UpstreamSpec
-    source: InitVar[random.Random]
-    """Where the jitter comes from."""
-    room: Room | None = None
-    """Where its connections run, if not here."""
-    _also: Collection[Part] = ()
-    """Lists to keep besides its spec's."""
-    patience: float | None = None
-    """How long a request waits for it to be ready."""
+    federation: Federation
 
-    def __post_init__(self, source: random.Random) -> None:
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.name = str(self.id)
         spec = self.spec
         self.serial = next(_serials)
-        self.connection, made = spec.connected(self.id, self.room, self.patience)
+        self.room = self.federation.room(self.id, spec)
+        """Where its connections run, if not here."""
+        self.connection, made = spec.connected(self.id, self.room, self.federation.patience)
         self.line: Line = made
         """The bare line: nothing is bounded on it, and no breaker asked."""
-        self.breaker = Breaker(spec.breaker, source)
+        self.breaker = Breaker(spec.breaker, current_node().random)
         self.gate = Gate(self, self.breaker)
         self.calls_beside = 0
         """Calls in progress on other connections than `line`, which pass no gate: those of a gateway's clients."""
@@ -119,8 +113,6 @@ class Upstream:
         self.gone = False
         self.stopped = False
         """Whether the whole federation was stopped, so that it is not started again."""
-        self.tell: Callable[[Upstream], object] | None = None
-        """Called with a change of its state, and of what it offers."""
         self._told: object = None
         self._marked: tuple[Offering, Offering] | None = None
 
@@ -205,7 +197,7 @@ class Upstream:
     def _absent(self) -> bool:
         """Whether an attempt has failed since it was last ready."""
         status = self.line.status
-        if self.patience is None or status.phase is Phase.READY:
+        if self.federation.patience is None or status.phase is Phase.READY:
             return False
         return self.given_up is not None or status.attempts > self._forgiven
 
@@ -238,7 +230,7 @@ class Upstream:
     @property
     def lists(self) -> tuple[Part, ...]:
         """Which of its lists are kept."""
-        return tuple(part for part in PARTS if part in self.spec.lists or part in self._also)
+        return tuple(part for part in PARTS if part in self.spec.lists or part in self.federation.kept)
 
     def complete(self) -> None:
         """More lists are kept than were."""
@@ -273,8 +265,8 @@ class Upstream:
         now = (self._judge(), status.phase, status.generation, status.attempts, self.running, self.offering)
         if now != self._told:
             self._told = now
-            if self.tell is not None:
-                self.tell(self)
+            if self.federation.roster.get(self.id) is self:
+                self.federation.news.tell(self.id)
         self.bell.wake()
 
     async def set_level(self, level: str, timeout: float | None) -> None:

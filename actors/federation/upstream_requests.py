@@ -374,7 +374,7 @@ class Gate(FanOut[GuardedRequest]):
         if entry.granted:
             request.send(self._upstream.line, self, self._breaker.turn)
             return
-        request.queue(self, None if self.is_open else self._upstream.patience)
+        request.queue(self, None if self.is_open else self._upstream.federation.patience)
         if entry.displaced is not None:
             entry.displaced.fail(self.busy())
 
