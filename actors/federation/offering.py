@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, get_args
 
+from greenroom.actors.client.errors import TooManyPages
+from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
@@ -129,6 +132,55 @@ def _by_name(entries: Iterable[Any], key: str) -> tuple[Mapping[str, Any], int]:
         else:
             found[name] = entry
     return MappingProxyType(found), left_out
+
+
+# --- How it is fetched: all pages of a list.
+
+
+def parts_changed(method: str) -> tuple[Part, ...]:
+    """The lists that this notification says have changed."""
+    return tuple(part for part, each in LISTS.items() if each.changed == method)
+
+
+async def every_list(line: Line, parts: Collection[Part], most: int) -> dict[Part, list[Any]]:
+    """These lists of a server. Raises as `every_page`."""
+    return {part: await every_entry(line, part, most) for part in PARTS if part in parts}
+
+
+async def every_entry(line: Line, part: Part, most: int) -> list[Any]:
+    """One of a server's lists, over all pages; empty where it has none. Raises as `every_page`."""
+    what, welcome = LISTS[part], line.welcome
+    if welcome is None or what.capability not in welcome.capabilities:
+        return []
+    try:
+        return await every_page(line, what.method, what.key, most)
+    except PeerError as error:
+        if error.code == ErrorCode.METHOD_NOT_FOUND:
+            return []  # many declare resources, and know nothing of templates
+        raise
+
+
+async def every_page(line: Line, method: str, key: str, most: int) -> list[Any]:
+    """All entries of a list. Raises `ClientError`, and `PeerError` for what is no page."""
+    entries: list[Any] = []
+    seen: set[str] = set()
+    cursor: str | None = None
+    while True:
+        page = await line.request(method, None if cursor is None else {"cursor": cursor})
+        found = page.get(key)
+        if not isinstance(found, list):
+            raise BadAnswer(f"the server answered {method} without a list of {key}")
+        entries += found
+        following: Any = page.get("nextCursor")
+        if following is None:
+            return entries
+        if not isinstance(following, str):
+            raise BadAnswer(f"the server answered {method} with a cursor that is no text")
+        cursor = following
+        if cursor in seen or len(seen) + 1 >= most:
+            again = "comes back to a page that was there before" if cursor in seen else f"has more than {most} pages"
+            raise TooManyPages(f"{method} of {line.name} {again}")
+        seen.add(cursor)
 
 
 # --- What an agent, a host and a gateway need of a federation: its servers, the way to each, and what each of them offers.

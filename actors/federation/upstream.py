@@ -17,23 +17,37 @@ from __future__ import annotations
 import asyncio
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.auth.errors import SignInError
+from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import PeerError
-from greenroom.supervision import Crash, Exit, Ref, RestartWindow, Supervisor, Wakeup, child, current_node, is_alive
+from greenroom.supervision import (
+    Backoff,
+    Crash,
+    Exit,
+    GenServer,
+    Ref,
+    RestartWindow,
+    Supervisor,
+    Wakeup,
+    child,
+    current_node,
+    current_process,
+    is_alive,
+)
 
 from .breaker import Breaker
-from .list_refresher import Curator, Sentry
-from .offering import NOTHING, PARTS, Offering
+from .offering import LISTS, NOTHING, PARTS, Offering, Part, every_list
 from .specs import Standing, State, marked
 from .upstream_requests import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Coroutine, Iterable
 
     from greenroom.actors.client.seam import Line
     from greenroom.supervision import (
@@ -42,11 +56,11 @@ if TYPE_CHECKING:
         Ignore,
         NoReply,
         Pid,
+        Process,
         Stop,
     )
 
     from .federation import Federation
-    from .offering import Part
     from .specs import UpstreamSpec
 
 _serials: Final = count(1)
@@ -71,7 +85,7 @@ class Upstream:
         self.line: Line = made
         """The bare line: nothing is bounded on it, and no breaker asked."""
         self.breaker = Breaker(spec.breaker, current_node().random)
-        self.gate = Gate(self, self.breaker)
+        self.gate = Gate(self)
         self.calls_beside = 0
         """Calls in progress on other connections than `line`, which pass no gate: those of a gateway's clients."""
         self.bell = Wakeup()
@@ -235,8 +249,7 @@ class Upstream:
     def complete(self) -> None:
         """More lists are kept than were."""
         if self.curator is not None and is_alive(self.curator):
-            curator: Ref[Curator] = Ref(self.curator)
-            curator.cast(Curator.complete)
+            Ref[Curator](self.curator).cast(Curator.complete)
 
     @property
     def settled(self) -> bool:
@@ -368,3 +381,170 @@ def needs_user(error: BaseException | None) -> bool:
         and bool(error.url)
         and error.code != "insufficient_scope"
     )
+
+
+# --- The curator of an upstream: keeps what its server offers, all pages of all lists, and fetches anew what has changed.
+# It is told by the line: of a new handshake, after which everything is fetched, and of `list_changed`, after which that list is. Whatever
+# comes within a moment, or while it fetches, is one more fetch and not many; a list that turns out to be the same is not announced. When it
+# dies, what it had fetched stays, and its successor fetches again.
+
+_CHANGED: Final = tuple(dict.fromkeys(each.changed for each in LISTS.values()))
+_AGAIN: Final = Backoff(first=1.0, factor=2.0, longest=60.0, jitter=0.5)
+"""How long to wait before lists that could not be had are asked for again."""
+
+
+class Curator(GenServer):
+    """One for each upstream. Two tasks follow the line, and a third one fetches."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        """What it fetches goes there."""
+        self._upstream = upstream
+        self._wanted: set[Part] = set()
+        self._fetching: asyncio.Task[None] | None = None
+        self._generation: int | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def init(self) -> None:
+        """Follow the line."""
+        self._upstream.curator = self.pid
+        self._tasks = [vital(self._follow()), vital(self._hear())]
+
+    async def _follow(self) -> None:
+        """How the connection is: after each handshake, everything is fetched."""
+        upstream = self._upstream
+        async for status in upstream.line.watch():
+            upstream.refresh()
+            if status.phase is Phase.READY and status.generation != self._generation:
+                self._generation = status.generation
+                self._fetch(upstream.lists, at_once=True)
+
+    async def _hear(self) -> None:
+        """What the server says of its lists."""
+        async with self._upstream.line.listen(*_CHANGED) as updates:
+            async for told in updates:
+                kept = self._upstream.lists
+                parts: tuple[Part, ...] = tuple(part for part in kept if told.gap or LISTS[part].changed == told.method)
+                if parts:
+                    self._fetch(parts)
+
+    def complete(self) -> None:
+        """Fetch the lists that are wanted now and were not kept until now."""
+        upstream = self._upstream
+        missing: tuple[Part, ...] = tuple(part for part in upstream.lists if part not in upstream.had)
+        if missing and upstream.line.status.phase is Phase.READY:  # else the next handshake asks for it
+            self._fetch(missing, pause=0.0)
+
+    def _fetch(self, parts: tuple[Part, ...], *, at_once: bool = False, pause: float | None = None) -> None:
+        self._wanted.update(parts)
+        if at_once and self._fetching is not None:
+            self._fetching.cancel()  # which waits for a connection that is gone, or to ask that one again
+            self._fetching = None
+        if self._fetching is None or self._fetching.done():
+            settling = self._upstream.spec.settling if pause is None else pause
+            self._fetching = vital(self._fetch_all(0.0 if at_once else settling))
+
+    async def _fetch_all(self, pause: float) -> None:
+        upstream = self._upstream
+        tries = 0
+        while self._wanted:
+            await asyncio.sleep(pause)
+            pause = upstream.spec.settling
+            if upstream.line.status.phase is not Phase.READY:
+                break  # the next handshake asks for everything
+            parts, self._wanted = self._wanted, set()
+            try:
+                lists = await every_list(upstream.line, parts, upstream.spec.settings.max_pages)
+            except GreenroomError as error:
+                self._wanted |= parts
+                upstream.troubled(error)
+                pause = _AGAIN.delay(tries, current_node().random)
+                tries += 1
+            else:
+                tries = 0
+                upstream.publish(upstream.offering.with_lists(lists), parts)
+
+    def report_state(self) -> str:
+        """How much it keeps."""
+        offering = self._upstream.offering
+        return ", ".join(f"{len(offering.part(part))} {part}" for part in PARTS)
+
+
+# --- The sentry of an upstream: while the breaker is open it sends the one probe, a ping, each time that it is due.
+# It also wakes a connection that has given up, after a long while. When it dies in the middle of a probe, that one is taken for
+# failed in time, and its successor sends the next.
+
+
+class Sentry(GenServer):
+    """One for each upstream. It has no messages: one task keeps watch."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        """What it watches."""
+        self._upstream = upstream
+        self._wakings = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def init(self) -> None:
+        """Begin."""
+        self._task = vital(self._watch())
+
+    def _now(self) -> float:
+        return self.process.node.now()
+
+    async def _watch(self) -> None:
+        upstream = self._upstream
+        while True:
+            ticket = upstream.breaker.probe(self._now())
+            if ticket is not None:
+                await self._probe(ticket)
+                continue
+            waits = [each for each in (upstream.breaker.retry_in(self._now()), self._wake()) if each is not None]
+            await upstream.bell.wait(min(waits, default=None))
+
+    async def _probe(self, ticket: int) -> None:
+        upstream = self._upstream
+        upstream.refresh()
+        failure: GreenroomError | None = None
+        try:
+            await upstream.line.request("ping", timeout=upstream.breaker.settings.probe_timeout)
+        except PeerError as error:  # a server that knows no ping is there as well
+            if error.code in upstream.breaker.settings.peer_codes:
+                failure = error
+        except GreenroomError as error:
+            failure = error
+        upstream.breaker.probed(ticket, failed=failure is not None, now=self._now(), cause=failure)
+        upstream.refresh()
+        upstream.gate.pump()
+
+    def _wake(self) -> float | None:
+        """In how many seconds a connection that has given up is told to try again; None when it has not."""
+        upstream = self._upstream
+        if upstream.line.status.phase is not Phase.PARKED:
+            upstream.wake_at = None
+            if upstream.line.status.phase is Phase.READY:
+                self._wakings = 0
+            return None
+        now = self._now()
+        if upstream.wake_at is None:
+            upstream.wake_at = now + upstream.spec.revive.delay(self._wakings, current_node().random)
+        if upstream.wake_at <= now:
+            upstream.wake_at = None
+            self._wakings += 1
+            upstream.line.retry()
+            return None
+        return upstream.wake_at - now
+
+
+# --- Tasks without which a process is of no use: whatever one of them raises is the process's crash, which its supervisor hears of.
+# Left to itself a task that has failed is a line in asyncio's log, and the process that it worked for stays, and does nothing any more.
+
+
+def vital(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Have the calling process do it beside its messages."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(partial(_done, current_process("begin a vital task")))
+    return task
+
+
+def _done(process: Process, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        process.crash(error)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import ExitReason, Process
 
-    from .breaker import Breaker
     from .upstream import Upstream
 
 
@@ -335,14 +334,13 @@ class FanOut(Generic[T]):
 class Gate(FanOut[GuardedRequest]):
     """Of one registration. It is open while the upstream's processes run."""
 
-    __slots__ = ("_breaker", "_closed", "_upstream")
+    __slots__ = ("_closed", "_upstream")
 
-    def __init__(self, upstream: Upstream, breaker: Breaker) -> None:
+    def __init__(self, upstream: Upstream) -> None:
         """Shut."""
         spec = upstream.spec
         super().__init__(upstream.name, spec.concurrent, spec.queue)
         self._upstream = upstream
-        self._breaker = breaker
         self._closed = False
 
     @property
@@ -372,7 +370,7 @@ class Gate(FanOut[GuardedRequest]):
             request.fail(busy)
             return
         if entry.granted:
-            request.send(self._upstream.line, self, self._breaker.turn)
+            request.send(self._upstream.line, self, self._upstream.breaker.turn)
             return
         request.queue(self, None if self.is_open else self._upstream.federation.patience)
         if entry.displaced is not None:
@@ -426,7 +424,7 @@ class Gate(FanOut[GuardedRequest]):
         """One that had gone has its outcome."""
         now = _now()
         self.leave(request, now)
-        breaker = self._breaker
+        breaker = self._upstream.breaker
         failed = is_failure(error, breaker.settings.peer_codes)
         self._upstream.signs_in(error)
         if isinstance(error, RequestLost) and isinstance(error.cause, ConnectFailed):
@@ -455,10 +453,10 @@ class Gate(FanOut[GuardedRequest]):
             return
         if not self._upstream.connected:
             self.shut()
-        if not self._closed and self._breaker.closed:
+        if not self._closed and self._upstream.breaker.closed:
             now = _now()
             while (request := self.next(now)) is not None:
-                request.send(self._upstream.line, self, self._breaker.turn)
+                request.send(self._upstream.line, self, self._upstream.breaker.turn)
 
 
 def _now() -> float:

@@ -22,8 +22,7 @@ from greenroom.actors.client.errors import ClientError, InitTimeout, Unavailable
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.context import CallEnded, peer_of
-from greenroom.actors.federation.list_refresher import every_entry, parts_changed
-from greenroom.actors.federation.offering import LISTS, NOTHING, PARTS
+from greenroom.actors.federation.offering import LISTS, NOTHING, PARTS, every_list, parts_changed
 from greenroom.actors.peer_channels import NoStream
 from greenroom.actors.scopes import share_of
 from greenroom.auth.client.door import identity_of
@@ -280,9 +279,7 @@ class Lodgings:
         parts, lodger.stale = lodger.stale, set()
         most = self._host.most_pages(server)
         try:
-            lists: dict[Part, list[Any]] = {
-                part: await every_entry(lodger.line, part, most) for part in PARTS if part in parts
-            }
+            lists = await every_list(lodger.line, parts, most)
         except GreenroomError as error:
             lodger.stale |= parts  # asked again with the next list
             _log.info("the lists of %s for one client could not be had: %s", server, error)

@@ -144,7 +144,7 @@ async def _lists(where: Any, only: Sequence[str]) -> dict[str, list[Any]]:
 
 async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list[Any]]:
     """All pages of the lists, as the wire has them; a list that the server does not know is empty."""
-    from greenroom.actors.federation.list_refresher import every_entry  # noqa: PLC0415 - `--help` needs none
+    from greenroom.actors.federation.offering import every_entry  # noqa: PLC0415 - `--help` needs none
 
     found: dict[str, list[Any]] = {}
     for part in PARTS:
