@@ -217,7 +217,8 @@ class Agent:
 
     async def list_tools(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """The definitions of all tools that are not denied, over all pages of all servers, under their names here."""
-        return [one.renamed() for one in await self.catalogue(timeout=timeout) if not self.denies(one.server, one.tool)]
+        catalogue = await self.catalogue(timeout=timeout)
+        return [one.listed_as(one.name) for one in catalogue if not self.denies(one.server, one.tool)]
 
     def denies(self, server: str, tool: str) -> bool:
         """Whether the rules deny this tool, so that it is not listed."""

@@ -88,7 +88,7 @@ def is_failure(error: BaseException | None, peer_codes: Collection[int] = frozen
 class Breaker:
     """The machine. Each method takes the moment on whatever clock, as long as it is always the same."""
 
-    __slots__ = ("_buckets", "_due", "_expires", "_source", "_tries", "cause", "settings", "state", "tripped", "turn")
+    __slots__ = ("_buckets", "_due", "_source", "_tries", "cause", "settings", "state", "tripped", "turn")
 
     def __init__(self, settings: BreakerSettings, source: random.Random) -> None:
         """Closed. `source` is where the jitter comes from."""
@@ -105,7 +105,7 @@ class Breaker:
         """What a request takes along: how it ends counts only as long as this is the same."""
         self._tries = 0
         self._due = 0.0
-        self._expires = 0.0
+        """When the next probe may go, or the one that is under way is taken for failed."""
 
     @property
     def closed(self) -> bool:
@@ -153,25 +153,17 @@ class Breaker:
 
     def retry_in(self, now: float) -> float | None:
         """In how many seconds the next probe may go; None where none is to be sent."""
-        if self.tripped:
-            return None
-        match self.state:
-            case BreakerState.CLOSED:
-                return None
-            case BreakerState.OPEN:
-                return max(0.0, self._due - now)
-            case BreakerState.HALF_OPEN:
-                return max(0.0, self._expires - now)
+        return None if self.tripped or self.closed else max(0.0, self._due - now)
 
     def probe(self, now: float) -> int | None:
         """The right to send the one probe, if it is time for it; give it back with `probed`."""
-        if self.state is BreakerState.HALF_OPEN and now >= self._expires:
+        if self.state is BreakerState.HALF_OPEN and now >= self._due:
             self._open(now, self.cause)  # the outcome of that probe will never be reported
         if self.state is not BreakerState.OPEN or self.tripped or now < self._due:
             return None
         self.state = BreakerState.HALF_OPEN
         self.turn += 1
-        self._expires = now + 2 * self.settings.probe_timeout
+        self._due = now + 2 * self.settings.probe_timeout
         return self.turn
 
     def probed(self, ticket: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:

@@ -51,10 +51,6 @@ class FederatedTool:
         """What it is pinned as, whatever it is called here."""
         return f"{self.server}:{self.tool}"
 
-    def renamed(self) -> dict[str, Any]:
-        """The definition as it is listed, under the name that it has here."""
-        return self.listed_as(self.name)
-
     def listed_as(self, name: str) -> dict[str, Any]:
         """The definition as it is listed, under this name."""
         return {**(self.definition if self.shown is None else self.shown), "name": name}

@@ -47,21 +47,16 @@ class Reading(NamedTuple):
     error: Exception | None = None
 
 
+@dataclass(eq=False, repr=False)
 class MentionReader:
     """For one host."""
 
-    def __init__(
-        self,
-        shelf: ResourceShelf,
-        servers: Callable[[], Iterable[str]],
-        read: Callable[[str, str], Awaitable[Any]],
-        complete: Callable[[str, str, str, str, Mapping[str, str]], Awaitable[Sequence[str]]],
-    ) -> None:
-        """`read` reads a URI of a server; `complete` asks a server for values of a template's place: server, template, name, prefix, the others."""
-        self._shelf = shelf
-        self._servers = servers
-        self._read = read
-        self._complete = complete
+    _shelf: ResourceShelf
+    _servers: Callable[[], Iterable[str]]
+    _read: Callable[[str, str], Awaitable[Any]]
+    """Reads a URI of a server."""
+    _complete: Callable[[str, str, str, str, Mapping[str, str]], Awaitable[Sequence[str]]]
+    """Asks a server for values of a template's place: server, template, name, prefix, the others."""
 
     # --- while it is typed
 

@@ -52,13 +52,9 @@ if TYPE_CHECKING:
     from .pools import Premises
     from .remote_call import Claims, Order
 
-_LOOK: Final = object()
-_AGAIN: Final = object()
 _DOUBTED: Final = object()
 _DOUBT: Final = 0.05
 """How long a worker whose call was ended may have it still, before another takes its place."""
-_STUCK: Final = object()
-_BEGUN: Final = object()
 _MOMENT: Final = 0.5
 """How often it is looked whether workers have begun with what they were given."""
 _TOO_LONG: Final = 0.05
@@ -90,11 +86,12 @@ class Foreman(GenServer):
         self._hiring = False
         self._watching = False
         self._judged_at: float | None = None
-        self._timers: dict[object, Timer] = {}
+        self._timers: dict[Callable[[], Stop | None], Timer] = {}
+        """By what is to be done then."""
 
     def init(self) -> None:
         """Those that are to be warm are started now."""
-        self._arm(self._pool.idle, _LOOK)
+        self._arm(self._pool.idle, self._look)
         self._staff_up()
 
     def terminate(self, reason: ExitReason) -> None:
@@ -195,7 +192,7 @@ class Foreman(GenServer):
             for _ in range(min(hand.room_ahead, len(self._waiting))):
                 if not self._watching:
                     self._watching = True
-                    self._arm(_TOO_LONG, _STUCK)
+                    self._arm(_TOO_LONG, self._look_ahead)
                 order = self._waiting.take()
                 if order is not None:
                     self._assign(hand, order)
@@ -222,11 +219,11 @@ class Foreman(GenServer):
                     self._watching = True
         self._serve()
         if self._watching:
-            self._arm(_TOO_LONG, _STUCK)
+            self._arm(_TOO_LONG, self._look_ahead)
 
     def _judge_soon(self) -> None:
         self._judged_at = self._now() + _MOMENT
-        self._arm(_MOMENT, _BEGUN)
+        self._arm(_MOMENT, self._judge)
 
     def _judge(self) -> None:
         now, due = self._now(), self._judged_at or 0.0
@@ -272,15 +269,9 @@ class Foreman(GenServer):
                     self._gone(hand, reason)
             case (token, order) if token is _DOUBTED:
                 self._doubt(order)
-            case _ if message is _LOOK:
-                return self._look()
-            case _ if message is _STUCK:
-                self._look_ahead()
-            case _ if message is _BEGUN:
-                self._judge()
-            case _ if message is _AGAIN:
-                self._attempts.renew()
-                self._staff_up()
+            case _ if callable(message) and message in self._timers:
+                stop: Stop | None = message()
+                return stop
             case _:
                 super().handle_info(message)
         return None
@@ -340,7 +331,7 @@ class Foreman(GenServer):
         """A worker did not come up, or died idle: the next attempt has to wait. Callers fail if they have only that to wait for."""
         pause = self._attempts.failed(why, self._now(), began)
         if pause is not None and self._pool.warm:
-            self._arm(pause, _AGAIN)
+            self._arm(pause, self._try_again)
         if not any(not hand.is_leaving for hand in self._hands.values()):
             waiting, self._waiting = self._waiting, FairQueue()
             for order in waiting:
@@ -381,14 +372,18 @@ class Foreman(GenServer):
             self._let_go(hand)
         if not (self._hands or self._waiting or self._hiring or self._entries()):
             return Stop(UNUSED)  # its handlers were registered anew, with other pools
-        self._arm(idle / 2, _LOOK)
+        self._arm(idle / 2, self._look)
         return None
 
-    def _arm(self, seconds: float, message: object) -> None:
-        before = self._timers.get(message)
+    def _try_again(self) -> None:
+        self._attempts.renew()
+        self._staff_up()
+
+    def _arm(self, seconds: float, action: Callable[[], Stop | None]) -> None:
+        before = self._timers.get(action)
         if before is not None:
             before.cancel()
-        self._timers[message] = send_after(seconds, self.pid, message)
+        self._timers[action] = send_after(seconds, self.pid, action)
 
     def _now(self) -> float:
         return self.process.node.now()
