@@ -104,7 +104,8 @@ class Agent:
         if invalid not in ("raise", "result", "send"):
             raise ConfigError(f"invalid is 'raise', 'result' or 'send', not {invalid!r}")
         self._invalid: Invalid = invalid
-        self._pins = pins
+        self.pins = pins
+        """What tools are held against; None when nothing is pinned."""
         self._policy: Policy = policy
         self.patience = patience
         """How long a server may take to say what it offers."""
@@ -112,23 +113,13 @@ class Agent:
         self._limiter = limiter
         self.misconfigured: Callable[[], Mapping[str, str]] = dict
         """Servers that were to be there and could not be made, and why, with file and line. The host says it."""
-        self._made: tuple[dict[str, Offering], dict[str, Offering], ToolCatalogue] | None = None
+        self._made: tuple[dict[str, Offering], dict[str, Offering], ToolCatalogue, Pins | None] | None = None
         self._validators: dict[tuple[str, str], tuple[Mapping[str, Any], Validator | None]] = {}
         self._told: set[str] = set()
         self._skipped: set[str] = set()
         self._refused: set[tuple[str, str, str]] = set()
         self._waited: dict[str, int | None] = {}
         """For which servers a catalogue has waited in vain: it waits once."""
-
-    @property
-    def pins(self) -> Pins | None:
-        """What tools are held against; None when nothing is pinned."""
-        return self._pins
-
-    @pins.setter
-    def pins(self, pins: Pins | None) -> None:
-        self._pins = pins
-        self._made = None
 
     def over(self, upstreams: Upstreams) -> Agent:
         """The same names, pins and consent for servers that offer something else to one client."""
@@ -189,9 +180,10 @@ class Agent:
         """The catalogue that there is, if nothing is different."""
         upstreams = self._upstreams
         shown = {id: one for id in offerings if (one := upstreams.shown(id)) is not None and one is not offerings[id]}
-        if self._made is None or not (same(self._made[0], offerings) and same(self._made[1], shown)):
-            self._made = (offerings, shown, self._fresh(offerings, shown))
-        catalogue = self._made[2]
+        made = self._made
+        if made is None or made[3] is not self.pins or not (same(made[0], offerings) and same(made[1], shown)):
+            made = self._made = (offerings, shown, self._fresh(offerings, shown), self.pins)
+        catalogue = made[2]
         for id in {one.server for one in catalogue.withdrawn.values()}:
             if (refusal := upstreams.refusal(id)) is not None:
                 skipped[id] = refusal
@@ -206,7 +198,7 @@ class Agent:
 
     def _fresh(self, offerings: dict[str, Offering], shown: dict[str, Offering]) -> ToolCatalogue:
         """What is different from what was pinned is told once."""
-        catalogue = merge(offerings, self._naming, shown=shown, pins=self._pins, policy=self._policy)
+        catalogue = merge(offerings, self._naming, shown=shown, pins=self.pins, policy=self._policy)
         self._validators = {id: one for id, one in self._validators.items() if id[0] in offerings}
         if catalogue.pins is not None:
             found = {str(one) for one in catalogue.pins.findings.values() if one.kind != "same"}
@@ -316,7 +308,7 @@ class Agent:
 
     def _admit(self, tool: FederatedTool) -> None:
         """Raise `ToolRefused` for what is not as it was pinned, if that is the policy."""
-        if self._pins is None or self._policy == "report":
+        if self.pins is None or self._policy == "report":
             return
         report = self.snapshot().pins
         finding = None if report is None else report.refused.get(tool.pin_id)
@@ -382,7 +374,7 @@ class Agent:
 
     def _finding(self, tool: FederatedTool) -> Finding | None:
         """How it is beside its pin, where there are pins."""
-        report = None if self._pins is None else self.snapshot().pins
+        report = None if self.pins is None else self.snapshot().pins
         return None if report is None else report.findings.get(tool.pin_id)
 
     def _line(self, server: str) -> Line:
