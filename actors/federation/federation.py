@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         Iterable,
         Mapping,
     )
-    from types import TracebackType
 
     from greenroom.actors.client.seam import Line, Told, Updates, Welcome
     from greenroom.supervision import ChildSpec, Pid
@@ -304,8 +303,7 @@ class Federation:
 
     async def offering(self, id: str, *, timeout: float | None = 30.0, parts: Collection[Part] = ()) -> Offering:
         """What a server offers, once that is known, with these lists. Raises `ClientError` when it is parked, stopped, or takes too long."""
-        loop = asyncio.get_running_loop()
-        until = None if timeout is None else loop.time() + timeout
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             upstream = self.roster.get(id)
             if upstream is None:
@@ -315,12 +313,10 @@ class Federation:
             refusal = upstream.gate.refusal() or upstream.trouble
             if refusal is not None:
                 raise refusal
-            left = None if until is None else until - loop.time()
-            if left is not None and left <= 0:
+            if not await upstream.changed(until):
                 state = upstream.standing.state.value
                 slow = InitTimeout(f"it is still {state} after {timeout:g} s" if timeout else f"it is {state}")
                 raise Unavailable(upstream.name, upstream.line.status.cause or slow, upstream.line.status.retry_in)
-            await upstream.bell.wait(left)
 
     def changes(self) -> AsyncGenerator[Change, None]:
         """What is different in what servers offer, as it is `shown`: each difference once, from now on without end.
@@ -480,11 +476,10 @@ class FederatedLine:
 
     async def ready(self, timeout: float | None = _DEFAULT) -> Welcome:
         """Wait until it is ready. Raises `Parked` and `ClientClosed` as soon as it is."""
-        loop = asyncio.get_running_loop()
         upstream = self._upstream
         if timeout is _DEFAULT:
             timeout = 30.0 if upstream is None else upstream.spec.settings.init_timeout
-        until = None if timeout is None else loop.time() + timeout
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             upstream = self._upstream
             if upstream is None:
@@ -498,12 +493,10 @@ class FederatedLine:
                 raise copy(why) if why is not None else Parked(self.name)
             if state is State.PARKED:
                 raise Parked(self.name, why)
-            left = None if until is None else until - loop.time()
-            if left is not None and left <= 0:
+            if not await upstream.changed(until):
                 if why is None:
                     raise InitTimeout(f"{self.name} is still {state.value} after {timeout:g} s")
                 raise Unavailable(self.name, why, upstream.line.status.retry_in)
-            await upstream.bell.wait(left)
 
     # --- hearing
 
@@ -562,9 +555,7 @@ class Relay:
         self._entered = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._entered = False
         await self._leave()
 
@@ -584,7 +575,7 @@ class Relay:
                     yield GAP
         finally:
             if alone:
-                await self.__aexit__(None, None, None)
+                await self.__aexit__()
 
     def _awaits(self, before: Upstream) -> bool:
         """Whether the server is still away: neither have its processes come again (they were parked, perhaps) nor has another upstream."""

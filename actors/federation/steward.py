@@ -324,11 +324,8 @@ def _error_of(reason: ExitReason) -> Exception:
 async def _usher(upstream: Upstream, seconds: float) -> None:
     """Wait until it is ready, or it is time."""
     until = current_node().now() + seconds
-    while not upstream.settled:
-        left = until - current_node().now()
-        if left <= 0:
-            return
-        await upstream.bell.wait(left)
+    while not upstream.settled and await upstream.changed(until):
+        pass
 
 
 async def _keep_level(upstream: Upstream, level: str) -> None:
@@ -340,11 +337,8 @@ async def _keep_level(upstream: Upstream, level: str) -> None:
 async def _farewell(upstream: Upstream) -> None:
     """Let what is under way come to its end, for as long as there is time, and end its tree."""
     until = upstream.leave_by or 0.0
-    while not upstream.gate.idle and upstream.running:
-        left = until - current_node().now()
-        if left <= 0:
-            break
-        await upstream.bell.wait(left)
+    while not upstream.gate.idle and upstream.running and await upstream.changed(until):
+        pass
     upstream.gate.close()
     pid = upstream.pid
     if pid is None or not is_alive(pid):

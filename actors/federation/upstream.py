@@ -282,6 +282,14 @@ class Upstream:
                 self.federation.news.tell(self.id)
         self.bell.wake()
 
+    async def changed(self, until: float | None) -> bool:
+        """Wait until anything of it is different, or until that moment; False when it is past already."""
+        left = None if until is None else until - self._loop.time()
+        if left is not None and left <= 0:
+            return False
+        await self.bell.wait(left)
+        return True
+
     async def set_level(self, level: str, timeout: float | None) -> None:
         """Say what the server is to log. A line that keeps the level says it again after each handshake."""
         keep: Any = getattr(self.line, "set_level", None)

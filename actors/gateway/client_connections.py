@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.offering import Offering, Part
-    from greenroom.actors.federation.specs import Change
     from greenroom.actors.names import Name
     from greenroom.auth.client.door import CallerIdentity
     from greenroom.supervision import ChildSpec, Pid
@@ -591,10 +590,6 @@ class Hosted(Protocol):
 
     def on_departure(self, depart: Callable[[str, int, float], Awaitable[None]]) -> None:
         """Call `depart` with the id, the turn and the seconds of grace of each server that is removed or replaced from now on."""
-
-    def changes(self) -> AsyncGenerator[Change]:
-        """What is different in what they offer."""
-        ...
 
     async def open(self) -> None:
         """Keep it running, until `close`."""

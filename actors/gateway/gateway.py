@@ -650,7 +650,7 @@ class ConnectionSupervisor(DynamicSupervisor):
 
 
 async def _announce(gateway: Gateway, changed: Callable[[Kind], object]) -> None:
-    async for change in gateway.host.changes():
+    async for change in gateway.host.federation.changes():
         for part in PARTS:
             if getattr(change.differences, part):
                 changed(LISTS[part].kind)

@@ -92,7 +92,7 @@ class Guest(Actor):
         except Exception as error:  # noqa: BLE001 - it is logged and answered; see above
             _log.exception("a guest could not deal with a %s", type(message).__name__)
             if isinstance(message, said.Request) and (self._take_out(message) or not self._taken):
-                self._answer(sender, said.Failed("internal", f"{type(error).__name__}: {error}", ticket=message.ticket))
+                self.send(sender, said.Failed("internal", f"{type(error).__name__}: {error}", ticket=message.ticket))
             self._arm(_AFTER_FAULT)
         link = self._link
         if link is None or not self._watched or link.over is not None:
@@ -118,7 +118,7 @@ class Guest(Actor):
                 pass
             case _:
                 what = f"a guest does not know what to do with a {type(message).__name__}"
-                self._answer(sender, said.Failed("bad_request", what))
+                self.send(sender, said.Failed("bad_request", what))
         self._turn()
         if self._alone and isinstance(message, said.Request):
             self._stay(message)
@@ -135,14 +135,11 @@ class Guest(Actor):
     def _id_of(self, request: said.Request) -> int | None:
         return next((id for id, one in self._waiting.items() if one.request is request), None)
 
-    def _answer(self, to: Address, answer: said.Answer) -> None:
-        self.send(to, answer)
-
     # --- the link
 
     def _connect(self, request: said.Connect, sender: Address) -> None:
         if (problem := request.problem()) is not None:
-            self._answer(sender, said.Failed("bad_request", problem, ticket=request.ticket))
+            self.send(sender, said.Failed("bad_request", problem, ticket=request.ticket))
             return
         self._fail_hello("replaced", "it was told to connect elsewhere")
         self._hang_up("lost", "the guest was told to connect anew; it may have been done or not")
@@ -172,7 +169,7 @@ class Guest(Actor):
         self._spoke = self._heard = time.monotonic()
         if self._hello is not None:
             hello, self._hello = self._hello, None
-            self._answer(hello.sender, said.Connected(self._host.address, ticket=hello.request.ticket))
+            self.send(hello.sender, said.Connected(self._host.address, ticket=hello.request.ticket))
         for server, uri in tuple(self._followers):
             self._last += 1
             self._restoring[self._last] = server, uri
@@ -228,7 +225,7 @@ class Guest(Actor):
         if isinstance(request, said.Unsubscribe) and (
             self._forget((request.server, request.uri), sender) or self._link is None or not self._link.up
         ):  # others follow it still; or the node is away, and is not asked for it again
-            self._answer(sender, said.Unsubscribed(request.server, request.uri, ticket=request.ticket))
+            self.send(sender, said.Unsubscribed(request.server, request.uri, ticket=request.ticket))
         elif self._host is None:
             self._fail(one, "not_connected", "send the guest a Connect first")
         elif self._link is None and self._dial_at is not None and self._trouble is not None:
@@ -257,7 +254,7 @@ class Guest(Actor):
             self._fail(one, reason, f"it cannot be sent: {error}")
 
     def _fail(self, one: Waiting, reason: str, text: str, **data: Any) -> None:
-        self._answer(one.sender, said.Failed(reason, text, data, ticket=one.request.ticket))
+        self.send(one.sender, said.Failed(reason, text, data, ticket=one.request.ticket))
 
     def _post(self, item: list[Any]) -> None:
         assert self._link is not None
@@ -332,11 +329,11 @@ class Guest(Actor):
 
     def _tell(self, server: str, uri: str, *, gap: bool) -> None:
         for each in self._followers.get((server, uri), ()):
-            self._answer(each.sender, said.Updated(server, uri, gap, ticket=each.ticket))
+            self.send(each.sender, said.Updated(server, uri, gap, ticket=each.ticket))
 
     def _end(self, server: str, uri: str, text: str) -> None:
         for each in self._followers.pop((server, uri), ()):
-            self._answer(each.sender, said.Ended(server, uri, text, ticket=each.ticket))
+            self.send(each.sender, said.Ended(server, uri, text, ticket=each.ticket))
 
     def _came(self, id: int, kind: str, fields: Mapping[str, Any]) -> None:
         restored = self._restoring.pop(id, None)
@@ -358,7 +355,7 @@ class Guest(Actor):
             key = answer.server, answer.uri
             self._forget(key, one.sender)  # it hears by its latest request
             self._followers.setdefault(key, []).append(Follower(one.sender, one.request.ticket))
-        self._answer(one.sender, answer)
+        self.send(one.sender, answer)
 
     def _forget(self, key: Key, sender: Address) -> bool:
         """This one follows it no more; whether others do. Addresses of Thespian can be compared and not hashed."""

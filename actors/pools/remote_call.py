@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from greenroom.actors.entries import Entry
-    from greenroom.actors.jobs import Facts, Job
+    from greenroom.actors.jobs import Job
     from greenroom.supervision import Caller, Pid
 
 
@@ -43,6 +43,7 @@ class Order:
     """The principal whose part of the pool it takes."""
     errand: bytes = field(init=False)
     facts: list[bytes | str | None] = field(init=False)
+    """The three of the session that may be anything, state, auth and principal: as bytes, or why they cannot travel."""
     caller: Caller[Outcome] = field(init=False)
     minder: Pid | None = None
     """The minder that has it, once it is with a worker; the foreman writes it."""
@@ -61,7 +62,7 @@ class Order:
     def __post_init__(self, node: str) -> None:
         job, facts = self.job, self.job.facts
         self.who = whose(job)
-        self.facts = packed(facts, node)
+        self.facts = [_packed(each, node) for each in (facts.state, facts.peer.auth, facts.peer.principal)]
         self.errand = errand_to_bytes(
             Errand(
                 job.request_id,
@@ -112,11 +113,6 @@ class Order:
 
 class NotHere(GreenroomError):
     """Something of the session that only the server's own process has."""
-
-
-def packed(facts: Facts, node: str) -> list[bytes | str | None]:
-    """The three that may be anything: state, auth and principal; as bytes, or why they cannot travel."""
-    return [_packed(each, node) for each in (facts.state, facts.peer.auth, facts.peer.principal)]
 
 
 def _packed(value: Any, node: str) -> bytes | str | None:
