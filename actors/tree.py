@@ -6,14 +6,15 @@ successor that came up in between would find those taken, and its own supervisor
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.supervision import StartLink, Supervisor, wait_down, whereis
+from greenroom.supervision import AlreadyRegistered, StartLink, Supervisor, start_child, wait_down, whereis
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from greenroom.supervision import ChildSpec, Continue, Ignore, NoReply, Stop, Strategy
+    from greenroom.supervision import ChildSpec, Continue, DynamicSupervisor, Ignore, NoReply, Ref, Stop, Strategy
 
 _PATIENCE: Final = 30.0
 """How long a predecessor's children may take to end, in seconds."""
@@ -51,3 +52,9 @@ def name_of(spec: ChildSpec[Any]) -> Hashable | None:
 def named(spec: ChildSpec[Any], name: Hashable) -> ChildSpec[Any]:
     """The same child under that name, unless it has one, or starts in a way of its own."""
     return spec.but(name=name) if isinstance(spec.start, StartLink) and name_of(spec) is None else spec
+
+
+async def ensured(supervisor: Hashable | Ref[DynamicSupervisor], spec: ChildSpec[Any]) -> None:
+    """That child runs there, started by this call or another: supervisors start one after the other, and the second finds its name taken."""
+    with suppress(AlreadyRegistered):
+        await start_child(supervisor, spec)

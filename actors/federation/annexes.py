@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.names import Name
-from greenroom.actors.tree import Tree
+from greenroom.actors.tree import Tree, ensured
 from greenroom.supervision import (
     NORMAL,
     ActorError,
-    AlreadyRegistered,
     Continue,
     Crash,
     Down,
@@ -40,7 +39,6 @@ from greenroom.supervision import (
     child,
     monitor,
     send_after,
-    start_child,
     stop,
     wait_down,
     whereis,
@@ -106,10 +104,10 @@ class Annexes:
         if found is not None:
             return Ref(found, None)
         if whereis(self._keepers.target) is None:
-            await _begun(self._upstreams, self._tree())
+            await ensured(self._upstreams, self._tree())
         options = Options(label=f"annex {annex.name}")
         spec = child(Keeper, self._premises, annex).but(id=name, name=name, restart="temporary", options=options)
-        await _begun(self._keepers, spec)
+        await ensured(self._keepers, spec)
         return Ref(name, None)
 
     def _tree(self) -> ChildSpec[Any]:
@@ -121,11 +119,6 @@ class Annexes:
         name = Name(self._key, "annexes")
         tree = child(Tree, children, intensity=3, period=60.0, strategy="rest_for_one")
         return tree.but(id=name, name=name, restart="temporary")
-
-
-async def _begun(supervisor: Ref[DynamicSupervisor], spec: ChildSpec[Any]) -> None:
-    with contextlib.suppress(AlreadyRegistered):  # another task started it first, which is as good
-        await start_child(supervisor, spec)
 
 
 @dataclass(frozen=True, slots=True)

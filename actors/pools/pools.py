@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.jobs import Encoded, Failed, FarCrash, Finished
 from greenroom.actors.names import Name
-from greenroom.actors.tree import Tree
+from greenroom.actors.tree import Tree, ensured
 from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled
 from greenroom.supervision import (
     TEMPORARY,
     TRANSIENT,
-    AlreadyRegistered,
     DynamicSupervisor,
     GenServer,
     NotRegistered,
@@ -32,7 +31,6 @@ from greenroom.supervision import (
     count_children,
     current_node,
     kill,
-    start_child,
     whereis,
 )
 from greenroom.supervision.cluster import (
@@ -154,7 +152,7 @@ class Pools:
             ).but(id=f"pool {pool.serial}", name=self._name("crew", pool), restart=TEMPORARY)
             try:
                 await self._begin()
-                await _ensured(self._name("crews"), spec)
+                await ensured(self._name("crews"), spec)
             except ProcessExited as error:
                 raise McpError(ErrorCode.INTERNAL_ERROR, "The server is stopping") from error
         ref: Ref[Foreman] = Ref(name)
@@ -169,7 +167,7 @@ class Pools:
                 child(DynamicSupervisor, intensity=10, period=10.0).but(id="crews", name=crews),
             ]
             spec = child(Tree, children, strategy="rest_for_one", intensity=5, period=10.0)
-            await _ensured(self._name("pools"), spec.but(id="ground", name=self._name("ground"), restart=TEMPORARY))
+            await ensured(self._name("pools"), spec.but(id="ground", name=self._name("ground"), restart=TEMPORARY))
 
     def check(self) -> None:
         """Raise `RegistrationError` for what workers would not find."""
@@ -181,14 +179,6 @@ class Pools:
         for pool in {entry.handler.pool: None for entry in self.isolated()}:
             if pool is not None and pool.warm:
                 await self.foreman(pool)
-
-
-async def _ensured(supervisor: Name, spec: ChildSpec[Any]) -> None:
-    """That child runs there, started by this call or another: supervisors start one after the other, and the second finds its name taken."""
-    try:
-        await start_child(supervisor, spec)
-    except AlreadyRegistered:
-        return
 
 
 def _ending(job: Job, outcome: Outcome) -> Finished | Failed:

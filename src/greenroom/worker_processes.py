@@ -26,8 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.catalogue import KINDS
-from greenroom.actors.ensemble.node_messages import DESK, MOST
-from greenroom.actors.ensemble.session_router import Desk, Place
+from greenroom.actors.ensemble.session_router import DESK, MOST, Desk, Place
 from greenroom.actors.handlers import MAIN, RUN_AS, Found, Main, main_program
 from greenroom.actors.pools.handler_spec import load
 from greenroom.supervision import (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.ensemble import session_router as doors
-from greenroom.actors.ensemble.node_messages import Marks
-from greenroom.actors.ensemble.session_router import EnsembleDoor
+from greenroom.actors.ensemble.session_router import EnsembleDoor, Marks
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, encode_result, parse
 from greenroom.supervision import NO_CONNECTION, ProcessExited

@@ -9,8 +9,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from greenroom.actors.ensemble.node_messages import DESK, Errand, Gone, Lent, Taken, Unknown, packed, unpacked
-from greenroom.actors.ensemble.session_router import LOST, UNFETCHED, Borrowed, Desk, Elsewhere, lend
+from greenroom.actors.ensemble.session_router import (
+    DESK,
+    LOST,
+    UNFETCHED,
+    Borrowed,
+    Desk,
+    Elsewhere,
+    Errand,
+    Gone,
+    Lent,
+    Taken,
+    Unknown,
+    lend,
+    packed,
+    unpacked,
+)
 from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import GenServer, Options, Ref, Reply, inbox, is_alive, kill, spawn, start

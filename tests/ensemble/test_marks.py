@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from greenroom import SqliteTasks
 from greenroom.actors.company import Company
-from greenroom.actors.ensemble.node_messages import MOST, Marks
-from greenroom.actors.ensemble.session_router import Place, Spread
+from greenroom.actors.ensemble.session_router import MOST, Marks, Place, Spread
 from greenroom.auth.gate import Gate
 from greenroom.auth.grants import AuthInfo
 from greenroom.transports.binding import FRESH, Shares, shared_page

@@ -62,7 +62,7 @@ NO_SECRET = {
 
 COMPARED = {
     ("auth/testing/tokens.py", "_is_same"): 1,
-    ("actors/ensemble/node_messages.py", "read"): 1,
+    ("actors/ensemble/session_router.py", "read"): 1,
     ("auth/shared_secrets.py", "_same"): 2,
     ("auth/client/code_flow.py", "same"): 1,
     ("auth/shared_secrets.py", "verify_key"): 1,
