@@ -135,18 +135,17 @@ class Agent:
 
     # --- what there is
 
-    async def catalogue(self, *, timeout: float | None = None) -> ToolCatalogue:
-        """All tools that can be had. Raises `ToolCollision`. `timeout` is instead of the `patience`."""
+    async def catalogue(self) -> ToolCatalogue:
+        """All tools that can be had. Raises `ToolCollision`."""
         upstreams = self._upstreams
         known = {id: upstreams.known(id) for id in upstreams.ids()}
         missing = [id for id, offering in known.items() if offering is None]
         if not missing:
             return self.snapshot()
         loop = asyncio.get_running_loop()
-        seconds = self.patience if timeout is None else timeout
         began = loop.time()
         answers = await asyncio.gather(
-            *(upstreams.offering(id, timeout=0.0 if self._in_vain(id) else seconds) for id in missing),
+            *(upstreams.offering(id, timeout=0.0 if self._in_vain(id) else self.patience) for id in missing),
             return_exceptions=True,
         )
         took = loop.time() - began
@@ -207,9 +206,9 @@ class Agent:
             self._told = found
         return catalogue
 
-    async def list_tools(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+    async def list_tools(self) -> list[dict[str, Any]]:
         """The definitions of all tools that are not denied, over all pages of all servers, under their names here."""
-        catalogue = await self.catalogue(timeout=timeout)
+        catalogue = await self.catalogue()
         return [one.listed_as(one.name) for one in catalogue if not self.denies(one.server, one.tool)]
 
     def denies(self, server: str, tool: str) -> bool:

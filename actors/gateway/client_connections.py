@@ -115,13 +115,6 @@ class Lodger:
         self._given_up: set[str] = set()
         self._visits: dict[str, None] = {}
 
-    def changed(self, method: str) -> bool:
-        """The server says that lists have changed. False where the clients have heard that already, and not asked since."""
-        parts = parts_changed(method)
-        fresh = not self.stale.issuperset(parts)
-        self.stale.update(parts)
-        return fresh
-
     @property
     def busy(self) -> bool:
         """Whether any call is under way."""
@@ -287,7 +280,10 @@ class Lodgings:
         lodger.own = before.with_lists(lists)
 
     def _lists_changed(self, lodger: Lodger, method: str) -> None:
-        if lodger.changed(method):
+        """The server says that lists have changed. Not told where the clients have heard that already, and not asked since."""
+        parts = parts_changed(method)
+        if not lodger.stale.issuperset(parts):
+            lodger.stale.update(parts)
             for session in lodger.sessions:
                 self._notify(session, method, {})
 

@@ -22,7 +22,7 @@ import socket
 import stat
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree
@@ -284,21 +284,14 @@ _WAIT: Final = 0.02
 """How long to wait for others that open a path in the same folder just now, in seconds, and how often."""
 
 
-class _File(NamedTuple):
-    """A socket's file, and which one it is: another may have its name by now."""
-
-    path: str
-    device: int
-    inode: int
-
-
 class Door:
     """One, for its whole life."""
 
     def __init__(self) -> None:
         """It is closed."""
         self._acceptor: Acceptor | None = None
-        self._file: _File | None = None
+        self._file: tuple[str, os.stat_result] | None = None
+        """A socket's file, and which one it is: another may have its name by now."""
 
     async def open(self, make: Callable[[], Link], address: str) -> str:
         """Listen. The address, with the port that it has; raises `OSError`, with `EADDRINUSE` when another process has it."""
@@ -314,8 +307,7 @@ class Door:
         async with _alone_in(os.path.dirname(where) or "."):  # noqa: PTH120 - a path that is a string everywhere else
             sock = _bound(where)
             try:
-                found = os.lstat(where)
-                self._file = _File(where, found.st_dev, found.st_ino)
+                self._file = where, os.lstat(where)
                 self._acceptor = serve(make, [sock], log)
             except BaseException:
                 self.close()
@@ -328,9 +320,9 @@ class Door:
         file, self._file = self._file, None
         if file is not None:  # before it stops listening: as long as it answers no other process takes the name
             with contextlib.suppress(FileNotFoundError):
-                found = os.lstat(file.path)
-                if (found.st_dev, found.st_ino) == file[1:]:
-                    os.unlink(file.path)  # noqa: PTH108 - as above
+                path, own = file
+                if os.path.samestat(os.lstat(path), own):
+                    os.unlink(path)  # noqa: PTH108 - as above
         acceptor, self._acceptor = self._acceptor, None
         if acceptor is not None:
             acceptor.close()

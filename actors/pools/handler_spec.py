@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from greenroom.actors.entries import Entry
 
-if TYPE_CHECKING:
     Maker = Callable[[Any, Any, dict[str, Any]], Entry]
 
 
