@@ -315,7 +315,7 @@ class WrongWords(GreenroomError):
 
 def placeholders(template: str) -> tuple[str, ...]:
     """The different names of a template, in the order in which they first appear."""
-    names = (name for found in _EXPRESSION.finditer(template) for name in _expansion_names(found[2]))
+    names = (name for found in _EXPRESSION.finditer(template) for name, _ in _variables(found[2]))
     return tuple(dict.fromkeys(names))
 
 
@@ -344,10 +344,6 @@ def _expanded(found: re.Match[str], values: Mapping[str, str]) -> str:
         for name, many in _variables(found[2])
     ]
     return style.first + style.between.join(pieces) if pieces else ""
-
-
-def _expansion_names(written: str) -> list[str]:
-    return [name for name, _ in _variables(written)]
 
 
 def _variables(written: str) -> list[tuple[str, bool]]:

@@ -14,7 +14,7 @@ import sys
 import threading
 from asyncio.events import _set_running_loop
 from dataclasses import replace
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -278,14 +278,9 @@ def imported(name: str) -> ModuleType:
     return sys.modules.get(name, module)
 
 
-_programs: Final[dict[Main, ModuleType]] = {}
-
-
+@cache
 def _program(main: Main) -> ModuleType:
     """What the application runs as `__main__`, as a module of another name."""
-    known = _programs.get(main)
-    if known is not None:
-        return known
     if main.module is not None:
         module = imported(main.module)
         sys.modules[MAIN] = module
@@ -295,7 +290,6 @@ def _program(main: Main) -> ModuleType:
         if folder not in sys.path:
             sys.path.insert(0, folder)
         module = run_file(main.file)
-    _programs[main] = module
     return module
 
 

@@ -138,10 +138,8 @@ class Foreman(GenServer):
 
     def cancel(self, order: Order, why: str) -> None:
         """Cancel a call that its caller does not want any more; if it runs, it may notice."""
-        hand = self._hand_of(order)
-        if hand is not None and order is not hand.orders[0]:
-            self._take_back(hand, [order])
-        if self._waiting.remove(order):
+        hand, waited = self._withdraw(order)
+        if waited:
             order.caller.fail(RequestCancelled(why))
         elif hand is not None:
             hand.ref.cast(Minder.cancel, order, why)
@@ -149,12 +147,17 @@ class Foreman(GenServer):
     def drop(self, order: Order) -> None:
         """The caller is gone: its worker is not waited for."""
         order.is_dropped = True
+        hand, waited = self._withdraw(order)
+        if hand is not None and not waited:
+            hand.ref.cast(Minder.abandon, order)
+            send_after(_DOUBT, self.pid, (_DOUBTED, order))
+
+    def _withdraw(self, order: Order) -> tuple[Hand | None, bool]:
+        """The worker that had it, and whether it waited here, or had not been begun there; then it does so no more."""
         hand = self._hand_of(order)
         if hand is not None and order is not hand.orders[0]:
             self._take_back(hand, [order])
-        if not self._waiting.remove(order) and hand is not None:
-            hand.ref.cast(Minder.abandon, order)
-            send_after(_DOUBT, self.pid, (_DOUBTED, order))
+        return hand, self._waiting.remove(order)
 
     def _hand_of(self, order: Order) -> Hand | None:
         hand = None if order.minder is None else self._hands.get(order.minder)
