@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Iterable,
         Mapping,
     )
+    from types import TracebackType
 
     from greenroom.actors.client.seam import Line, Told, Updates, Welcome
     from greenroom.supervision import ChildSpec, Pid
@@ -555,7 +556,9 @@ class Relay:
         self._entered = True
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._entered = False
         await self._leave()
 
@@ -575,7 +578,7 @@ class Relay:
                     yield GAP
         finally:
             if alone:
-                await self.__aexit__()
+                await self.__aexit__(None, None, None)
 
     def _awaits(self, before: Upstream) -> bool:
         """Whether the server is still away: neither have its processes come again (they were parked, perhaps) nor has another upstream."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 
 from greenroom.protocol.errors import RequestCancelled
 from greenroom.supervision import (
@@ -273,8 +273,7 @@ class Foreman(GenServer):
             case (token, order) if token is _DOUBTED:
                 self._doubt(order)
             case _ if callable(message) and message in self._timers:
-                stop: Stop | None = message()
-                return stop
+                return cast("Stop | None", message())
             case _:
                 super().handle_info(message)
         return None
