@@ -15,7 +15,7 @@ from tests.searches import one_in
 
 from greenroom import cli
 from greenroom.cli import serving as renewing
-from greenroom.cli.door import COMMANDS
+from greenroom.cli.commands import COMMANDS
 from greenroom.cli.endings import Misused
 from greenroom.cli.serving import Renewed, serve_again
 
@@ -35,13 +35,13 @@ __all__ = ["odd"]
 # --- help, and errors
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each.more], ids=lambda each: each.name)
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.epilog], ids=lambda each: each.name)
 def test_the_examples_of_a_commands_help_stand_line_by_line(typed: Type, command: Any) -> None:
     seen = typed(command.name, "--help")
 
     assert (seen.code, seen.err) == (0, "")
     lines = [line.strip() for line in seen.out.splitlines()]
-    examples = [line for line in command.more.splitlines() if line.startswith("greenroom ")]
+    examples = [line for line in command.epilog.splitlines() if line.startswith("greenroom ")]
     assert [line for line in examples if line not in lines] == []
 
 
@@ -86,12 +86,12 @@ def test_a_reader_that_has_gone_away_is_no_error(folder: Path) -> None:
         assert process.wait(60.0) == 0
 
 
-@pytest.mark.parametrize("missing", ["click", "greenroom.cli.door"])
+@pytest.mark.parametrize("missing", ["click", "greenroom.cli.commands"])
 def test_without_its_library_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    monkeypatch.setitem(sys.modules, "greenroom.cli.door", None)
+    monkeypatch.setitem(sys.modules, "greenroom.cli.commands", None)
 
     def imported(name: str, *given: Any, **more: Any) -> Any:
-        if name == "door":
+        if name == "commands":
             raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
         return real(name, *given, **more)
 
@@ -101,7 +101,7 @@ def test_without_its_library_the_command_says_what_to_install(monkeypatch: pytes
         with pytest.raises(SystemExit, match=r"pip install 'greenroom\[cli\]'"):
             cli.main()
     else:
-        with pytest.raises(ModuleNotFoundError, match="door"):
+        with pytest.raises(ModuleNotFoundError, match="commands"):
             cli.main()
 
 

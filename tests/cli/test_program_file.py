@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.cli.door import run
+from greenroom.cli.commands import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

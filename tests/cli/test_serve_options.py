@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from greenroom.cli.serve_options import Option
+    from greenroom.cli.door import Option
 
     from .conftest import Typed
 
@@ -42,7 +42,7 @@ def test_each_setting_has_one_option() -> None:
 
 def test_each_option_has_a_name_of_its_own_and_says_what_it_does() -> None:
     assert len({option.name for option in SERVE_OPTIONS}) == len(SERVE_OPTIONS)
-    assert [option.name for option in SERVE_OPTIONS if not option.help] == []
+    assert [option.name for option in SERVE_OPTIONS if not option.about] == []
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_the_default_that_the_help_names_is_the_true_one(option: Option) -> None
         default: Any = next(
             each for each in fields(HttpConfig if kind == "http" else Settings) if each.name == name
         ).default
-        said = re.search(r"\(([^() ]+)(?: ([KM]iB))?\)", option.help)
+        said = re.search(r"\(([^() ]+)(?: ([KM]iB))?\)", option.about)
         if option.kind == "switch":
-            assert ("on unless switched off" in option.help) is default
+            assert ("on unless switched off" in option.about) is default
         elif said is None:
             assert default in (None, (), "tool", "both", "greenroom", "0", MISSING)
         elif option.kind in ("whole", "seconds"):

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.searches import one_in
 
-from greenroom.cli.door import COMMANDS
+from greenroom.cli.commands import COMMANDS
+from greenroom.cli.door import Command, Group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from greenroom.cli.serve_options import Command
+    import click
 
     from .conftest import Typed
 
@@ -34,16 +35,18 @@ def shown(value: object) -> str:
 
 
 def every(
-    commands: Sequence[Command] = COMMANDS, path: tuple[str, ...] = ()
+    commands: Iterable[click.Command] = COMMANDS, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Command]]:
     for each in commands:
-        if each.run:
-            yield (*path, each.name), each
-        yield from every(each.commands, (*path, each.name))
+        here = (*path, str(each.name))
+        if isinstance(each, Command):
+            yield here, each
+        elif isinstance(each, Group):
+            yield from every(each.commands.values(), here)
 
 
 def test_every_command_answers_programs_but_the_one_that_answers_clients() -> None:
-    without = [path for path, each in every() if "json" not in {option.name for option in each.options}]
+    without = [path for path, each in every() if "json" not in {one.name for one in each.params}]
 
     assert without == [("serve",)]
 

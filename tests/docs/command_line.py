@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenroom.cli import endings
-from greenroom.cli.door import COMMANDS
+from greenroom.cli.commands import COMMANDS
+from greenroom.cli.door import Argument, Command, Group, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from greenroom.cli.serve_options import Command, Option
+    import click
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/reference/command-line.md"
@@ -56,18 +57,20 @@ def codes() -> list[tuple[str, str]]:
     return found
 
 
-def _all(command: Command, path: Sequence[str]) -> Iterator[tuple[Sequence[str], Command]]:
-    here = (*path, command.name)
-    if command.run:
+def _all(command: click.Command, path: Sequence[str]) -> Iterator[tuple[Sequence[str], Command]]:
+    here = (*path, str(command.name))
+    if isinstance(command, Command):
         yield here, command
-    for each in command.commands:
-        yield from _all(each, here)
+    elif isinstance(command, Group):
+        for each in command.commands.values():
+            yield from _all(each, here)
 
 
 def _section(path: Sequence[str], command: Command) -> Iterator[str]:
-    yield from ("", f"## {' '.join(path)}", "", f"{command.help}.", "")
-    words = [f"{each.name.upper()}{'…' if each.many else ''}" for each in command.arguments]
-    shown = [word if each.needed else f"[{word}]" for word, each in zip(words, command.arguments, strict=True)]
+    yield from ("", f"## {' '.join(path)}", "", f"{command.short_help}.", "")
+    arguments = [each for each in command.params if isinstance(each, Argument)]
+    words = [f"{str(each.name).upper()}{'…' if each.nargs < 0 else ''}" for each in arguments]
+    shown = [word if each.needed else f"[{word}]" for word, each in zip(words, arguments, strict=True)]
     behind = " [-- COMMAND…]" if command.behind else ""
     yield from (
         "```console",
@@ -75,32 +78,35 @@ def _section(path: Sequence[str], command: Command) -> Iterator[str]:
         "```",
         "",
     )
-    for each in command.arguments:
-        yield f"- `{each.name.upper()}`: {each.help}"
+    for each in arguments:
+        yield f"- `{str(each.name).upper()}`: {each.about}"
     section = ""
-    for option in command.options:
+    for option in command.params:
+        if not isinstance(option, Option):
+            continue
         if option.section != section:
             section = option.section
             yield from ("", f"{section}:", "")
         yield f"- `{_written(option)}`: {_about(option)}"
-    if command.more:
-        examples = [line for line in command.more.splitlines() if line.startswith("greenroom")]
-        rest = [line for line in command.more.splitlines() if not line.startswith("greenroom")]
+    if command.epilog:
+        examples = [line for line in command.epilog.splitlines() if line.startswith("greenroom")]
+        rest = [line for line in command.epilog.splitlines() if not line.startswith("greenroom")]
         yield from ("", "```console", *(f"$ {line}" for line in examples), "```")
         if rest:
             yield from ("", *rest)
 
 
 def _written(option: Option) -> str:
-    if option.kind == "switch":
-        return f"--{option.name}/--no-{option.name}"
-    value = "" if option.kind == "flag" else f" {option.shown or '|'.join(option.choices) or option.kind.upper()}"
-    return f"--{option.name}{value}" + (f", -{option.short}" if option.short else "")
+    if option.secondary_opts:
+        return f"{option.opts[0]}/{option.secondary_opts[0]}"
+    choices: Sequence[str] = getattr(option.type, "choices", ())
+    value = "" if option.is_flag else f" {option.metavar or '|'.join(choices) or option.kind.upper()}"
+    return option.opts[0] + value + "".join(f", {each}" for each in option.opts[1:])
 
 
 def _about(option: Option) -> str:
     unset = f", or `none` for {option.unset}" if option.unset else ""
-    return option.help + (f" (or `{option.variable}`)" if option.variable else "") + unset
+    return option.about + (f" (or `{option.variable}`)" if option.variable else "") + unset
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

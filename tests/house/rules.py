@@ -259,7 +259,7 @@ def used(tree: Tree) -> list[str]:
 
 def _by_name(source: Source) -> Iterator[str]:
     """Modules in tables of names that are loaded when they are first asked for."""
-    if source.path.endswith("/__init__.py") or source.module == "greenroom.cli.door":
+    if source.path.endswith("/__init__.py") or source.module == "greenroom.cli.commands":
         for node in source.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("greenroom."):
                 yield node.value.partition(":")[0]

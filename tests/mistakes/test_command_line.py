@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.cli import checking
-from greenroom.cli.door import run
+from greenroom.cli.commands import run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line, `greenroom`. What it can do is a table in `words`; each command's code is loaded when it is used."""
+"""The command line, `greenroom`. What it can do is a table in `commands`; each command's code is loaded when it is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command that was typed, and exit as it went."""
     _open_what_is_closed()
     try:
-        from .door import run  # noqa: PLC0415 - its library is an extra
+        from .commands import run  # noqa: PLC0415 - its library is an extra
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise

@@ -1,4 +1,4 @@
-"""The one file that knows click: the table of commands as commands that can be typed, with help and completion.
+"""The one file that knows click: commands that can be typed, with help and completion, and what a terminal shows.
 
 Whatever a command raises ends here, as one line on stderr and an exit code; a traceback is shown only on request.
 """
@@ -10,7 +10,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,10 +18,18 @@ from click.shell_completion import CompletionItem
 from greenroom.supervision import spelling
 
 from .endings import BROKEN, FINE, INTERRUPTED, Misused, code_of, tamed, visible
-from .serve_options import SERVE_OPTIONS, Argument, Command, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
+
+
+# --- Commands, arguments and options: click's own, with what ours have besides.
+
+Kind: TypeAlias = Literal["text", "flag", "switch", "whole", "seconds", "path", "json"]
+"""A flag is off where it is not typed; a switch has a word for each of its positions, `--x` and `--no-x`, and none where neither is typed."""
+Completion: TypeAlias = Literal["", "target", "name", "file"]
+"""Nothing; any target: configured names and files of Python; configured names only; files of Python only."""
+_PATH: Final = click.Path(path_type=Path)
 
 
 class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic since click 8.5
@@ -29,37 +37,22 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic sinc
 
     name = "seconds"
 
-    def __init__(self, option: Option) -> None:
-        self._option = option
+    def __init__(self, *, zero: bool, otherwise: str) -> None:
+        self._zero = zero
+        self._least = f"{'0 or more' if zero else 'more than 0'}{otherwise}"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        if value == "none" and self._option.unset:
-            return "none"
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
             seconds = float(value)
         except ValueError:
             seconds = -1.0
-        if not (0 < seconds < math.inf or (seconds == 0 and self._option.zero)):
-            least = "0 or more" if self._option.zero else "more than 0"
-            self.fail(f"{value!r} is no number of seconds, {least}{_or_none(self._option)}.", param, ctx)
+        if not (0 < seconds < math.inf or (seconds == 0 and self._zero)):
+            self.fail(f"{value!r} is no number of seconds, {self._least}.", param, ctx)
         return seconds
 
 
 class _Whole(click.IntRange):
     name = "whole number"
-
-    def __init__(self, option: Option) -> None:
-        super().__init__(1, option.most)
-        self._option = option
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        typed: Any = value
-        if typed == "none" and self._option.unset:
-            return typed
-        return super().convert(value, param, ctx)
-
-
-_PATH: Final = click.Path(path_type=Path)
 
 
 class _Json(click.ParamType):  # type: ignore[type-arg]  # as above
@@ -77,50 +70,141 @@ class _Json(click.ParamType):  # type: ignore[type-arg]  # as above
             self.fail(f"{value!r} is no JSON: {error.message}.", param, ctx)
 
 
-def _or_none(option: Option) -> str:
-    return f", or none for {option.unset}" if option.unset else ""
+class Argument(click.Argument):
+    """A word that a command takes."""
+
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        *,
+        needed: bool = True,
+        many: bool = False,
+        path: bool = False,
+        completes: Completion = "",
+    ) -> None:
+        """`completes` is what a shell offers for it. That one of `many` is missing is told by the command."""
+        kind = _PATH if path else click.STRING
+        super().__init__([name], required=needed and not many, nargs=-1 if many else 1, type=kind)
+        self.needed = needed
+        self.about = about
+        self._completes = completes
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Of several words the first is the target."""
+        completes = self._completes
+        if not completes or (completes != "name" and self.nargs < 0 and ctx.params.get(self.name or "")):
+            return []
+        found: list[CompletionItem] = []
+        if completes != "file":
+            found += [CompletionItem(name, help=help_) for name, help_ in names(incomplete, ctx.params.get("config"))]
+        if completes != "name":
+            found += [CompletionItem(name) for name in programs(incomplete)]
+            if not found:
+                found.append(CompletionItem(incomplete, type="file"))
+        return found
 
 
-_KINDS: Final[dict[str, Callable[[Option], Any]]] = {
-    "text": lambda _: click.STRING,
-    "json": lambda _: _Json(),
-    "path": lambda _: _PATH,
-    "choice": lambda option: click.Choice(list(option.choices)),
-    "whole": _Whole,
-    "seconds": _Seconds,
-}
+class Option(click.Option):
+    """An option of a command."""
+
+    def __init__(  # noqa: PLR0913 - what there is to know of one
+        self,
+        name: str,
+        about: str,
+        kind: Kind = "text",
+        *,
+        short: str = "",
+        choices: Sequence[str] = (),
+        most: int | None = None,
+        zero: bool = False,
+        unset: str = "",
+        variable: str = "",
+        setting: str = "",
+        section: str = "",
+        **more: Any,
+    ) -> None:
+        """`unset` is what the word `none` stands for, where it may be typed instead of a number: "no limit", for example.
+
+        `most` is the highest that a whole number may be, whose lowest is 1; with `zero`, a number of seconds may be 0. `variable` is the environment's that
+        stands for it, which the command reads where nothing was typed. `setting` is what it changes, as `http.max_body` for a field of `HttpConfig`,
+        `server.call_timeout` for one of `Settings`; both where it is in both. `section` is the heading under which the help lists it.
+        """
+        otherwise = f", or none for {unset}" if unset else ""
+        if kind in ("flag", "switch"):
+            more |= {"is_flag": True} if kind == "flag" else {"default": None}
+        else:
+            more["type"] = {
+                "text": click.Choice(choices) if choices else click.STRING,
+                "path": _PATH,
+                "json": _Json(),
+                "whole": _Whole(1, most),
+                "seconds": _Seconds(zero=zero, otherwise=otherwise),
+            }[kind]
+        said = about + (f" [or {variable}]" if variable else "") + otherwise
+        words = [f"--{name}/--no-{name}" if kind == "switch" else f"--{name}", name.replace("-", "_")]
+        super().__init__([*words, *([f"-{short}"] if short else [])], help=said, **more)
+        self.about, self.kind, self.unset, self.variable = about, kind, unset, variable
+        self.setting, self.section = setting, section
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """What was typed, as its type; `none` as it is where that may be typed."""
+        return value if self.unset and value == "none" else super().type_cast_value(ctx, value)
 
 
 class _Unread(Exception):
     """The reader of what a command writes has gone, as `head` does. Click would make an exit of a `BrokenPipeError`, with the code of a failure."""
 
 
-class _Typed(click.Command):
-    """A command, with examples behind its help."""
+class Command(click.Command):
+    """A command, whose code is loaded when it is used."""
 
-    refused = ""
-    """What to say where a server's command stands behind `--`, and may not; before anything is said of the other words."""
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        run: str,
+        *params: click.Parameter,
+        more: str = "",
+        behind: bool = False,
+        not_behind: str = "",
+    ) -> None:
+        """Its code is at `run`, `module:function`; that gets what was typed as keywords, and returns the exit code, or nothing for 0.
+
+        `more` is what its help says besides: examples. With `behind`, a server's command may stand behind `--`; `not_behind` is why it may not, where a user
+        could expect that it may.
+        """
+        listed = "\n".join(f"{str(each.name).upper()}: {each.about}" for each in params if isinstance(each, Argument))
+        whole = f"{about}.\n\n\b\n{listed}" if listed else f"{about}."
+        super().__init__(name, params=list(params), help=whole, short_help=about, epilog=more or None)
+        self.run, self.behind = run, behind
+        self._refused = f"greenroom {name} takes no command behind --{f': {not_behind}' if not_behind else ''}"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if self.refused and ctx.obj is not None and not {"-h", "--help"} & set(args):
-            raise Misused(self.refused)
+        """A command behind `--` that may not be there is told before anything else."""
+        if not self.behind and ctx.obj is not None and not {"-h", "--help"} & set(args):
+            raise Misused(self._refused)
         return super().parse_args(ctx, args)
 
-    sections: Mapping[str, str] = {}
-    """Under which heading an option is listed, by its parameter's name; those of no heading come first."""
+    def invoke(self, ctx: click.Context) -> Any:
+        """Load its code, and run that."""
+        module, _, name = self.run.partition(":")
+        given = {**ctx.params, "command": ctx.obj} if self.behind else ctx.params
+        try:
+            return getattr(import_module(module), name)(**given)
+        except BrokenPipeError as error:
+            raise _Unread from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, heading by heading."""
-        listed: dict[str, list[tuple[str, str]]] = {}
+        """The options, heading by heading; those of no heading come first."""
+        listed: dict[str, list[tuple[str, str]]] = {"Options": []}
         for each in self.get_params(ctx):
             record = each.get_help_record(ctx)
             if record is not None:
-                listed.setdefault(self.sections.get(each.name or "", "Options"), []).append(record)
-        *others, last = dict.fromkeys((*self.sections.values(), "Options"))
-        for heading in (last, *others):
-            if heading in listed:
-                with formatter.section(heading):
-                    formatter.write_dl(listed[heading])
+                listed.setdefault(getattr(each, "section", "") or "Options", []).append(record)
+        for heading, records in listed.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click calls it
         """Line by line, as it was written."""
@@ -131,10 +215,15 @@ class _Typed(click.Command):
                     formatter.write_text(line)
 
 
-class _Group(click.Group):
+class Group(click.Group):
     """A group of them; an unknown word is answered with the nearest that there is."""
 
+    def __init__(self, name: str, about: str, *commands: click.Command, **more: Any) -> None:
+        """`about` is its help, and what the group that it is in says of it."""
+        super().__init__(name, commands, help=about, short_help=about, **more)
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command of that name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -144,12 +233,12 @@ class _Group(click.Group):
             raise click.UsageError(f"{error.message}{f' Did you mean {near[0]!r}?' if near else ''}", ctx) from None
 
 
-def run(words: Sequence[str]) -> int:
+def run(commands: Sequence[click.Command], words: Sequence[str]) -> int:
     """Do what was typed, and say how it went. What stands behind `--` is a server's own command line."""
     typed, command = _split(words)
     spelling.spell_what_is_logged()
     try:
-        code = _tree().main(typed, "greenroom", standalone_mode=False, obj=command)
+        code = _whole(commands).main(typed, "greenroom", standalone_mode=False, obj=command)
     except click.Abort:
         _say("interrupted")
         return INTERRUPTED
@@ -219,110 +308,12 @@ def _coloured() -> bool | None:
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
-# --- the table, as click has it
-
-
-def _tree() -> click.Group:
-    group = _Group(
-        "greenroom",
-        help="MCP servers, clients and hosts that go on when something breaks.",
-        context_settings={
-            "help_option_names": ["-h", "--help"],
-            "max_content_width": 100,
-            "color": _coloured(),
-        },
-    )
+def _whole(commands: Sequence[click.Command]) -> click.Command:
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "color": _coloured()}
+    about = "MCP servers, clients and hosts that go on when something breaks."
+    group = Group("greenroom", about, *commands, context_settings=settings)
     told = {"package_name": "greenroom", "message": "greenroom %(version)s", "help": "say which version this is"}
-    click.version_option(None, "-V", "--version", **told)(group)
-    for each in COMMANDS:
-        group.add_command(_made(each))
-    return group
-
-
-def _made(command: Command) -> click.Command:
-    if command.commands:
-        group = _Group(command.name, help=command.help, short_help=command.help)
-        for each in command.commands:
-            group.add_command(_made(each))
-        return group
-    params: list[click.Parameter] = [
-        click.Argument(
-            [each.name],
-            required=each.needed and not each.many,
-            nargs=-1 if each.many else 1,
-            type=_PATH if each.path else click.STRING,
-            shell_complete=_completion(each),
-        )
-        for each in command.arguments
-    ]
-    params += [_option(each) for each in command.options]
-    listed = "\n".join(f"{each.name.upper()}: {each.help}" for each in command.arguments)
-    made = _Typed(
-        command.name,
-        params=params,
-        callback=_callback(command),
-        help="\n\n".join(part for part in (f"{command.help}.", f"\b\n{listed}" if listed else "") if part),
-        short_help=command.help,
-        epilog=command.more or None,
-    )
-    made.sections = {each.name.replace("-", "_"): each.section for each in command.options if each.section}
-    if not command.behind:
-        why = f": {command.not_behind}" if command.not_behind else ""
-        made.refused = f"greenroom {command.name} takes no command behind --{why}"
-    return made
-
-
-def _completion(argument: Argument) -> Any:
-    """What a shell offers for it; of several words the first is the target."""
-    if not argument.completes:
-        return None
-
-    def offered(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-        if argument.completes != "name" and argument.many and ctx.params.get(argument.name):
-            return []
-
-        found: list[CompletionItem] = []
-        if argument.completes != "file":
-            found += [CompletionItem(name, help=help_) for name, help_ in names(begun, ctx.params.get("config"))]
-        if argument.completes != "name":
-            found += [CompletionItem(name) for name in programs(begun)]
-            if not found:
-                found.append(CompletionItem(begun, type="file"))
-        return found
-
-    return offered
-
-
-def _option(option: Option) -> click.Option:
-    names = [f"--{option.name}", option.name.replace("-", "_")] + ([f"-{option.short}"] if option.short else [])
-    told: dict[str, Any] = {
-        "help": option.help + (f" [or {option.variable}]" if option.variable else "") + _or_none(option)
-    }
-    if option.kind == "flag":
-        return click.Option(names, is_flag=True, **told)
-    if option.kind == "switch":
-        names[0] += f"/--no-{option.name}"
-        return click.Option(names, default=None, **told)
-    if option.shown:
-        told["metavar"] = option.shown
-    if option.default is not None:
-        told["default"] = option.default  # to click, None is a value as well
-    return click.Option(names, type=_KINDS[option.kind](option), multiple=option.many, required=option.needed, **told)
-
-
-def _callback(command: Command) -> Callable[..., Any]:
-    module, _, name = command.run.partition(":")
-    takes_command = command.behind
-
-    def call(**given: Any) -> Any:
-        if takes_command:
-            given["command"] = click.get_current_context().obj
-        try:
-            return getattr(import_module(module), name)(**given)
-        except BrokenPipeError as error:
-            raise _Unread from error
-
-    return call
+    return click.version_option(None, "-V", "--version", **told)(group)
 
 
 # --- for commands: what only a terminal has
@@ -385,269 +376,3 @@ def programs(begun: str) -> list[str]:
         and (each.is_dir() or (each.name.endswith(".py") and each.name.isprintable()))
     ]
     return found[:_MOST]
-
-
-# --- Every command, its arguments and options, as values. Nothing is imported for them: `greenroom --help` costs no more than reading this.
-# A command's `run` is where its code is, `module:function`; it gets what was typed as keywords, and returns the exit code, or nothing for 0.
-
-TARGET: Final = Argument(
-    "target",
-    "where the server is: a URL, a name of your configuration, or module:server; or nothing, and a command after --",
-    needed=False,
-    completes="target",
-)
-JSON: Final = Option("json", "answer as JSON, for programs", "flag")
-CONNECTING: Final = (
-    Option("timeout", "give up after so many seconds", "seconds", shown="SECONDS"),
-    Option("header", "a header for a URL, as Name: value; again for more", short="H", shown="HEADER", many=True),
-    Option("env", "a variable for a command, as NAME=value; again for more", short="e", shown="NAME=VALUE", many=True),
-    Option("config", "the configuration to look names up in, instead of yours and the project's", "path", shown="FILE"),
-    Option("verbose", "say what happens: logs, and the server's own standard error", "flag", short="v"),
-)
-YES: Final = Option("yes", "do not ask: the answer is yes", "flag", short="y")
-FILES: Final = Argument("files", "files to read instead of yours and the project's", needed=False, many=True, path=True)
-SIGNED: Final = Argument("target", "a URL, or a name of your configuration", completes="name")
-
-COMMANDS: Final[Sequence[Command]] = (
-    Command(
-        "serve",
-        "Serve a server: on stdin and stdout, or over HTTP",
-        "greenroom.cli.serving:serve",
-        (
-            Argument(
-                "server",
-                "module:server, or file.py:server; the part behind the colon may be left out when there is only one",
-                needed=False,
-                completes="file",
-            ),
-        ),
-        SERVE_OPTIONS,
-        more="greenroom serve weather:server\ngreenroom serve weather.py --http 127.0.0.1:8000 --workers 2\n"
-        "greenroom serve --config greenroom.toml --http 127.0.0.1:8000",
-    ),
-    Command(
-        "list",
-        "What a server has: tools, resources, templates, prompts",
-        "greenroom.cli.inspecting:show",
-        (TARGET,),
-        (
-            Option("only", "only these", "choice", choices=("tools", "resources", "templates", "prompts"), many=True),
-            JSON,
-            *CONNECTING,
-        ),
-        more="greenroom list http://127.0.0.1:8000/mcp\ngreenroom list -- uvx mcp-server-git",
-        behind=True,
-    ),
-    Command(
-        "call",
-        "Call a tool",
-        "greenroom.cli.calling:call",
-        (Argument("words", "the target, the tool, and its arguments as key=value", many=True, completes="target"),),
-        (
-            Option(
-                "args-json", "all arguments as one JSON object; @file reads it from a file, - from stdin", shown="JSON"
-            ),
-            Option("save", "write images, sounds and files of the answer into this folder", "path", shown="FOLDER"),
-            YES,
-            JSON,
-            *CONNECTING,
-        ),
-        more="greenroom call weather:server forecast city=Oslo days:=3\ngreenroom call git_log max_count:=3 -- uvx mcp-server-git\n"
-        "A value behind = is text unless the tool's schema says otherwise; behind := it is JSON.",
-        behind=True,
-    ),
-    Command(
-        "read",
-        "Read a resource",
-        "greenroom.cli.calling:read",
-        (
-            Argument(
-                "words",
-                "the target, and a URI, or a resource's name with the words of its template",
-                many=True,
-                completes="target",
-            ),
-        ),
-        (Option("save", "write what is in it into this file, - for stdout", "path", shown="FILE"), JSON, *CONNECTING),
-        more="greenroom read weather:server weather://oslo",
-        behind=True,
-    ),
-    Command(
-        "prompt",
-        "Get a prompt",
-        "greenroom.cli.calling:prompt",
-        (Argument("words", "the target, the prompt, and its arguments as key=value", many=True, completes="target"),),
-        (JSON, *CONNECTING),
-        behind=True,
-    ),
-    Command(
-        "inspect",
-        "All that a server says of itself, and what is odd about it",
-        "greenroom.cli.inspecting:inspect",
-        (TARGET,),
-        (
-            Option("save", "write all of it into this file, to compare with later", "path", shown="FILE"),
-            Option("against", "say what is different from what was saved there", "path", shown="FILE"),
-            Option("strict", "exit with 1 when something is odd", "flag"),
-            JSON,
-            *CONNECTING,
-        ),
-        behind=True,
-    ),
-    Command(
-        "install",
-        "Write a server into the configuration of a program that uses servers",
-        "greenroom.cli.installing:install",
-        (TARGET,),
-        (
-            Option(
-                "to",
-                "whose configuration",
-                "choice",
-                choices=("claude", "claude-code", "codex", "cursor", "gemini", "json", "vscode", "windsurf", "zed"),
-                needed=True,
-            ),
-            Option("name", "what it is called there", shown="NAME"),
-            Option("project", "into the configuration of this folder, instead of yours", "flag"),
-            Option("remove", "take it out again", "flag"),
-            Option("dry-run", "show what would be written, and write nothing", "flag"),
-            *CONNECTING[1:4],
-            YES,
-            JSON,
-        ),
-        more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git\n"
-        "With --config greenroom.toml, all servers of that file are written as one entry, a gateway.",
-        behind=True,
-    ),
-    Command(
-        "new",
-        "Begin a server: a folder with its code, a test, a README and a server.json",
-        "greenroom.cli.starting:new",
-        (Argument("name", "what it is called, or the folder it is to be in"),),
-        (Option("git", "make it a git repository, too", "flag"), JSON),
-        more="greenroom new weather",
-    ),
-    Command(
-        "tree",
-        "The processes of a server or host that runs, and what each is at; how each of a host's servers is",
-        "greenroom.cli.watching:tree",
-        (Argument("which", "its name, its process's number or its socket, where more than one runs", needed=False),),
-        (
-            Option("watch", "over and over, each second", "flag", short="w"),
-            Option("every", "each process, also where many are alike", "flag"),
-            JSON,
-        ),
-        more="greenroom serve weather.py --http 8000 --inspect\ngreenroom tree weather --watch",
-    ),
-    Command(
-        "config",
-        "Look at your configuration",
-        commands=(
-            Command(
-                "check",
-                "Say all that is wrong with it, with file and line",
-                "greenroom.cli.configuring:check",
-                (FILES,),
-                (CONNECTING[3], JSON),
-            ),
-            Command(
-                "show",
-                "Show which servers it comes to",
-                "greenroom.cli.configuring:show",
-                (FILES,),
-                (CONNECTING[3], JSON),
-            ),
-            Command(
-                "effective",
-                "Show whether a tool may be called, and the rule that decides",
-                "greenroom.cli.configuring:effective",
-                (
-                    Argument(
-                        "tools",
-                        "server:tool, a whole server, or Elicit(server); all there are without any",
-                        needed=False,
-                        many=True,
-                        completes="name",
-                    ),
-                ),
-                (CONNECTING[3], CONNECTING[0], JSON),
-                more="greenroom config effective git:push",
-            ),
-            Command(
-                "schema",
-                "The JSON Schema of greenroom.toml, for editors",
-                "greenroom.cli.configuring:schema",
-                (),
-                (JSON,),
-            ),
-        ),
-    ),
-    Command(
-        "login",
-        "Sign in at a server, and keep the login",
-        "greenroom.cli.signing_in:login",
-        (SIGNED,),
-        (
-            Option(
-                "mcp-oauth-port",
-                "where the browser comes back to on this machine; any free port without",
-                "whole",
-                shown="PORT",
-                variable="GREENROOM_MCP_OAUTH_PORT",
-                most=65535,
-            ),
-            Option("device", "with a code to type on another machine, where the server has such", "flag"),
-            Option("account", "as whom, for those who are several", shown="NAME"),
-            Option("scope", "add this scope to the login; again for more", shown="SCOPE", many=True),
-            CONNECTING[3],
-            JSON,
-        ),
-        more="greenroom login calendar\ngreenroom login https://mcp.example.org/mcp --device",
-    ),
-    Command(
-        "logout",
-        "Forget the login at a server, and have its tokens taken back",
-        "greenroom.cli.signing_in:logout",
-        (SIGNED,),
-        (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
-    ),
-    Command(
-        "whoami",
-        "Where you are signed in, as whom, and for how long",
-        "greenroom.cli.signing_in:whoami",
-        (
-            Argument(
-                "target",
-                "a URL, or a name of your configuration; without it, all logins",
-                needed=False,
-                completes="name",
-            ),
-        ),
-        (Option("account", "whose, for those who are several", shown="NAME"), CONNECTING[3], JSON),
-    ),
-    Command(
-        "check",
-        "Have the official conformance suite judge a server (needs Node 22)",
-        "greenroom.cli.checking:check",
-        (
-            Argument(
-                "target",
-                "a URL, a name of your configuration that has one, or module:server or file.py, which is served for it",
-                completes="target",
-            ),
-        ),
-        (
-            Option(
-                "scenario",
-                "run this one; again for more, instead of those that fit any server",
-                many=True,
-                shown="NAME",
-            ),
-            Option("suite", "a suite that is there already, instead of fetching it", shown="FILE"),
-            CONNECTING[3],
-            JSON,
-        ),
-        more="greenroom check weather.py",
-        not_behind="the suite speaks HTTP only, and what stood between would be judged instead: serve it over HTTP, and check the URL",
-    ),
-)

@@ -5,79 +5,13 @@ A test compares them with the fields of `HttpConfig` and `Settings`. What is not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
+
+from .door import Option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-# --- What commands, arguments and options are, as values: the table (`words`), and the options of `serve`, are made of them.
-
-Kind: TypeAlias = Literal["text", "flag", "switch", "whole", "seconds", "path", "choice", "json"]
-"""A flag is off where it is not typed; a switch has a word for each of its positions, `--x` and `--no-x`, and none where neither is typed."""
-Completion: TypeAlias = Literal["", "target", "name", "file"]
-"""Nothing; any target: configured names and files of Python; configured names only; files of Python only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A word that a command takes."""
-
-    name: str
-    help: str
-    needed: bool = True
-    many: bool = False
-    path: bool = False
-    completes: Completion = ""
-    """What a shell offers for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option of a command."""
-
-    name: str
-    help: str
-    kind: Kind = "text"
-    short: str = ""
-    shown: str = ""
-    """What its value is called in the help."""
-    many: bool = False
-    default: Any = None
-    needed: bool = False
-    choices: Sequence[str] = ()
-    variable: str = ""
-    """The environment's variable that stands for it, which the command reads where nothing was typed."""
-    most: int | None = None
-    """The highest that a whole number may be; the lowest is 1."""
-    zero: bool = False
-    """Whether a number may be 0."""
-    unset: str = ""
-    """What the word `none` stands for, where it may be typed instead of a number: "no limit", for example."""
-    setting: str = ""
-    """The setting that it changes, as `http.max_body` for a field of `HttpConfig`, `server.call_timeout` for one of `Settings`; both where it is in both."""
-    section: str = ""
-    """The heading under which the help lists it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command, or a group of them."""
-
-    name: str
-    help: str
-    run: str = ""
-    arguments: Sequence[Argument] = ()
-    options: Sequence[Option] = ()
-    commands: Sequence[Command] = ()
-    more: str = ""
-    """What the command's own help says besides: examples."""
-    behind: bool = False
-    """Whether a server's command may stand behind `--`."""
-    not_behind: str = ""
-    """Why it may not, where a user could expect that it may."""
-
 
 _WHAT: Final = "What is served over HTTP"
 
@@ -88,9 +22,9 @@ def _setting(
     return Option(name, text, kind, setting=f"{of}.{field or name.replace('-', '_')}", section=section, **more)
 
 
-_seconds: Final[dict[str, Any]] = {"kind": "seconds", "shown": "SECONDS"}
-_count: Final[dict[str, Any]] = {"kind": "whole", "shown": "N"}
-_bytes: Final[dict[str, Any]] = {"kind": "whole", "shown": "BYTES"}
+_seconds: Final[dict[str, Any]] = {"kind": "seconds", "metavar": "SECONDS"}
+_count: Final[dict[str, Any]] = {"kind": "whole", "metavar": "N"}
+_bytes: Final[dict[str, Any]] = {"kind": "whole", "metavar": "BYTES"}
 _no_limit: Final = "no limit"
 
 _who = partial(_setting, "http", "Who may call, over HTTP")
@@ -102,41 +36,41 @@ _calls = partial(_setting, "server", "Sessions, calls and tasks")
 _results = partial(_setting, "server", "Checks, errors and logs")
 
 SERVE_OPTIONS: Final[Sequence[Option]] = (
-    Option("config", "a gateway to the servers of this file, instead of a server's code", "path", shown="FILE"),
-    Option("only", "of that file only this server; again for more", shown="NAME", many=True),
+    Option("config", "a gateway to the servers of this file, instead of a server's code", "path", metavar="FILE"),
+    Option("only", "of that file only this server; again for more", metavar="NAME", multiple=True),
     Option("stdio", "on stdin and stdout, which is what is done without --http", "flag"),
-    Option("http", "over HTTP, at this host and port", shown="[HOST:]PORT"),
+    Option("http", "over HTTP, at this host and port", metavar="[HOST:]PORT"),
     Option(
         "origin",
         "a web page's origin that may call; again for more; none, or any. Wanted where other machines can call",
-        shown="ORIGIN",
-        many=True,
+        metavar="ORIGIN",
+        multiple=True,
         setting="http.allowed_origins",
     ),
-    Option("workers", "with so many processes that share the port", "whole", shown="N", most=64),
+    Option("workers", "with so many processes that share the port", "whole", metavar="N", most=64),
     Option("watch", "begin anew when one of its files changes", "flag"),
     Option("inspect", "let `greenroom tree` look at it, through a socket that is only yours", "flag"),
-    Option("grace", "how long it may take to stop once it is told to: 5, or what --drain-grace needs", "seconds", shown="SECONDS", zero=True),
+    Option("grace", "how long it may take to stop once it is told to: 5, or what --drain-grace needs", "seconds", metavar="SECONDS", zero=True),
     Option("no-access-log", "write no line to stderr for each call and each refusal", "flag"),
     Option("log-json", "write what is logged as JSON, an object a line", "flag"),
     # --- who may call
     _who(
         "allowed-host",
         "a name that Host may say, as name or name:port: the public name of this server; again for more; or any",
-        shown="NAME",
-        many=True,
+        metavar="NAME",
+        multiple=True,
         field="allowed_hosts",
     ),
     _who("allow-missing-origin", "serve programs, which send no Origin; on unless switched off", "switch"),
     _who(
         "trusted-proxy",
         "an address or network of proxies, which bring many clients; again for more, or none; this machine's own without",
-        shown="ADDRESS",
-        many=True,
+        metavar="ADDRESS",
+        multiple=True,
         field="trusted_proxies",
     ),
     # --- what is served
-    _what("path", "where the endpoint is (/mcp)", shown="PATH"),
+    _what("path", "where the endpoint is (/mcp)", metavar="PATH"),
     _what("serve-root", "serve the endpoint at / as well; on unless switched off", "switch"),
     Option(
         "sessions",
@@ -149,24 +83,24 @@ SERVE_OPTIONS: Final[Sequence[Option]] = (
     _what("get", "let clients open a stream by GET; on unless switched off", "switch", field="enable_get"),
     _what("delete", "let clients end their session by DELETE; on unless switched off", "switch", field="allow_delete"),
     _what("validate-protocol-version", "refuse unknown values of MCP-Protocol-Version; on unless switched off", "switch"),
-    _what("accept", "whether a POST has to accept JSON and event streams, or either", "choice", choices=("both", "either")),
+    _what("accept", "whether a POST has to accept JSON and event streams, or either", choices=("both", "either")),
     _what("honour-accept-order", "answer as an event stream where the client names that first", "switch"),
     _what("plain", "plain HTTP for the oldest clients: one POST, one JSON answer, no sessions and no streams", "switch"),
     _what("old-sse", "serve clients of 2024-11-05, too, which open a stream and post beside it", "switch"),
-    _what("old-sse-path", "where those open their stream (/sse)", shown="PATH"),
-    _what("old-messages-path", "where those post (/messages)", shown="PATH"),
+    _what("old-sse-path", "where those open their stream (/sse)", metavar="PATH"),
+    _what("old-messages-path", "where those post (/messages)", metavar="PATH"),
     _what("hypercorn", "read HTTP/1.1 with Hypercorn's parser, at several times the cost", "switch"),
     # --- TLS
-    _tls("certfile", "the certificate, and those that lead from it to a known one, as PEM: TLS is spoken", "path", shown="FILE"),
-    _tls("keyfile", "its private key, where it is not in the same file", "path", shown="FILE"),
+    _tls("certfile", "the certificate, and those that lead from it to a known one, as PEM: TLS is spoken", "path", metavar="FILE"),
+    _tls("keyfile", "its private key, where it is not in the same file", "path", metavar="FILE"),
     _tls(
         "keyfile-password-file",
         "a file with what opens the key, if it is encrypted",
         "path",
-        shown="FILE",
+        metavar="FILE",
         field="keyfile_password",
     ),
-    _tls("cacertfile", "clients have to show a certificate of one of these", "path", shown="FILE"),
+    _tls("cacertfile", "clients have to show a certificate of one of these", "path", metavar="FILE"),
     _tls("http2", "speak HTTP/2 with clients that can", "switch"),
     _tls("max-streams", "requests at once on one connection of HTTP/2 (128)", **_count),
     _tls("handshake-timeout", "how long a new connection may take to agree on TLS (30)", **_seconds),
@@ -188,15 +122,15 @@ SERVE_OPTIONS: Final[Sequence[Option]] = (
     _limit("send-buffer", "the kernel's buffer for each connection", **_bytes, unset="the kernel's choice"),
     _limit("drain-grace", "how long running requests may take to end when it stops", **_seconds, zero=True, unset="as long as --grace allows"),
     # --- what the server says of itself
-    _says("name", "its name", shown="NAME"),
-    _says("server-version", "its version", shown="VERSION", field="version"),
-    _says("title", "its name for people", shown="TEXT"),
-    _says("description", "what it is for, in a line", shown="TEXT"),
-    _says("website-url", "its page", shown="URL"),
-    _says("icons", "its icons, as a JSON array", "json", shown="JSON"),
-    _says("instructions", "what a model should know before it uses it", shown="TEXT"),
-    _says("capabilities", 'capabilities to declare instead of those found, as a JSON object: {"logging": null} for none', "json", shown="JSON"),
-    _says("experimental", "experimental capabilities, as a JSON object", "json", shown="JSON"),
+    _says("name", "its name", metavar="NAME"),
+    _says("server-version", "its version", metavar="VERSION", field="version"),
+    _says("title", "its name for people", metavar="TEXT"),
+    _says("description", "what it is for, in a line", metavar="TEXT"),
+    _says("website-url", "its page", metavar="URL"),
+    _says("icons", "its icons, as a JSON array", "json", metavar="JSON"),
+    _says("instructions", "what a model should know before it uses it", metavar="TEXT"),
+    _says("capabilities", 'capabilities to declare instead of those found, as a JSON object: {"logging": null} for none', "json", metavar="JSON"),
+    _says("experimental", "experimental capabilities, as a JSON object", "json", metavar="JSON"),
     # --- sessions, calls and tasks
     _calls("gate", "refuse all requests but ping before notifications/initialized; on unless switched off", "switch"),
     _calls("max-sessions", "sessions at once (10000)", **_count, unset=_no_limit),
@@ -222,9 +156,9 @@ SERVE_OPTIONS: Final[Sequence[Option]] = (
     _calls("tool-threads", "threads that one tool may hold (8)", **_count),
     _calls("principal-threads", "threads that the calls of one caller may hold (16)", **_count),
     # --- checks, errors and logs
-    _results("log-level", "what a session hears that has set no level (info)", shown="LEVEL"),
+    _results("log-level", "what a session hears that has set no level (info)", metavar="LEVEL"),
     _results("page-size", "entries on one page of a list (50)", **_count),
     _results("strict", "check arguments and results against schemas that came from elsewhere", "switch"),
     _results("expose-errors", "tell clients what exceptions say", "switch"),
-    _results("crashes", "what an exception of a tool becomes: a result with isError, or an error of JSON-RPC", "choice", choices=("tool", "protocol")),
+    _results("crashes", "what an exception of a tool becomes: a result with isError, or an error of JSON-RPC", choices=("tool", "protocol")),
 )  # fmt: skip

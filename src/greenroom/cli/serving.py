@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from greenroom.server import Server
     from greenroom.transports.http_config import HttpConfig
 
-    from .serve_options import Option
+    from .door import Option
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ def typed_settings(given: Mapping[str, Any]) -> Typed:
     words: list[str] = []
     of_http: list[str] = []
     for option in SERVE_OPTIONS:
-        value = given.get(option.name.replace("-", "_"))
+        value = given.get(str(option.name))
         if not option.setting or value is None or value == ():
             continue
         words += _words(option, value)
         fields = [each.split(".") for each in option.setting.split()]
         if all(kind == "http" for kind, _ in fields):
-            of_http.append(f"--{option.name}")
+            of_http.append(option.opts[0])
         if option.name != "origin":  # which is read with the address
             for kind, name in fields:
                 found[kind][name] = _value(option, value)
@@ -68,27 +68,26 @@ def typed_settings(given: Mapping[str, Any]) -> Typed:
 
 
 def _words(option: Option, value: Any) -> Iterator[str]:
-    name = f"--{option.name}"
     if option.kind == "switch":
-        yield name if value else f"--no-{option.name}"
+        yield (option.opts if value else option.secondary_opts)[0]
     else:
-        for each in value if option.many else (value,):
-            yield from (name, json.dumps(each) if option.kind == "json" else str(each))
+        for each in value if option.multiple else (value,):
+            yield from (option.opts[0], json.dumps(each) if option.kind == "json" else str(each))
 
 
 def _value(option: Option, value: Any) -> Any:
     if value == "none" and option.unset:
         return None
-    if option.many:
-        stands_alone = {"none": (), "any": "any"} if option.name == "allowed-host" else {"none": ()}
+    if option.multiple:
+        stands_alone = {"none": (), "any": "any"} if option.name == "allowed_host" else {"none": ()}
         if len(value) > 1 and not stands_alone.keys().isdisjoint(value):
-            raise Misused(f"--{option.name} {' and '.join(stands_alone)} stand alone")
+            raise Misused(f"{option.opts[0]} {' and '.join(stands_alone)} stand alone")
         return stands_alone.get(value[0], value)
-    if option.name == "keyfile-password-file":
+    if option.name == "keyfile_password_file":
         try:
             return Path(value).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, ValueError) as error:
-            raise Ended(FAILED, f"--{option.name}: {value} cannot be read: {error}") from None
+            raise Ended(FAILED, f"{option.opts[0]}: {value} cannot be read: {error}") from None
     return value
 
 
@@ -278,9 +277,9 @@ def configured(http: str, origin: Sequence[str], typed: Typed = _NOTHING) -> Htt
 
 def _as_option(name: str, kind: str, error: Exception) -> str:
     """A setting's error, with the option for its name."""
-    known = {each: option.name for option in SERVE_OPTIONS for each in option.setting.split()}
+    known = {each: option.opts[0] for option in SERVE_OPTIONS for each in option.setting.split()}
     option = known.get(f"{kind}.{name}")
-    return str(error) if option is None else str(error).replace(name, f"--{option}", 1)
+    return str(error) if option is None else str(error).replace(name, option, 1)
 
 
 def place(text: str) -> tuple[str, int]:
