@@ -52,6 +52,8 @@ class Document:
     """One file."""
 
     path: FilePath
+    folder: FilePath
+    """What relative paths in it count from."""
     value: Mapping[str, Any] = field(default_factory=dict[str, Any])
     toml: bool = True
     mistakes: list[Mistake] = field(default_factory=list[Mistake])
@@ -59,8 +61,6 @@ class Document:
     offsets: Mapping[Path, int] = field(default_factory=dict["Path", int])
     twice: list[tuple[Path, int, int]] = field(default_factory=list["tuple[Path, int, int]"])
     lines: Lines = field(default_factory=lambda: Lines(""))
-    folder: FilePath | None = None
-    """What relative paths in it count from."""
 
     @property
     def readable(self) -> bool:
@@ -85,7 +85,7 @@ class Document:
 
 def load(path: FilePath, folder: FilePath | None = None) -> Document:
     """Read a file. What is wrong with it stands in `mistakes`."""
-    document = Document(path, toml=path.suffix.lower() != ".json", folder=folder or path.parent)
+    document = Document(path, folder or path.parent, toml=path.suffix.lower() != ".json")
     server: str | None = None
     text = ""
     try:

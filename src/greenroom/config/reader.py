@@ -197,9 +197,7 @@ class _Reading:
 
         if is_object(block) and not wrong():
             strict = {verdict: patterns for verdict, patterns in block.items() if verdict != "allow"}
-            self._kept[entry.name] = rules_of(
-                strict, entry.name, lambda path: entry.source(("permissions", *path)), inside(entry.tell)
-            )
+            self._kept[entry.name] = rules_of(strict, entry.name, entry.source, entry.tell)
         self._mistakes += wrong()
         self._doubtful = self._doubtful or bool(wrong())
 
@@ -216,7 +214,7 @@ class _Reading:
         if problems:
             return
         try:
-            path = (document.folder or document.path.parent) / at_home(text)
+            path = document.folder / at_home(text)
         except Unreadable as error:
             self._mistakes.append(document.mistake(keys, error.what, error.hint))
             return
@@ -301,11 +299,11 @@ class _Reading:
             if is_array(patterns) and ("permissions", verdict) not in bad
         }
 
-        def tell(path: Keys, what: str, hint: str) -> None:
-            self._mistakes.append(document.mistake(("permissions", *path), what, hint))
+        def tell(path: Keys, what: str) -> None:
+            self._mistakes.append(document.mistake(path, what))
             self._doubtful = True
 
-        for rule in rules_of(kept, None, lambda path: document.source(("permissions", *path)), tell):
+        for rule in rules_of(kept, None, document.source, tell):
             self._rules.append(replace(rule, only=only) if rule.verdict == "allow" else rule)
 
     def _words(self, document: Document | None = None) -> Variables:
@@ -342,22 +340,13 @@ class _Reading:
         return self._careful(config)
 
     def _built(self, entry: Entry) -> ServerConfig | None:
-        if not is_object(entry.table):
+        table = entry.table
+        if not is_object(table):
             return None
-        if entry.table.get("disabled") is True:  # what it needs need not be there
-            return ServerConfig(name=entry.name, source=entry.source(), disabled=True, written=entry.table)
+        if table.get("disabled") is True:  # what it needs need not be there
+            return ServerConfig(name=entry.name, source=entry.source(), disabled=True, written=table)
         variables = self._words(entry.document)
-        return server_of(
-            entry.name,
-            entry.table if entry.good else sound_part(entry.table, variables, entry.tell),
-            entry.source(),
-            entry.tell,
-            variables=variables,
-            environment=self._environment,
-            folder=entry.document.folder or entry.document.path.parent,
-            lines=entry.source,
-            env_file=None if entry.imported is None else entry.imported.env_file,
-        )
+        return server_of(entry, table if entry.good else sound_part(entry, variables), variables, self._environment)
 
     def _in_order(self, mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
         """As one meets them when one goes through the files."""
@@ -404,10 +393,6 @@ def _tables(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
 # Only what was judged good is built; what can still be wrong is what the file alone does not show: a variable that is not set, an address that is
 # none once its variables are in place. Of a server with mistakes the rest is built all the same, and thrown away: so all that is wrong with it is told.
 
-if TYPE_CHECKING:
-    Tell = Callable[[tuple[str | int, ...], str, str], None]
-    """Where a mistake is reported: the path inside of the server's table, what, and what to write instead."""
-
 _EXPANDED: Final = ("command", "args", "env", "cwd", "url", "headers", "oauth_config")
 _PLAIN: Final = ("transport", "command", "url", "oauth", "isolation", "away", "disabled")
 """Fields that are what is written, or the default of `ServerConfig`."""
@@ -415,21 +400,10 @@ _VERDICTS: Final[tuple[Verdict, ...]] = ("deny", "ask", "allow")
 _ENV_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*+(?P<value>.*)")
 
 
-def server_of(  # noqa: PLR0913 - all that goes into one
-    name: str,
-    table: Mapping[str, Any],
-    source: Source,
-    tell: Tell,
-    *,
-    variables: Variables,
-    environment: Environment,
-    folder: Path,
-    lines: Callable[[tuple[str | int, ...]], Source],
-    env_file: str | None = None,
-) -> ServerConfig:
+def server_of(entry: Entry, table: Mapping[str, Any], variables: Variables, environment: Environment) -> ServerConfig:
     """The server. What is wrong is told, and then it is not to be used."""
-    found = _expanded(table, variables, tell)
-    env = {**_env_file(env_file, variables, folder, tell), **found.get("env", {})}
+    found = _expanded(entry, table, variables)
+    env = {**_env_file(entry, variables), **found.get("env", {})}
     limits: dict[str, Any] = {"output_tokens": environment.output_tokens, **found.get("limits", {})}
     tools = {tool: ToolLimits(**_whole(one, *one)) for tool, one in limits.pop("tools", {}).items()}
     times = {"connect": environment.connect, "tool": environment.tool, **found.get("timeouts", {})}
@@ -439,44 +413,44 @@ def server_of(  # noqa: PLR0913 - all that goes into one
         oauth = OAuthConfig(**settings)
     restart = Restart(**_whole(found.get("restart", {}), "intensity", "park_after"))
     if restart.longest < restart.first:
-        tell(("restart", "longest"), f"has to be no less than first, which is {restart.first:g}", "")
+        entry.tell(("restart", "longest"), f"has to be no less than first, which is {restart.first:g}")
     headers = dict(found.get("headers", {}))
-    _each_once(headers, lines, tell)
+    _each_once(entry, headers)
     cwd = found.get("cwd")
     return ServerConfig(
-        name=name,
-        source=source,
+        name=entry.name,
+        source=entry.source(),
         args=tuple(found.get("args", ())),
         env=env,
         inherit=tuple(found.get("inherit", ())),
-        cwd=None if cwd is None else str(folder / cwd),
+        cwd=None if cwd is None else str(entry.document.folder / cwd),
         headers=headers,
         oauth_config=oauth,
         restart=restart,
         budget=Budget(**_whole(found.get("budget", {}), "concurrent", "queue")),
         timeouts=Timeouts(**times),
         limits=Limits(**_whole(limits, *limits), tools=tools),
-        rules=rules_of(found.get("permissions", {}), name, lambda path: lines(("permissions", *path)), inside(tell)),
+        rules=rules_of(found.get("permissions", {}), entry.name, entry.source, entry.tell),
         written=table,
         **{name: found[name] for name in _PLAIN if name in found},
     )
 
 
-def sound_part(table: Mapping[str, Any], variables: Variables, tell: Tell) -> dict[str, Any]:
+def sound_part(entry: Entry, variables: Variables) -> dict[str, Any]:
     """What can be built of a table with mistakes. Of the fields that are wrong the variables are looked at, and what is wrong with those told."""
     book = Book()
-    SERVER.judge(table, (), book)
+    SERVER.judge(entry.table, (), book)
     if book.full:  # not all of it was judged
         return {}
     wrong = {keys[0] for keys, _, _ in book.told if keys}
     for name in _EXPANDED:
-        if name in wrong and name in table:
-            for path, text in islice(_texts(table[name], (name,)), ENOUGH):
-                _put(text, path, variables, tell)
-    return {name: value for name, value in table.items() if name not in wrong}
+        if name in wrong and name in entry.table:
+            for path, text in islice(_texts(entry.table[name], (name,)), ENOUGH):
+                _put(entry, text, path, variables)
+    return {name: value for name, value in entry.table.items() if name not in wrong}
 
 
-def _texts(value: Any, path: tuple[str | int, ...], deep: int = 2) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _texts(value: Any, path: Keys, deep: int = 2) -> Iterator[tuple[Keys, str]]:
     """The texts in it, as deep as any field has some."""
     if isinstance(value, str):
         yield path, value
@@ -488,33 +462,29 @@ def _texts(value: Any, path: tuple[str | int, ...], deep: int = 2) -> Iterator[t
             yield from _texts(one, (*path, name), deep - 1)
 
 
-def _each_once(headers: Mapping[str, str], lines: Callable[[tuple[str | int, ...]], Source], tell: Tell) -> None:
+def _each_once(entry: Entry, headers: Mapping[str, str]) -> None:
     """To a server the case of a header's letters is nothing, so of two that differ only in it one would vanish."""
     first: dict[str, str] = {}
     for name in headers:
         other = first.setdefault(name.lower(), name)
         if other != name:
-            line = lines(("headers", other)).line
-            tell(("headers", name), f"stands there twice, first as {other} in line {line}", "keep one of them")
-
-
-def inside(tell: Tell) -> Tell:
-    """What is told of a permissions block, as of the server that it is in."""
-    return lambda path, what, hint: tell(("permissions", *path), what, hint)
+            line = entry.source(("headers", other)).line
+            entry.tell(("headers", name), f"stands there twice, first as {other} in line {line}", "keep one of them")
 
 
 def rules_of(
-    block: Mapping[str, Any], server: str | None, lines: Callable[[tuple[str | int, ...]], Source], tell: Tell
+    block: Mapping[str, Any], server: str | None, lines: Callable[[Keys], Source], tell: Callable[[Keys, str], None]
 ) -> tuple[Rule, ...]:
     """The rules of a permissions block, each with its line."""
     found: list[Rule] = []
     for verdict in _VERDICTS:
         for index, pattern in enumerate(block.get(verdict, ())):
-            where = str(lines((verdict, index)))
+            path = ("permissions", verdict, index)
+            where = str(lines(path))
             try:
                 found.append(Rule(verdict, pattern, server, where))
             except BadRule as error:
-                tell((verdict, index), str(error).removeprefix(f"{where}: "), "")
+                tell(path, str(error).removeprefix(f"{where}: "))
     return tuple(found)
 
 
@@ -526,66 +496,59 @@ def _whole(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
 # --- variables
 
 
-def _expanded(table: Mapping[str, Any], variables: Variables, tell: Tell) -> dict[str, Any]:
+def _expanded(entry: Entry, table: Mapping[str, Any], variables: Variables) -> dict[str, Any]:
     found = dict(table)
-    told: set[str | int] = set()
-
-    def tell_once(path: tuple[str | int, ...], what: str, hint: str) -> None:
-        told.add(path[0])
-        tell(path, what, hint)
-
     for name in _EXPANDED:
         if name in found:
-            found[name] = _put(found[name], (name,), variables, tell_once)
-            if name not in told:  # what has a hole in it is not judged by its looks as well
-                _again(name, table[name], found[name], tell)
+            before = len(entry.mistakes)
+            found[name] = _put(entry, found[name], (name,), variables)
+            if len(entry.mistakes) == before:  # what has a hole in it is not judged by its looks as well
+                _again(entry, name, table[name], found[name])
     return found
 
 
-def _put(value: Any, path: tuple[str | int, ...], variables: Variables, tell: Tell) -> Any:
+def _put(entry: Entry, value: Any, path: Keys, variables: Variables) -> Any:
     if isinstance(value, str):
         text, problems = variables.put(value)
         for one in problems:
-            tell(path, one.what, one.hint)
+            entry.tell(path, one.what, one.hint)
         return text
     if is_array(value):
-        return [_put(one, (*path, index), variables, tell) for index, one in enumerate(value)]
+        return [_put(entry, one, (*path, index), variables) for index, one in enumerate(value)]
     if is_object(value):
-        return {name: _put(one, (*path, name), variables, tell) for name, one in value.items()}
+        return {name: _put(entry, one, (*path, name), variables) for name, one in value.items()}
     return value
 
 
-def _again(name: str, written: Any, value: Any, tell: Tell) -> None:
+def _again(entry: Entry, name: str, written: Any, value: Any) -> None:
     """What the variables have made of it has to be right as well. It may be a secret, so it is not said."""
     if value != written:
         book = Book()
         SERVER.fields[name].kind.judge(value, (name,), book)
-        if name == "oauth_config":
-            value = {one: text for one, text in value.items() if text}
         for path, what, _ in book.told:
-            tell(path, f"{what}, once its variables are in place", "see what they are set to")
+            entry.tell(path, f"{what}, once its variables are in place", "see what they are set to")
         if book.told:
             return
     if name == "url" and value:
         try:
             Address.of(value)
         except ConfigError as error:
-            tell((name,), str(error), "")
+            entry.tell((name,), str(error))
 
 
-def _env_file(name: str | None, variables: Variables, folder: Path, tell: Tell) -> dict[str, str]:
+def _env_file(entry: Entry, variables: Variables) -> dict[str, str]:
     """A file of variables, one a line. Nothing in it is expanded."""
+    name = None if entry.imported is None else entry.imported.env_file
     if name is None:
         return {}
-    place, problems = variables.put(name)
-    for one in problems:
-        tell(("envFile",), one.what, one.hint)
-    if problems:
+    before = len(entry.mistakes)
+    place = _put(entry, name, ("envFile",), variables)
+    if len(entry.mistakes) > before:
         return {}
     try:
-        text = read_text(folder / at_home(place))
+        text = read_text(entry.document.folder / at_home(place))
     except Unreadable as error:
-        tell(("envFile",), f"{error.what} ({name})", error.hint)
+        entry.tell(("envFile",), f"{error.what} ({name})", error.hint)
         return {}
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -593,7 +556,7 @@ def _env_file(name: str | None, variables: Variables, folder: Path, tell: Tell) 
             continue
         pair = _ENV_LINE.fullmatch(line.strip())
         if pair is None or "\0" in line:
-            tell(("envFile",), f"line {number} of {name} is no variable", "write NAME=value")
+            entry.tell(("envFile",), f"line {number} of {name} is no variable", "write NAME=value")
             continue
         value = pair["value"]
         quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
