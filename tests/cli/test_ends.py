@@ -17,7 +17,7 @@ from greenroom import cli
 from greenroom.cli import serving as renewing
 from greenroom.cli.commands import COMMANDS
 from greenroom.cli.endings import Misused
-from greenroom.cli.serving import Renewed, serve_again
+from greenroom.cli.serving import end, serve_again, started
 
 from .test_odd_answers import odd
 
@@ -212,13 +212,13 @@ def test_a_server_that_does_not_end_in_order_is_ended_all_the_same(
     code = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); pathlib.Path('up').touch(); time.sleep(600)"
 
     async def serve() -> None:
-        served = await Renewed.started([sys.executable, "-c", code])
+        process = await started([sys.executable, "-c", code])
         while not (folder / "up").exists():  # noqa: ASYNC110 - another program tells of itself with a file
             await anyio.sleep(0.01)
-        await served.end()
-        assert served.process.returncode == -9
-        await served.end()
-        assert served.process.returncode == -9
+        await end(process)
+        assert process.returncode == -9
+        await end(process)
+        assert process.returncode == -9
 
     anyio.run(serve)
 

@@ -184,7 +184,7 @@ def test_the_grace_that_is_typed_is_that_of_the_program(
         ((), 0.0, []),
         (("--grace", "30"), 30.0, ["--grace", "30.0"]),
         (("--drain-grace", "20"), 20.0, ["--drain-grace", "20.0"]),
-        (("--drain-grace", "20", "--grace", "30"), 30.0, ["--drain-grace", "20.0", "--grace", "30.0"]),
+        (("--drain-grace", "20", "--grace", "30"), 30.0, ["--grace", "30.0", "--drain-grace", "20.0"]),
     ],
     ids=str,
 )

@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
@@ -32,17 +33,14 @@ if TYPE_CHECKING:
     from .door import Option
 
 
-@dataclass(frozen=True)
-class Typed:
+class Typed(NamedTuple):
     """What was typed of settings: by the names of their fields, and as the words themselves."""
 
-    http: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    server: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    http: Mapping[str, Any] = MappingProxyType({})
+    server: Mapping[str, Any] = MappingProxyType({})
     words: Sequence[str] = ()
     of_http_alone: Sequence[str] = ()
     """The options that nothing but HTTP has a use for."""
-    grace: float | None = None
-    """How long the program may take to stop."""
 
 
 _NOTHING: Final = Typed()
@@ -55,20 +53,19 @@ def typed_settings(given: Mapping[str, Any]) -> Typed:
     of_http: list[str] = []
     for option in SERVE_OPTIONS:
         value = given.get(str(option.name))
-        if not option.setting or value is None or value == ():
+        if value is None or value == () or (option.kind == "flag" and not value):
             continue
         words += _words(option, value)
         fields = [each.split(".") for each in option.setting.split()]
-        if all(kind == "http" for kind, _ in fields):
+        if fields and all(kind == "http" for kind, _ in fields):
             of_http.append(option.opts[0])
-        if option.name != "origin":  # which is read with the address
-            for kind, name in fields:
-                found[kind][name] = _value(option, value)
+        for kind, name in fields:
+            found[kind][name] = _value(option, value)
     return Typed(found["http"], found["server"], words, of_http)
 
 
 def _words(option: Option, value: Any) -> Iterator[str]:
-    if option.kind == "switch":
+    if option.is_flag:
         yield (option.opts if value else option.secondary_opts)[0]
     else:
         for each in value if option.multiple else (value,):
@@ -91,21 +88,17 @@ def _value(option: Option, value: Any) -> Any:
     return value
 
 
-def serve(  # noqa: PLR0913 - a keyword for each option that is no setting
+def serve(  # noqa: PLR0913 - a keyword for each option that decides what is done
     *,
     server: str | None,
-    config: Path | None = None,
-    only: Sequence[str] = (),
+    config: Path | None,
+    only: Sequence[str],
     stdio: bool,
     http: str | None,
     origin: Sequence[str],
     workers: int | None,
     watch: bool,
-    inspect: bool,
-    no_access_log: bool = False,
-    log_json: bool = False,
-    grace: float | None = None,
-    **settings: Any,
+    **given: Any,
 ) -> int:
     """Serve it until a signal comes, or the client on stdin has gone."""
     if stdio and http is not None:
@@ -114,17 +107,14 @@ def serve(  # noqa: PLR0913 - a keyword for each option that is no setting
         raise Misused("--workers is for --http: on stdio there is one client, and one process")
     if origin and http is None:
         raise Misused("--origin is for --http: on stdio nobody is a web page")
-    typed = typed_settings(settings)
+    typed = typed_settings(given)
     if typed.of_http_alone and http is None:
         raise Misused(f"{typed.of_http_alone[0]} is for --http: it says nothing of stdio")
-    drain = typed.http.get("drain_grace")
+    grace, drain = given["grace"], typed.http.get("drain_grace")
     if grace is not None and drain is not None and drain > grace:
         raise Misused(
             f"--drain-grace {drain:g} is longer than --grace {grace:g}, after which the program has ended: type --grace {drain:g} alone"
         )
-    words = [word for word, said in (("--no-access-log", no_access_log), ("--log-json", log_json)) if said]
-    words += [] if grace is None else ["--grace", str(grace)]
-    typed = replace(typed, words=(*typed.words, *words), grace=grace)
     if config is not None and (server is not None or workers is not None or watch):
         other = server or ("--workers" if workers is not None else "--watch")
         follows = ": it follows its file anyway" if other == "--watch" else ""
@@ -133,82 +123,63 @@ def serve(  # noqa: PLR0913 - a keyword for each option that is no setting
         raise Misused("say which server: module:server or file.py, or --config FILE for the servers of a file")
     if only and config is None:
         raise Misused("--only is for --config: it names servers of that file")
-    if server is not None and watch:
-        return _watched(server, http, origin, workers, typed, inspect=inspect)
+    if watch and http is None:
+        raise Misused("--watch is for --http: a client on stdio would lose what it said with the process that heard it")
+    where = None if http is None else configured(http, origin, typed)
+    if server is not None and http is not None and watch:
+        words = [server, "--http", http, *(word for each in origin for word in ("--origin", each)), *typed.words]
+        words += [] if workers is None else ["--workers", str(workers)]
+        file = server if server.endswith(".py") else server.rpartition(":")[0]
+        folder = Path(file).resolve().parent if file.endswith(".py") else Path.cwd()
+        return serve_again(words, folder, max(grace or 0.0, drain or 0.0))
     from greenroom.console_log import LogOptions  # noqa: PLC0415 - not for help
 
-    with LogOptions(access=not no_access_log, json=log_json).applied():
-        if config is not None:
-            where = None if http is None else configured(http, origin, typed)
-            front = _set_up(gateway(config, only), typed)
-            front.run("stdio" if where is None else "http", config=where, inspect=inspect, grace=typed.grace)
-        elif server is not None:
-            serve_once(server, http, origin, workers, typed, inspect=inspect)
+    with LogOptions(access=not given["no_access_log"], json=given["log_json"]).applied():
+        found = gateway(config, only) if config is not None else _imported(str(server), stdio=where is None)
+        _set_up(found, typed.server)
+        if server is not None and where is not None:
+            beside = {"allowed_origins": origin, "workers": workers, "grace": grace is not None}
+            beside |= {name: given[name] for name in ("inspect", "log_json")}
+            _tell_unused(server, {*typed.http, *(name for name, value in beside.items() if value)})
+        with nullcontext() if server is None else blaming(server):
+            found.run(
+                "stdio" if where is None else "http",
+                config=where,
+                inspect=given["inspect"],
+                workers=workers,
+                grace=grace,
+            )
     return FINE
 
 
-def _watched(
-    server: str, http: str | None, origin: Sequence[str], workers: int | None, typed: Typed, *, inspect: bool
-) -> int:
+def _imported(server: str, *, stdio: bool) -> Server:
+    """On stdio, what its import prints goes to stderr: stdout belongs to the protocol from the first moment."""
+    if not stdio:
+        return load_server(server)
+    from greenroom.transports.stdio import StandardStreams  # noqa: PLC0415 - not for help
 
-    if http is None:
-        raise Misused("--watch is for --http: a client on stdio would lose what it said with the process that heard it")
-    configured(http, origin, typed)
-    words = [server, "--http", http, *(word for each in origin for word in ("--origin", each)), *typed.words]
-    words += [] if workers is None else ["--workers", str(workers)]
-    words += ["--inspect"] if inspect else []
-    file = server if server.endswith(".py") else server.rpartition(":")[0]
-    stopping = max(typed.grace or 0.0, typed.http.get("drain_grace") or 0.0)
-    return serve_again(words, Path(file).resolve().parent if file.endswith(".py") else Path.cwd(), stopping)
+    streams = StandardStreams()
+    try:
+        return load_server(server)
+    finally:
+        streams.give_back()
 
 
-def serve_once(
-    server: str,
-    http: str | None,
-    origin: Sequence[str],
-    workers: int | None,
-    typed: Typed,
-    *,
-    inspect: bool,
-) -> None:
-    """Import it, and serve. On stdio, what its import prints goes to stderr: stdout belongs to the protocol from the first moment."""
-    if http is None:
-        from greenroom.transports.stdio import StandardStreams  # noqa: PLC0415 - not for help
+def _set_up(server: Server, settings: Mapping[str, Any]) -> None:
+    from greenroom.actors.settings import BadSetting  # noqa: PLC0415 - not for help
 
-        streams = StandardStreams()
-        try:
-            found = _set_up(load_server(server), typed)
-        finally:
-            streams.give_back()
-        with blaming(server):
-            found.run("stdio", inspect=inspect, grace=typed.grace)
-        return
-    config = configured(http, origin, typed)
-    found = _set_up(load_server(server), typed)
-    beside: dict[str, object] = {
-        "allowed_origins": origin,
-        "workers": workers,
-        "inspect": inspect,
-        "grace": typed.grace is not None,
-        "log_json": "--log-json" in typed.words,
-    }
-    said = {*typed.http, *(name for name, value in beside.items() if value)}
+    try:
+        if settings:
+            server.set_up(**settings)
+    except BadSetting as error:
+        raise Misused(_as_option(error.name, "server", error)) from None
+
+
+def _tell_unused(server: str, said: set[str]) -> None:
+    """What the file says in its own `run()`, and was not typed."""
     if unused := [each for each in settings_of_run(server) if each not in said]:
         what = f"the run() of {server} is not called here, and what it says is not used"
         echo(f"greenroom: {what}: {', '.join(unused)}; say it with options", error=True)
-    with blaming(server):
-        found.run("http", config=config, inspect=inspect, workers=workers, grace=typed.grace)
-
-
-def _set_up(server: Server, typed: Typed) -> Server:
-    from greenroom.actors.settings import BadSetting  # noqa: PLC0415 - not for help
-
-    if typed.server:
-        try:
-            server.set_up(**typed.server)
-        except BadSetting as error:
-            raise Misused(_as_option(error.name, "server", error)) from None
-    return server
 
 
 _SAID_IN_ANY_CASE: Final = frozenset({"host", "port", "access_log"})
@@ -374,39 +345,21 @@ def wrong(paths: Sequence[Path]) -> str | None:
     return None
 
 
-class Renewed:
-    """The process that serves."""
-
-    def __init__(self, words: Sequence[str], process: Process, grace: float = 0.0) -> None:
-        """Made by `started`."""
-        self._words = words
-        self.process = process
-        self._grace = grace
-
-    @classmethod
-    async def started(cls, words: Sequence[str], grace: float = 0.0) -> Renewed:
-        """Start it, with the terminal for what it says. `grace` is what it takes to stop itself."""
-        return cls(words, await _started(words), grace)
-
-    async def renew(self) -> None:
-        """End it, and start another one in its place."""
-        await self.end()
-        self.process = await _started(self._words)
-
-    async def end(self) -> None:
-        """In order; and if that takes too long, at once. Not to be cancelled."""
-        with anyio.CancelScope(shield=True):
-            if self.process.returncode is None:
-                self.process.terminate()
-                with anyio.move_on_after(self._grace + _GRACE):
-                    await self.process.wait()
-                if self.process.returncode is None:
-                    self.process.kill()
-            await self.process.wait()
-
-
-async def _started(words: Sequence[str]) -> Process:
+async def started(words: Sequence[str]) -> Process:
+    """A process, with the terminal for what it says."""
     return await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
+
+
+async def end(process: Process, grace: float = 0.0) -> None:
+    """In order; and if that takes longer than `grace` and ours, at once. Not to be cancelled."""
+    with anyio.CancelScope(shield=True):
+        if process.returncode is None:
+            process.terminate()
+            with anyio.move_on_after(grace + _GRACE):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+        await process.wait()
 
 
 def serve_again(words: Sequence[str], folder: Path, grace: float = 0.0) -> int:
@@ -428,7 +381,8 @@ async def _until_told(words: Sequence[str], folder: Path, grace: float) -> int:
 
 async def _serve(words: Sequence[str], folder: Path, grace: float) -> None:
     seen = files(folder)
-    served = await Renewed.started([sys.executable, "-P", "-m", "greenroom.cli", "serve", *words], grace)
+    words = [sys.executable, "-P", "-m", "greenroom.cli", "serve", *words]
+    served = await started(words)
     ended = False
     try:
         while True:
@@ -442,12 +396,12 @@ async def _serve(words: Sequence[str], folder: Path, grace: float) -> None:
                     continue
                 names = ", ".join(path.name for path in different[:3])
                 echo(styled(f"greenroom: {names} changed: beginning anew", "dim"), error=True)
-                await served.renew()
+                await end(served, grace)
+                served = await started(words)
                 ended = False
-            elif not ended and served.process.returncode is not None:
+            elif not ended and served.returncode is not None:
                 ended = True
-                code = served.process.returncode
-                text = f"greenroom: the server has ended with {code}: it begins anew when a file changes"
+                text = f"greenroom: the server has ended with {served.returncode}: it begins anew when a file changes"
                 echo(styled(text, "bad"), error=True)
     finally:
-        await served.end()
+        await end(served, grace)
