@@ -25,55 +25,64 @@ from .showing import as_json, heading, unlisted
 from .targets import first, way
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from greenroom.client import Client, ClientTools
-    from greenroom.protocol.received import PromptReply, ResourceReply, ToolReply
+    from greenroom.protocol.received import ResourceReply, ToolReply
+
+    from .asking import Desk
+    from .targets import Reached
+
+    Request = Callable[[Reached, Desk, "Progress", str, Any], Awaitable[Any]]
 
 _TRUTH: Final = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 
-def call(
-    *,
+def _answered(
     words: Sequence[str],
-    args_json: str | None,
-    save: Path | None,
-    yes: bool,
-    json: bool,
-    command: Sequence[str] | None,
-    **given: Any,
-) -> int:
-    """Call it; 1 when the tool says that it failed."""
-    target, (tool, *rest) = first(words, command, "which tool")
+    what: str,
+    given: dict[str, Any],
+    request: Request,
+    *,
+    parse: Callable[[list[str]], Any] = list,
+    yes: bool = False,
+) -> tuple[Any, int]:
+    """What the server answers to a request of what was typed behind the target, and the exit code so far."""
+    command = given.pop("command")
+    target, (name, *rest) = first(words, command, what)
     where = way(target, command, given)
-    reply, code = asyncio.run(_called(where, tool, rest, args_json, yes=yes))
+    said = parse(rest)
+
+    async def answered() -> tuple[Any, int]:
+        with Progress() as bar:
+            async with asked(where, yes=yes, aside=bar.aside) as (client, desk):
+                return await request(client, desk, bar, name, said), desk.code
+
+    return asyncio.run(answered())
+
+
+def call(*, words: Sequence[str], args_json: str | None, save: Path | None, yes: bool, json: bool, **given: Any) -> int:
+    """Call it; 1 when the tool says that it failed."""
+
+    async def request(client: Reached, desk: Desk, bar: Progress, tool: str, words: list[str]) -> Any:
+        schema = await _schema_of(client, tool) if words else {}
+        arguments = from_json(args_json) if args_json is not None else {}
+        arguments |= from_words(words, schema)
+        called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)
+        try:
+            return await desk.patiently(client.times.tool, "tools/call", called)
+        except PeerError as error:
+            if not words and error.code == ErrorCode.INVALID_PARAMS:
+                with suppress(PeerError):  # a server that lists none is not asked twice
+                    await _schema_of(client, tool)
+            raise
+
+    reply, code = _answered(words, "which tool", given, request, yes=yes)
     if json:
         as_json(reply.raw or reply.to_wire())
     else:
         _show(reply, save)
     return code or (FAILED if reply.is_error else FINE)
-
-
-async def _called(
-    where: Any, tool: str, words: Sequence[str], args_json: str | None, *, yes: bool
-) -> tuple[ToolReply, int]:
-    with Progress() as bar:
-        async with asked(where, yes=yes, aside=bar.aside) as (client, desk):
-            schema: Mapping[str, Any] = {}
-            if words:
-                schema = await _schema_of(client, tool)
-            arguments = from_json(args_json) if args_json is not None else from_words(words, schema)
-            if args_json is not None and words:
-                arguments |= from_words(words, schema)
-            called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)
-            try:
-                reply: ToolReply = await desk.patiently(client.times.tool, "tools/call", called)
-            except PeerError as error:
-                if not words and error.code == ErrorCode.INVALID_PARAMS:
-                    with suppress(PeerError):  # a server that lists none is not asked twice
-                        await _schema_of(client, tool)
-                raise
-            return reply, desk.code
 
 
 async def _schema_of(client: ClientTools, tool: str) -> Mapping[str, Any]:
@@ -213,31 +222,23 @@ def _file(data: str, kind: str, number: int, save: Path | None) -> str:
 # --- ``greenroom read`` and ``greenroom prompt``: a resource's content, and a prompt as the server fills it in.
 
 
-def read(*, words: Sequence[str], save: Path | None, json: bool, command: Sequence[str] | None, **given: Any) -> int:
+def read(*, words: Sequence[str], save: Path | None, json: bool, **given: Any) -> int:
     """Read it."""
-    target, (resource, *rest) = first(words, command, "which resource")
-    where = way(target, command, given)
-    reply, code = asyncio.run(_read(where, resource, rest))
+
+    async def request(client: Reached, desk: Desk, _bar: Progress, resource: str, words: list[str]) -> Any:
+        read = client.within(None).read_resource(await _uri(client, resource, words))
+        return await desk.patiently(client.settings.request_timeout, "resources/read", read)
+
+    reply, code = _answered(words, "which resource", given, request)
     if json:
         as_json(reply.raw)
-        return code
-    if save is not None:
+    elif save is not None:
         _save(reply, save)
-        return code
-    for one in reply.contents:
-        echo(
-            harmless(one.text)
-            if one.text is not None
-            else styled(f"[{visible(one.uri)}: {len(one.blob or b'')} bytes: --save writes them]", "dim")
-        )
+    else:
+        for one in reply.contents:
+            data = f"[{visible(one.uri)}: {len(one.blob or b'')} bytes: --save writes them]"
+            echo(harmless(one.text) if one.text is not None else styled(data, "dim"))
     return code
-
-
-async def _read(where: Any, resource: str, words: Sequence[str]) -> tuple[ResourceReply, int]:
-    async with asked(where) as (client, desk):
-        read = client.within(None).read_resource(await _uri(client, resource, words))
-        reply: ResourceReply = await desk.patiently(client.settings.request_timeout, "resources/read", read)
-        return reply, desk.code
 
 
 async def _uri(client: Client, resource: str, words: Sequence[str]) -> str:
@@ -287,11 +288,19 @@ def _save(reply: ResourceReply, path: Path) -> None:
     echo(f"→ {path} ({len(data)} bytes)", error=True)
 
 
-def prompt(*, words: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> int:
+def prompt(*, words: Sequence[str], json: bool, **given: Any) -> int:
     """Get it."""
-    target, (name, *rest) = first(words, command, "which prompt")
-    where = way(target, command, given)
-    reply, code = asyncio.run(_prompt(where, name, dict(_pair(word) for word in rest)))
+
+    async def request(client: Reached, desk: Desk, _bar: Progress, name: str, arguments: dict[str, str]) -> Any:
+        got = client.within(None).get_prompt(name, arguments)
+        try:
+            return await desk.patiently(client.settings.request_timeout, "prompts/get", got)
+        except PeerError as error:
+            if error.code == ErrorCode.INVALID_PARAMS:
+                await _is_there(client, name, arguments)
+            raise
+
+    reply, code = _answered(words, "which prompt", given, request, parse=lambda rest: dict(map(_pair, rest)))
     if json:
         as_json(reply.raw)
         return code
@@ -302,18 +311,6 @@ def prompt(*, words: Sequence[str], json: bool, command: Sequence[str] | None, *
             text = block.get("type") == "text"
             echo(harmless(str(block.get("text"))) if text else styled(visible(f"[{block.get('type')}]"), "dim"))
     return code
-
-
-async def _prompt(where: Any, name: str, arguments: dict[str, str]) -> tuple[PromptReply, int]:
-    async with asked(where) as (client, desk):
-        got = client.within(None).get_prompt(name, arguments)
-        try:
-            reply: PromptReply = await desk.patiently(client.settings.request_timeout, "prompts/get", got)
-        except PeerError as error:
-            if error.code == ErrorCode.INVALID_PARAMS:
-                await _is_there(client, name, arguments)
-            raise
-        return reply, desk.code
 
 
 async def _is_there(client: Client, name: str, arguments: Mapping[str, str]) -> None:
