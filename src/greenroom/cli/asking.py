@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from greenroom.actors.elicitation.bridge import ElicitationBridge, Field, OpenQuestion
 
-    from .targets import Reached, Way
+    from .loading import Way
+    from .targets import Reached
 
 _OPENS_WITHIN: Final = 5.0
 _NOT_IN_ADDRESSES: Final = frozenset(" \"'<>\\^`{|}")

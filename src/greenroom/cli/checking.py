@@ -22,9 +22,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from .door import echo, styled
 from .endings import FAILED, FINE, UNREACHED, Ended, Misused, visible
-from .loading import is_server_name, is_url
+from .loading import Way, is_server_name, is_url
 from .showing import as_json
-from .targets import Way, connected
+from .targets import connected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from greenroom.config.values import ServerConfig
 
     from .installing import Program
+    from .loading import Way
 
 _PLAIN: Final = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
 """A variable without an otherwise."""
@@ -48,12 +49,11 @@ class Entry(NamedTuple):
     """What variables stand for, where it has to be written out: it is not shown."""
 
 
-def entry_for(
-    target: str | None, command: Sequence[str] | None, header: Sequence[str], env: Sequence[str], host: Program
-) -> Entry:
+def entry_for(where: Way, host: Program) -> Entry:
     """Of what was typed."""
-    variables = pairs("--env", env, bare=True)
-    headers = pairs("--header", header)
+    target, command = where.target, where.command
+    variables = pairs("--env", where.env, bare=True)
+    headers = pairs("--header", where.header)
     if target is not None and is_url(target):
         if variables:
             raise Misused("--env is for a command")
@@ -111,12 +111,12 @@ def _no_urls(host: Program, url: str, headers: Mapping[str, str]) -> str:
 # --- of our own configuration
 
 
-def gateway_entry(config: Path, header: Sequence[str], env: Sequence[str], host: Program, only: str = "") -> Entry:
+def gateway_entry(where: Way, config: Path, host: Program, only: str = "") -> Entry:
     """All servers of a file as one, or one of them: a gateway that the program starts. Raises `ConfigError`."""
     from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - only for files
     from greenroom.config.reader import read  # noqa: PLC0415 - as above
 
-    if header:
+    if where.header:
         raise Misused("--header is for a URL: the file has the headers of its servers")
     found = read(config)
     if not found.good or not config.is_file():
@@ -125,23 +125,23 @@ def gateway_entry(config: Path, header: Sequence[str], env: Sequence[str], host:
             if found.mistakes
             else Misused(f"there is no file {config}")
         )
-    variables = pairs("--env", env, bare=True)
+    variables = pairs("--env", where.env, bare=True)
     words = ["-P", "-m", "greenroom.cli", "serve", "--config", str(config.resolve())]
     words += ["--only", only] if only else []
     return Entry(host.written("stdio", {"command": sys.executable, "args": words, "env": variables}))
 
 
-def configured(name: str, config: Path | None, header: Sequence[str], env: Sequence[str], host: Program) -> Entry:
+def configured(name: str, where: Way, host: Program) -> Entry:
     """A configured server. Raises `ConfigError`, and `Misused` for what the program cannot do."""
     from greenroom.config.reader import server_named  # noqa: PLC0415 - only for names
 
-    if header or env:
+    if where.header or where.env:
         raise Misused(f"--header and --env are not for a configured server: {name} has its own")
-    server = server_named(name, config)
+    server = server_named(name, where.config)
     left = sorted(set(server.written) - _THEIRS)
     words = _Words(host.variable)
     if server.url is not None and not host.http:
-        return gateway_entry(Path(server.source.file), header, env, host, only=name)
+        return gateway_entry(where, Path(server.source.file), host, only=name)
     if server.url is not None and host.key == "mcp_servers":
         return _for_codex(server, host, left)
     if server.url is not None:

@@ -33,7 +33,7 @@ from .entries import (
     text_of,
     write,
 )
-from .loading import is_server_name, is_url
+from .loading import Way, is_server_name, is_url
 from .showing import as_json
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Program(NamedTuple):
     user: Path | None
     """None: nothing is written, the entry is shown."""
     project: Path | None
-    key: str
+    key: str = "mcpServers"
     typed: bool = False
     """Whether each entry says its `type`."""
     variable: str | None = None
@@ -79,51 +79,39 @@ def program(name: str) -> Program:
     shared = support.get(sys.platform, Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config"))
     codex = Path(os.environ.get("CODEX_HOME") or home / ".codex")
     zed = Path(os.environ.get("APPDATA", home)) / "Zed" if sys.platform == "win32" else zed_folder(home)
+
+    def both(place: str) -> tuple[Path, Path]:
+        """The same place in the home directory and in a project."""
+        return home / place, Path(place)
+
     known = {
         "claude": Program(
             "Claude Desktop",
             desktop_file(),
             None,
-            "mcpServers",
             http="",
             remote="for a server that the internet reaches, Settings > Connectors > Add custom connector",
         ),
         "codex": Program(
-            "Codex", codex / "config.toml", Path(".codex") / "config.toml", "mcp_servers", headers="http_headers"
+            "Codex", codex / "config.toml", Path(".codex/config.toml"), "mcp_servers", headers="http_headers"
         ),
-        "gemini": Program(
-            "Gemini CLI",
-            home / ".gemini" / "settings.json",
-            Path(".gemini") / "settings.json",
-            "mcpServers",
-            variable="${%s}",
-            http="httpUrl",
-        ),
+        "gemini": Program("Gemini CLI", *both(".gemini/settings.json"), variable="${%s}", http="httpUrl"),
         "windsurf": Program(
             "Windsurf",
-            home / ".codeium" / "windsurf" / "mcp_config.json",
+            home / ".codeium/windsurf/mcp_config.json",
             None,
-            "mcpServers",
             variable="${env:%s}",
             http="serverUrl",
             sse="serverUrl",
         ),
-        "zed": Program("Zed", zed / "settings.json", Path(".zed") / "settings.json", "context_servers"),
-        "json": Program("JSON", None, Path("mcp.json"), "mcpServers"),
-        "claude-code": Program(
-            "Claude Code", home / ".claude.json", Path(".mcp.json"), "mcpServers", typed=True, variable="${%s}"
-        ),
-        "cursor": Program(
-            "Cursor",
-            home / ".cursor" / "mcp.json",
-            Path(".cursor") / "mcp.json",
-            "mcpServers",
-            variable="${env:%s}",
-        ),
+        "zed": Program("Zed", zed / "settings.json", Path(".zed/settings.json"), "context_servers"),
+        "json": Program("JSON", None, Path("mcp.json")),
+        "claude-code": Program("Claude Code", home / ".claude.json", Path(".mcp.json"), typed=True, variable="${%s}"),
+        "cursor": Program("Cursor", *both(".cursor/mcp.json"), variable="${env:%s}"),
         "vscode": Program(
             "VS Code",
-            shared / "Code" / "User" / "mcp.json",
-            Path(".vscode") / "mcp.json",
+            shared / "Code/User/mcp.json",
+            Path(".vscode/mcp.json"),
             "servers",
             typed=True,
             variable="${env:%s}",
@@ -145,16 +133,14 @@ def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
     name: str | None,
     project: bool,
     remove: bool,
-    header: Sequence[str],
-    env: Sequence[str],
-    config: Path | None,
     yes: bool,
     dry_run: bool,
     json: bool,
     command: Sequence[str] | None,
+    **given: Any,
 ) -> None:
     """Write it down there."""
-    host = program(to)
+    host, where = program(to), Way(target, command, **given)
     if project and host.project is None:
         raise Misused(f"{host.title} has no configuration of a project")
     path = host.project if project and host.project is not None else host.user
@@ -163,7 +149,7 @@ def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
             raise Misused(
                 "--remove is for a file: say --project for mcp.json in this folder, or another program with --to"
             )
-        shown = _wanted(target, name, header, env, config, command, host)
+        shown = _wanted(name, where, host)
         echo(text_of({host.key: {shown[0]: shown[1].value}}), newline=False)
         return
     if project:
@@ -174,7 +160,7 @@ def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
         if called is None:
             raise Misused(f"say which server is to be taken out of the configuration of {host.title}")
     else:
-        called, entry = _wanted(target, name, header, env, config, command, host)
+        called, entry = _wanted(name, where, host)
     left = [] if entry is None else list(entry.left)
     told = {"program": host.title, "file": str(path), "server": called, "left_out": left}
     kept: Path | None = None
@@ -216,18 +202,11 @@ def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
         echo(f"{host.title} sees it when it is started anew.")
 
 
-def _wanted(  # noqa: PLR0913, PLR0917 - what was typed of it
-    target: str | None,
-    name: str | None,
-    header: Sequence[str],
-    env: Sequence[str],
-    config: Path | None,
-    command: Sequence[str] | None,
-    host: Program,
-) -> tuple[str, Entry]:
+def _wanted(name: str | None, where: Way, host: Program) -> tuple[str, Entry]:
     """What it is to be called there, and how it is written."""
-    if target is None and not command and config is not None:
-        return name or "greenroom", gateway_entry(config, header, env, host)
+    target, command = where.target, where.command
+    if target is None and not command and where.config is not None:
+        return name or "greenroom", gateway_entry(where, where.config, host)
     if target is None and not command:
         raise Misused(
             "say which server: a URL, a name of your configuration, module:server, a command behind --; "
@@ -236,8 +215,8 @@ def _wanted(  # noqa: PLR0913, PLR0917 - what was typed of it
     if target is not None and command is not None:
         raise Misused(f"either {target} or the command behind --, and not both")
     if target is None or is_server_name(target) or is_url(target):
-        return name or name_for(target, command), entry_for(target, command, header, env, host)
-    return name or target, configured(target, config, header, env, host)
+        return name or name_for(target, command), entry_for(where, host)
+    return name or target, configured(target, where, host)
 
 
 def _ask(path: Path, *, yes: bool) -> None:

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import traceback
+from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,24 @@ from typing import TYPE_CHECKING, Any
 from .endings import FAILED, Ended, Misused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from types import ModuleType
 
     from greenroom.server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What was typed of where to go and how."""
+
+    target: str | None
+    command: Sequence[str] | None
+    timeout: float | None = None
+    header: Sequence[str] = ()
+    env: Sequence[str] = ()
+    config: Path | None = None
+    verbose: bool = False
+    callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def is_server_name(target: str) -> bool:

@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,26 +17,12 @@ from greenroom.supervision import spelling
 
 from .door import echo, styled
 from .endings import Misused, visible
-from .loading import aside, blaming, is_server_name, is_url, load_server, pairs
+from .loading import Way, aside, blaming, is_server_name, is_url, load_server, pairs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from greenroom.config.variables import Environment
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """What was typed of where to go and how."""
-
-    target: str | None
-    command: Sequence[str] | None
-    timeout: float | None = None
-    header: Sequence[str] = ()
-    env: Sequence[str] = ()
-    config: Path | None = None
-    verbose: bool = False
-    callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def way(target: str | None, command: Sequence[str] | None, given: dict[str, Any]) -> Way:
