@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from greenroom.config.documents import Lines, NotJson, positions, read
+from greenroom.config.documents import Json, Lines, NotJson, Toml
 from greenroom.protocol.wire import is_array, is_object
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def read_toml(text: str) -> Any:
 def test_the_finder_finds_what_the_reader_finds(text: str) -> None:
     value = read_toml(text)
     if value is not None:
-        assert set(positions(text)) == set(paths(value))
+        assert set(Toml(text).positions) == set(paths(value))
 
 
 @pytest.mark.deep
@@ -99,7 +99,7 @@ def test_each_key_is_where_it_is_written(pairs: list[tuple[int, str]]) -> None:
         f"[{'.'.join(keys[:-1])}]\n{keys[-1]} = {value}" for keys, (_, value) in zip(names, pairs, strict=True)
     )
     assume(read_toml(text) is not None)
-    found = positions(text)
+    found = Toml(text).positions
     for keys in names:
         for depth, key in enumerate(keys, 1):
             assert found[tuple(keys[:depth])] == text.index(key)
@@ -107,7 +107,7 @@ def test_each_key_is_where_it_is_written(pairs: list[tuple[int, str]]) -> None:
 
 def test_every_item_of_a_list_has_its_line() -> None:
     text = 'args = [\n  "a", # one\n  ["b",\n "c"],\n]\n[[t]]\nx = 1\n\n[[t]]\ny = { z = [3] }\n'
-    found, lines = positions(text), Lines(text)
+    found, lines = Toml(text).positions, Lines(text)
     assert {path: lines.of(offset) for path, offset in found.items()} == {
         ("args",): 1,
         ("args", 0): 2,
@@ -133,7 +133,7 @@ JSON = st.recursive(
 @given(JSON, st.sampled_from([None, 2, "\t"]))
 def test_json_has_the_very_same_value(value: Any, indent: Any) -> None:
     text = json.dumps(value, indent=indent)
-    found = read(text)
+    found = Json(text)
     assert found.value == value
     assert found.twice == []
     assert set(found.positions) - {()} == set(paths(value))
@@ -146,7 +146,7 @@ def test_what_a_strict_reader_takes_is_taken_and_nothing_else_but_comments_and_c
     except (ValueError, pytest.fail.Exception):
         strict = NotImplemented
     try:
-        ours = read(text).value
+        ours = Json(text).value
     except NotJson:
         ours = NotImplemented
     if strict is not NotImplemented:
@@ -164,13 +164,13 @@ COMMENTED = """// what an editor lets people write
 
 
 def test_comments_and_a_comma_too_many_are_read_with_their_lines() -> None:
-    found = read(COMMENTED)
+    found = Json(COMMENTED)
     assert found.value == {"mcpServers": {"git": {"command": "uvx", "args": ["a", "b"]}}}
     assert Lines(COMMENTED).of(found.positions["mcpServers", "git"]) == 4
 
 
 def test_a_key_that_comes_twice_is_told_with_both_places() -> None:
-    found = read('{"a": 1,\n"b": {"c": 1, "c": 2}, "a": 3}')
+    found = Json('{"a": 1,\n"b": {"c": 1, "c": 2}, "a": 3}')
     assert found.value == {"a": 3, "b": {"c": 2}}
     assert [path for path, _, _ in found.twice] == [("b", "c"), ("a",)]
     assert found.twice[1][1:] == (1, 32)
@@ -194,4 +194,4 @@ def test_a_key_that_comes_twice_is_told_with_both_places() -> None:
 )
 def test_what_is_no_json_is_said_with_its_place(text: str, what: str) -> None:
     with pytest.raises(NotJson, match=what):
-        read(text)
+        Json(text)

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from greenroom.protocol.wire import is_object
 
@@ -94,9 +94,9 @@ def load(path: FilePath, folder: FilePath | None = None) -> Document:
         if document.toml:
             _bounded(text)
             document.value = tomllib.loads(text)
-            document.offsets = positions(text)
+            document.offsets = Toml(text).positions
         else:
-            made = read(text)
+            made = Json(text)
             document.value, document.offsets, document.twice = _object(made.value), made.positions, made.twice
     except tomllib.TOMLDecodeError as error:
         problem, server = _toml_problem(str(error), text)
@@ -226,45 +226,44 @@ class NotJson(ValueError):
         self.offset = offset
 
 
-class Read(NamedTuple):
-    """A text that was read."""
+class _Scanner:
+    """A place in a text, which moves on, and the offsets that were found."""
 
-    value: Any
-    positions: dict[Path, int]
-    twice: list[tuple[Path, int, int]]
-    """Keys that came again: the path, where it was first, and where again. The value is the last one's."""
-
-
-def read(text: str) -> Read:
-    """Read it. Raises `NotJson`."""
-    return _Reader(text).run()
-
-
-class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._found: dict[Path, int] = {}
-        self._twice: list[tuple[Path, int, int]] = []
+        self.positions: dict[Path, int] = {}
 
-    def run(self) -> Read:
-        value = self._value((), 0)
+    def _skip(self, what: re.Pattern[str]) -> str:
+        found = what.match(self._text, self._at)
+        assert found is not None, f"nothing of the kind at {self._at}"
+        self._at = found.end()
+        return found.group()
+
+
+class Json(_Scanner):
+    """A text that is read: its value, and where each key and each item stands. Raises `NotJson`."""
+
+    def __init__(self, text: str) -> None:
+        """All of it."""
+        super().__init__(text)
+        self.twice: list[tuple[Path, int, int]] = []
+        """Keys that came again: the path, where it was first, and where again. The value is the last one's."""
+        self.value = self._value((), 0)
         self._space()
-        if self._at < len(self._text):
+        if self._at < len(text):
             raise NotJson("something follows where the text is over", self._at)
-        return Read(value, self._found, self._twice)
 
     def _space(self) -> str:
-        found = _SPACE.match(self._text, self._at)
-        if found is not None:
-            self._at = found.end()
+        """The sign behind it; none at the end."""
+        self._skip(_SPACE)
         return self._text[self._at : self._at + 1]
 
     def _value(self, path: Path, depth: int) -> Any:
         if depth > _DEEPEST:
             raise NotJson(f"more than {_DEEPEST} objects and lists inside each other", self._at)
         here = self._space()
-        self._found.setdefault(path, self._at)
+        self.positions.setdefault(path, self._at)
         if here == "{":
             return self._object(path, depth)
         if here == "[":
@@ -309,9 +308,9 @@ class _Reader:
             key = self._string()
             place = (*path, key)
             if key in found:
-                self._twice.append((place, self._found[place], began))
+                self.twice.append((place, self.positions[place], began))
             else:
-                self._found[place] = began
+                self.positions[place] = began
             if self._space() != ":":
                 raise NotJson("a name is followed by a colon", self._at)
             self._at += 1
@@ -366,40 +365,26 @@ class Lines:
         return bisect_right(self._starts, offset)
 
 
-def positions(text: str) -> dict[Path, int]:
+class Toml(_Scanner):
     """The offset of each key, by the path to it, where it is named first; of each item of a list, where it begins. Raises `Unreadable` for a name of too many parts."""
-    return _Finder(text).run()
 
-
-class _Finder:
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._found: dict[Path, int] = {}
+        """All of it."""
+        super().__init__(text)
         self._tables: dict[Path, int] = {}
         """How many there are so far of each list of tables."""
-
-    def run(self) -> dict[Path, int]:
         table: Path = ()
-        while True:
-            self._skip(_TOML_LINES_SPACE)
-            if self._at >= len(self._text):
-                return self._found
-            if self._text.startswith("[[", self._at):
-                table = self._header(2)
-            elif self._text.startswith("[", self._at):
-                table = self._header(1)
+        self._skip(_TOML_LINES_SPACE)
+        while self._at < len(text):
+            if text.startswith("[", self._at):
+                table = self._header(2 if text.startswith("[[", self._at) else 1)
             else:
                 self._pair(table)
+            self._skip(_TOML_LINES_SPACE)
 
-    def _skip(self, what: re.Pattern[str]) -> str:
-        found = what.match(self._text, self._at)
-        assert found is not None, f"no TOML at {self._at}"
-        self._at = found.end()
-        return found.group()
-
-    def _mark(self, path: Path, offset: int) -> None:
-        self._found.setdefault(path, offset)
+    def _mark(self, path: Path, offset: int) -> Path:
+        self.positions.setdefault(path, offset)
+        return path
 
     def _header(self, brackets: int) -> Path:
         self._at += brackets
@@ -407,21 +392,15 @@ class _Finder:
         self._at += brackets
         path: Path = ()
         for key, offset in keys[:-1]:
-            path = self._latest((*path, key), offset)
+            path = self._mark((*path, key), offset)
+            if path in self._tables:  # a name in a header leads into the last table of a list
+                path = (*path, self._tables[path])
         key, offset = keys[-1]
-        path = (*path, key)
-        self._mark(path, offset)
+        path = self._mark((*path, key), offset)
         if brackets == 1:
             return path
-        index = self._tables.get(path, -1) + 1
-        self._tables[path] = index
-        self._mark((*path, index), offset)
-        return (*path, index)
-
-    def _latest(self, path: Path, offset: int) -> Path:
-        """A name in a header leads into the last table of a list."""
-        self._mark(path, offset)
-        return (*path, self._tables[path]) if path in self._tables else path
+        index = self._tables[path] = self._tables.get(path, -1) + 1
+        return self._mark((*path, index), offset)
 
     def _key(self) -> list[tuple[str, int]]:
         keys: list[tuple[str, int]] = []
@@ -447,8 +426,7 @@ class _Finder:
     def _pair(self, table: Path) -> None:
         path = table
         for key, offset in self._key():
-            path = (*path, key)
-            self._mark(path, offset)
+            path = self._mark((*path, key), offset)
         self._at += 1  # the sign between them
         self._skip(_BLANK)
         self._value(path)
@@ -456,8 +434,7 @@ class _Finder:
     def _value(self, path: Path) -> None:
         if self._text.startswith("[", self._at):
             for index in self._items("]"):
-                self._mark((*path, index), self._at)
-                self._value((*path, index))
+                self._value(self._mark((*path, index), self._at))
         elif self._text.startswith("{", self._at):
             for _ in self._items("}"):
                 self._pair(path)

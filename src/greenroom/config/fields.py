@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from greenroom.protocol.wire import is_array, is_object
 
@@ -56,23 +56,6 @@ class Book:
     def tell(self, path: Path, what: str, hint: str = "") -> None:
         """One more."""
         self.told.append((path, what, hint))
-
-
-class Kind(Protocol):
-    """One of the following."""
-
-    @property
-    def said(self) -> str:
-        """What it has to be, in words: a text, a whole number from 1."""
-        ...
-
-    def schema(self) -> dict[str, Any]:
-        """The same for editors."""
-        ...
-
-    def judge(self, value: Any, path: Path, book: Book) -> None:
-        """Write down what is wrong with it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +151,7 @@ def _shown(value: float) -> str:
     return "such a number" if isinstance(value, int) and abs(value) > 10**18 else f"{value}"
 
 
-def seconds() -> Number:
-    """A time."""
-    return Number(0, more_than=True, what="a number of seconds")
+SECONDS: Final = Number(0, more_than=True, what="a number of seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +308,10 @@ def _there_are(fields: Mapping[str, Field]) -> str:
     return f"there are {', '.join(fields)}"
 
 
+Kind: TypeAlias = Text | Flag | Number | Choice | Texts | TextMap | Table
+"""Each says what it has to be in words (`said`) and for editors (`schema`), and writes down what is wrong with a value (`judge`)."""
+
+
 class Tables(TextMap):
     """Names, and a table for each."""
 
@@ -406,10 +391,10 @@ RESTART: Final = Table(
             "How often its processes may die within the period; once more, and it is parked.",
             "3",
         ),
-        "period": Field(seconds(), "That period, in seconds.", "60"),
-        "first": Field(seconds(), _times("to wait before it is tried again"), "0.1"),
+        "period": Field(SECONDS, "That period, in seconds.", "60"),
+        "first": Field(SECONDS, _times("to wait before it is tried again"), "0.1"),
         "factor": Field(Number(1), "How many times as long each further wait is.", "2"),
-        "longest": Field(seconds(), _times("a wait may be"), "30"),
+        "longest": Field(SECONDS, _times("a wait may be"), "30"),
         "jitter": Field(Number(0, 1), "Which part of a wait is left to chance.", "0.5"),
         "park_after": Field(
             Number(1, whole=True),
@@ -428,15 +413,13 @@ BUDGET: Final = Table(
 
 TIMEOUTS: Final = Table(
     {
-        "connect": Field(
-            seconds(), _times("it may take to start and to shake hands"), "`GREENROOM_MCP_TIMEOUT`, or 30"
-        ),
-        "tool": Field(seconds(), _times("a call of a tool may take"), "`GREENROOM_MCP_TOOL_TIMEOUT`, or 60"),
-        "request": Field(seconds(), _times("any other request may take"), "30"),
+        "connect": Field(SECONDS, _times("it may take to start and to shake hands"), "`GREENROOM_MCP_TIMEOUT`, or 30"),
+        "tool": Field(SECONDS, _times("a call of a tool may take"), "`GREENROOM_MCP_TOOL_TIMEOUT`, or 60"),
+        "request": Field(SECONDS, _times("any other request may take"), "30"),
         "grace": Field(
             Number(0, what="a number of seconds"), _times("calls may go on when it is replaced or removed"), "10"
         ),
-        "ping": Field(seconds(), "After how many seconds without a word it is asked whether it is there.", "never"),
+        "ping": Field(SECONDS, "After how many seconds without a word it is asked whether it is there.", "never"),
     },
     meant={"handshake": "connect", "init": "connect", "startup": "connect", "call": "tool"},
 )

@@ -14,8 +14,7 @@ from typing import Any
 
 from tests.fuzz.target import Target, numbers, seeded
 
-from greenroom.config.documents import NotJson, load
-from greenroom.config.documents import read as read_json
+from greenroom.config.documents import Json, NotJson, load
 from greenroom.config.fields import NAME
 from greenroom.config.reader import read
 
@@ -125,7 +124,7 @@ def beside(path: Path, text: bytes) -> None:
     except (ValueError, RecursionError):
         return  # comments, perhaps, or a comma too many
     try:
-        assert same(read_json(written).value, value)
+        assert same(Json(written).value, value)
     except NotJson as error:
         assert re.search(r"more than|more digits|surrogates", error.what), error.what
 
