@@ -174,21 +174,15 @@ async def _of_servers(
     sign_in: SignIn,
 ) -> Mapping[str, str]:
     """The tools of these servers; those that are away, and why."""
-    from greenroom.actors.client.settings import ClientSettings  # noqa: PLC0415 - as above
-    from greenroom.client import Client  # noqa: PLC0415 - as above
-    from greenroom.config.routes import route_of  # noqa: PLC0415 - as above
     from greenroom.errors import GreenroomError  # noqa: PLC0415 - as above
+
+    from .targets import client_at, place_of  # noqa: PLC0415 - as above
 
     async def of(name: str) -> tuple[str, list[str] | GreenroomError]:
         server = config.servers[name]
-        auth = None if server.oauth == "off" else sign_in(server)
-        user: float = getattr(auth, "patience", 0.0)
-        settings = ClientSettings(
-            init_timeout=(timeout or server.timeouts.connect) + user,
-            request_timeout=timeout or server.timeouts.request,
-        )
+        auth = sign_in(server)
         try:
-            async with Client(route_of(server, lambda _: auth), settings=settings) as client:
+            async with client_at(place_of(server, auth), timeout) as client:
                 return name, [tool.name for tool in await client.list_tools()]
         except GreenroomError as error:
             return name, error

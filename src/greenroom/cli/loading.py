@@ -142,12 +142,7 @@ def _module(name: str) -> ModuleType:
     here = Path.cwd()
     if str(here) not in sys.path:
         sys.path.insert(0, str(here))
-    try:
-        return _loaded(name, here, lambda: imported(name))
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise Misused(f"there is no module {name!r} here, nor where Python looks: {sys.executable}") from None
-        raise Ended(FAILED, _why(name, here, error)) from error
+    return _loaded(name, here, lambda: imported(name), wanted=name)
 
 
 def _file(path: Path) -> ModuleType:
@@ -163,10 +158,7 @@ def _file(path: Path) -> ModuleType:
     if folder not in sys.path:
         # A name that is another's stays so for whatever else is imported here: then the folder comes last.
         sys.path.insert(0 if own else len(sys.path), folder)
-    try:
-        return _loaded(str(path), whole.parent, lambda: imported(whole.stem) if own else run_file(str(whole)))
-    except ModuleNotFoundError as error:
-        raise Ended(FAILED, _why(str(path), whole.parent, error)) from error
+    return _loaded(str(path), whole.parent, lambda: imported(whole.stem) if own else run_file(str(whole)))
 
 
 def _is_known_as(file: Path) -> bool:
@@ -185,15 +177,16 @@ def _is_of(file: Path, origin: str | None) -> bool:
     return origin is not None and Path(origin).resolve() == file
 
 
-def _loaded(place: str, folder: Path, load: Callable[[], ModuleType]) -> ModuleType:
+def _loaded(place: str, folder: Path, load: Callable[[], ModuleType], *, wanted: str = "") -> ModuleType:
+    """`wanted` is the module's name, where it may be that there is none."""
     from greenroom.actors.pools.handler_spec import importing  # noqa: PLC0415 - as above
 
     try:
         with importing():
             return load()
-    except ModuleNotFoundError:
-        raise
     except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{wanted}.".startswith(f"{error.name}."):
+            raise Misused(f"there is no module {wanted!r} here, nor where Python looks: {sys.executable}") from None
         raise Ended(FAILED, _why(place, folder, error)) from error
 
 

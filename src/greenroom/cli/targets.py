@@ -22,6 +22,8 @@ from .loading import Way, aside, blaming, is_server_name, is_url, load_server, p
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
+    from greenroom.auth.client.door import Auth
+    from greenroom.config.values import ServerConfig
     from greenroom.config.variables import Environment
 
 
@@ -79,15 +81,10 @@ async def connected(where: Way) -> AsyncGenerator[Reached]:
     """A client that is."""
     log(verbose=where.verbose)
     place = _place(where)
-    times, limit = place.times, where.timeout
-    if limit is not None:
-        times = Times(limit, limit, limit, times.user)
-    settings = ClientSettings(init_timeout=times.connect + times.user, request_timeout=times.request)
     try:
-        client = Reached(place.target, settings=settings, **place.options, **where.callbacks)
+        client = client_at(place, where.timeout, **where.callbacks)
     except ConfigError as error:  # what a file says was read before: this was typed
         raise Misused(str(error)) from error
-    client.times = times
     if place.inside:
         with aside(), blaming(str(where.target)):
             async with client:
@@ -95,6 +92,24 @@ async def connected(where: Way) -> AsyncGenerator[Reached]:
     else:
         async with client:
             yield client
+
+
+def client_at(place: Place, limit: float | None, **callbacks: Any) -> Reached:
+    """A client that is not connected yet. `limit` is what was typed of how long things may take."""
+    times = place.times if limit is None else Times(limit, limit, limit, place.times.user)
+    settings = ClientSettings(init_timeout=times.connect + times.user, request_timeout=times.request)
+    client = Reached(place.target, settings=settings, **place.options, **callbacks)
+    client.times = times
+    return client
+
+
+def place_of(server: ServerConfig, auth: Auth | None) -> Place:
+    """Where a configured server is. Raises `ConfigError`."""
+    from greenroom.config.routes import route_of  # noqa: PLC0415 - only for names
+
+    user: float = getattr(auth, "patience", 0.0)
+    times = Times(server.timeouts.connect, server.timeouts.tool, server.timeouts.request, user)
+    return Place(route_of(server, lambda _: auth), times, {})
 
 
 def log(*, verbose: bool = False) -> None:
@@ -154,7 +169,6 @@ def _refuse(given: Mapping[str, str], option: str, what: str) -> None:
 
 def _configured(name: str, where: Way, said: Environment) -> Place:
     from greenroom.config.reader import server_named  # noqa: PLC0415 - only for names
-    from greenroom.config.routes import route_of  # noqa: PLC0415 - as above
     from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - as above
 
     try:
@@ -163,13 +177,10 @@ def _configured(name: str, where: Way, said: Environment) -> Place:
         if Path(f"{name}.py").is_file():
             raise ConfigError(f"{error}; for the file write {name}.py") from None
         raise
-    auth = None if server.oauth == "off" else usual_sign_in(said.oauth_port, named=where.config is not None)(server)
-    user: float = getattr(auth, "patience", 0.0)
-    times = Times(server.timeouts.connect, server.timeouts.tool, server.timeouts.request, user)
-    route: Any = route_of(server, lambda _: auth)
+    place = place_of(server, usual_sign_in(said.oauth_port, named=where.config is not None)(server))
     if where.verbose and server.command is not None:
-        route.sink = _overheard
-    return Place(route, times, {"name": name})
+        place.target.sink = _overheard
+    return place._replace(options={"name": name})
 
 
 def _may_carry_a_login(url: str) -> bool:
