@@ -14,7 +14,7 @@ import sys
 import threading
 import webbrowser
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,21 +66,18 @@ def _name(where: Way) -> str:
     return visible(text, _LONGEST_NAME)
 
 
+@dataclass(eq=False)
 class Desk:
     """The bridge's subscriber at the terminal."""
 
-    def __init__(
-        self, bridge: ElicitationBridge, *, yes: bool, aside: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        """Of this bridge."""
-        self._bridge = bridge
-        self._yes = yes
-        self._aside = aside
-        self._prompt: Prompt | None = Prompt() if is_terminal() else None
-        self._limit: asyncio.Timeout | None = None
-        self._leaving = False
-        self.unanswered = 0
-        """How many questions were declined because no terminal is here."""
+    bridge: ElicitationBridge
+    yes: bool
+    aside: Callable[[], AbstractContextManager[None]]
+    unanswered: int = 0
+    """How many questions were declined because no terminal is here."""
+    _prompt: Prompt | None = field(default_factory=lambda: Prompt() if is_terminal() else None)
+    _limit: asyncio.Timeout | None = None
+    _leaving: bool = False
 
     @property
     def code(self) -> int:
@@ -90,7 +87,7 @@ class Desk:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
         """Answer, for as long as it lasts: without a terminal by declining, which is said."""
-        async with self._bridge.subscribe() as questions:
+        async with self.bridge.subscribe() as questions:
             answering = asyncio.ensure_future(self._answer_all(questions))
             try:
                 yield
@@ -136,7 +133,7 @@ class Desk:
 
     async def _answer_all(self, questions: Any) -> None:
         async for question in questions:
-            if self._yes and question.url is None:
+            if self.yes and question.url is None:
                 _with_defaults(question)
             elif self._prompt is None:
                 self.unanswered += 1
@@ -145,7 +142,7 @@ class Desk:
                 _wrong(f"declined, as no terminal is here to answer at: run it in one{better}")
                 question.decline()
             else:
-                with self._aside(), self._time_out():
+                with self.aside(), self._time_out():
                     await self._attend(question, self._prompt)
 
     async def _attend(self, question: OpenQuestion, prompt: Prompt) -> None:
@@ -167,7 +164,7 @@ class Desk:
                         return
                     _dim("the server has taken its question back")
                 elif question.over:
-                    _dim(f"nobody has answered within {self._bridge.cap:g} s: the answer is no")
+                    _dim(f"nobody has answered within {self.bridge.cap:g} s: the answer is no")
                 else:
                     question.cancel()
             except Left:
@@ -198,8 +195,8 @@ async def _fill_in(question: OpenQuestion, prompt: Prompt) -> None:
     answers: dict[str, Any] = {}
     fields = question.fields
     while True:
-        for field in fields:
-            answers[field.name] = await _field(field, prompt)
+        for each in fields:
+            answers[each.name] = await _field(each, prompt)
         if not await prompt.confirmed("Send this?", default=True):
             question.decline()
             return

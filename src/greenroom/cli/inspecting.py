@@ -224,13 +224,10 @@ def oddities(lists: Mapping[str, Sequence[Any]], instructions: str | None = None
     """All of them, in the order of the lists."""
     found = [Oddity("sly", "instructions", what) for what in _sly(instructions or "")]
     found += _twice(lists)
-    for each in lists.get("tools", ()):
-        found += _of_tool(each)
-    for word, key in (("resources", "uri"), ("templates", "uriTemplate")):
+    for word, listed in LISTS.items():
         for each in lists.get(word, ()):
-            found += _of_resource(word.removesuffix("s"), key, each)
-    for each in lists.get("prompts", ()):
-        found += _of_prompt(each)
+            where = f"{word.removesuffix('s')} {each.get(listed.name)}"
+            found += _of_tool(where, each) if word == "tools" else _of_other(word, listed.name, where, each)
     return found
 
 
@@ -246,8 +243,7 @@ def _twice(lists: Mapping[str, Sequence[Any]]) -> Iterator[Oddity]:
                 )
 
 
-def _of_tool(tool: Any) -> Iterator[Oddity]:
-    where = f"tool {tool.get('name')}"
+def _of_tool(where: str, tool: Any) -> Iterator[Oddity]:
     name = tool.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         yield Oddity("wrong", where, "its name has to be 1 to 128 letters, digits, _, - and .")
@@ -302,22 +298,15 @@ def _schema(where: str, key: str, schema: Any) -> Iterator[Oddity]:
         yield Oddity("wrong", where, f"it requires what it does not have: {', '.join(strange)}")
 
 
-def _of_resource(word: str, key: str, one: Any) -> Iterator[Oddity]:
-    where = f"{word} {one.get(key)}"
-    uri = one.get(key)
-    if not isinstance(uri, str) or not _URI.fullmatch(uri.replace("{", "").replace("}", "")):
+def _of_other(word: str, key: str, where: str, one: Any) -> Iterator[Oddity]:
+    """Of a resource, a template or a prompt."""
+    uri, is_prompt = one.get(key), word == "prompts"
+    if not is_prompt and (not isinstance(uri, str) or not _URI.fullmatch(uri.replace("{", "").replace("}", ""))):
         yield Oddity("wrong", where, f"its {key} is no URI")
     if not one.get("name"):
         yield Oddity("wrong", where, "it has no name")
-    yield from _said(where, one, needed=False)
-
-
-def _of_prompt(one: Any) -> Iterator[Oddity]:
-    where = f"prompt {one.get('name')}"
-    if not one.get("name"):
-        yield Oddity("wrong", where, "it has no name")
-    yield from _said(where, one, needed=True)
-    asked: Any = one.get("arguments")
+    yield from _said(where, one, needed=is_prompt)
+    asked: Any = one.get("arguments") if is_prompt else ()
     for argument in asked if is_array(asked) else ():
         if is_object(argument) and not argument.get("description"):
             yield Oddity("odd", where, f"nobody is told what {argument.get('name')} is: describe it")

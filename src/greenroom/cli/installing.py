@@ -75,10 +75,9 @@ _TRIES: Final = 20
 def program(name: str) -> Program:
     """Which one."""
     home = Path.home()
-    support = {"darwin": home / "Library" / "Application Support", "win32": Path(os.environ.get("APPDATA", home))}
-    shared = support.get(sys.platform, Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config"))
+    shared = _settings_folder(sys.platform, home, os.environ)
     codex = Path(os.environ.get("CODEX_HOME") or home / ".codex")
-    zed = Path(os.environ.get("APPDATA", home)) / "Zed" if sys.platform == "win32" else zed_folder(home)
+    zed = home / ".config/zed" if sys.platform == "darwin" else shared / ("Zed" if sys.platform == "win32" else "zed")
 
     def both(place: str) -> tuple[Path, Path]:
         """The same place in the home directory and in a project."""
@@ -120,12 +119,6 @@ def program(name: str) -> Program:
     return known[name]
 
 
-def zed_folder(home: Path) -> Path:
-    """Where Zed keeps its settings on Linux and macOS."""
-    configured = os.environ.get("XDG_CONFIG_HOME") if sys.platform != "darwin" else None
-    return Path(configured or home / ".config") / "zed"
-
-
 def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
     *,
     target: str | None,
@@ -165,7 +158,7 @@ def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
     told = {"program": host.title, "file": str(path), "server": called, "left_out": left}
     kept: Path | None = None
     for _ in range(_TRIES):
-        after = without(before, host, called, path) if entry is None else having(before, host, called, path, entry)
+        after = _changed(before, host, called, path, entry)
         if after == before:
             if json:
                 as_json({**told, "changed": False, "written": False, "before": None})
@@ -240,24 +233,16 @@ def _ask(path: Path, *, yes: bool) -> None:
 # --- what is written
 
 
-def having(before: Mapping[str, Any], host: Program, name: str, path: Path, entry: Entry) -> dict[str, Any]:
-    """The same with this server, where it stood or behind the others."""
-    return {**before, host.key: {**_servers(before, host, path), name: entry.value}}
-
-
-def without(before: Mapping[str, Any], host: Program, name: str, path: Path) -> dict[str, Any]:
-    """The same, and one server less."""
-    servers = _servers(before, host, path)
-    if name not in servers:
-        raise Misused(f"{path} has no server {name!r}; it has {', '.join(servers) or 'none'}")
-    return {**before, host.key: {key: value for key, value in servers.items() if key != name}}
-
-
-def _servers(before: Mapping[str, Any], host: Program, path: Path) -> Mapping[str, Any]:
+def _changed(before: Mapping[str, Any], host: Program, name: str, path: Path, entry: Entry | None) -> dict[str, Any]:
+    """The same with this server, where it stood or behind the others; without it for None."""
     servers = before.get(host.key, {})
     if not is_object(servers):
         raise Ended(CONFIG, f"{path}: {host.key} has to be an object: mend it first; nothing was written")
-    return servers
+    if entry is not None:
+        return {**before, host.key: {**servers, name: entry.value}}
+    if name not in servers:
+        raise Misused(f"{path} has no server {name!r}; it has {', '.join(servers) or 'none'}")
+    return {**before, host.key: {key: value for key, value in servers.items() if key != name}}
 
 
 # --- what is shown
@@ -342,15 +327,19 @@ def desktop_file(
 ) -> Path:
     """Where Claude Desktop keeps its configuration."""
     home = Path.home() if home is None else home
-    if platform == "darwin":
-        folder = home / "Library" / "Application Support"
-    elif platform == "win32":
-        folder = Path(environment.get("APPDATA") or home / "AppData" / "Roaming")
-    else:
-        folder = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
-        if (folder / "claude").is_dir() and not (folder / "Claude").is_dir():  # as some builds of it have it
-            return folder / "claude" / "claude_desktop_config.json"
+    folder = _settings_folder(platform, home, environment)
+    if platform not in ("darwin", "win32") and (folder / "claude").is_dir() and not (folder / "Claude").is_dir():
+        return folder / "claude" / "claude_desktop_config.json"  # as some builds of it have it
     return folder / "Claude" / "claude_desktop_config.json"
+
+
+def _settings_folder(platform: str, home: Path, environment: Mapping[str, str]) -> Path:
+    """Where a system has the settings of its user's programs."""
+    if platform == "darwin":
+        return home / "Library" / "Application Support"
+    if platform == "win32":
+        return Path(environment.get("APPDATA") or home / "AppData" / "Roaming")
+    return Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
 
 
 def desktop_entry(

@@ -278,31 +278,22 @@ class Household:
     async def _do(self, step: Step) -> None:
         premises, name, server = self._premises, step.name, step.server
         assert premises is not None
-        match step.doing:
-            case "remove":
-                self.unfinished.add(name)
-                if premises.has(name):
-                    await premises.remove(name)
-                else:
-                    await premises.forget(name)
-                self.running.pop(name, None)
-                self.unfinished.discard(name)
-                return
-            case "add" | "replace":  # an earlier step may have been interrupted in the middle of either
-                assert server is not None
-                spec = self._spec(server)
-                self.unfinished.add(name)
-                if premises.has(name):
-                    await premises.replace(name, spec, ready_within=READY_WITHIN)
-                else:
-                    await premises.forget(name)
-                    await premises.add(name, spec)
-            case "adjust":
-                pass
-        if server is not None:
-            self.running[name] = server
         if step.doing != "adjust":
+            spec = None if server is None else self._spec(server)
+            self.unfinished.add(name)
+            there = premises.has(name)  # an earlier step may have been interrupted in the middle
+            if spec is None:
+                await (premises.remove(name) if there else premises.forget(name))
+            elif there:
+                await premises.replace(name, spec, ready_within=READY_WITHIN)
+            else:
+                await premises.forget(name)
+                await premises.add(name, spec)
             self.unfinished.discard(name)
+        if server is None:
+            self.running.pop(name, None)
+        else:
+            self.running[name] = server
 
     def _trouble(self, name: str, error: Exception) -> None:
         before = self.troubles.get(name)
