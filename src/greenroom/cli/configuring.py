@@ -16,6 +16,7 @@ from .showing import as_json, entry, heading
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from greenroom.actors.consent.rules import Decided
     from greenroom.config.mistakes import Mistake
     from greenroom.config.routes import SignIn
     from greenroom.config.values import HostConfig, ServerConfig
@@ -119,17 +120,16 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
     if strange := [name for name in names if name not in asked and name not in found.servers]:
         raise Misused(f"{strange[0]!r} is neither a server nor server:tool")
     servers = [name for name in found.enabled if not names or name in names]
-    decided: dict[str, tuple[str, str]] = {}
+    decided: dict[str, Decided] = {}
     for name in asked:
         if name.startswith("Elicit("):
             server = name.removeprefix("Elicit(").removesuffix(")")
             _known(server, found)
-            one = found.permissions.of_elicitation(server)
+            decided[name] = found.permissions.of_elicitation(server)
         else:
             server, _, tool = name.partition(":")
             _known(server, found)
-            one = found.permissions.of_tool(server, tool)
-        decided[name] = (one.verdict, str(one))
+            decided[name] = found.permissions.of_tool(server, tool)
     away: Mapping[str, str] = {}
     if servers and len(asked) < max(1, len(names)):
         from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - as above
@@ -139,7 +139,7 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
     if json:
         as_json(
             {
-                "tools": {name: {"verdict": verdict, "why": why} for name, (verdict, why) in decided.items()},
+                "tools": {name: {"verdict": one.verdict, "why": str(one)} for name, one in decided.items()},
                 "away": away,
             }
         )
@@ -147,9 +147,9 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
     if not decided and not away:
         echo("no server is configured")
     colours = {"allow": "good", "ask": "odd", "deny": "bad"}
-    for name, (verdict, why) in decided.items():
-        because = styled(visible(why.partition(": ")[2]), "dim")
-        echo(f"{styled(f'{verdict:5}', colours[verdict])} {visible(name)}  {because}")
+    for name, one in decided.items():
+        because = styled(visible(str(one).partition(": ")[2]), "dim")
+        echo(f"{styled(f'{one.verdict:5}', colours[one.verdict])} {visible(name)}  {because}")
     for name, why in away.items():
         heading(f"{name} does not answer")
         echo(f"  {visible(why)}")
@@ -170,7 +170,7 @@ async def _of_servers(
     config: HostConfig,
     servers: Sequence[str],
     timeout: float | None,
-    decided: dict[str, tuple[str, str]],
+    decided: dict[str, Decided],
     sign_in: SignIn,
 ) -> Mapping[str, str]:
     """The tools of these servers; those that are away, and why."""
@@ -193,10 +193,8 @@ async def _of_servers(
             away[name] = str(found)
             continue
         for tool in found:
-            one = config.permissions.of_tool(name, tool)
-            decided[f"{name}:{tool}"] = (one.verdict, str(one))
-        one = config.permissions.of_elicitation(name)
-        decided[f"Elicit({name})"] = (one.verdict, str(one))
+            decided[f"{name}:{tool}"] = config.permissions.of_tool(name, tool)
+        decided[f"Elicit({name})"] = config.permissions.of_elicitation(name)
     return away
 
 

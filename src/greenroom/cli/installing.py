@@ -277,19 +277,14 @@ def _lines(path: Path, whole: Mapping[str, Any], key: str, name: str, may: Calla
         return []
     if not is_toml(path):
         return text_of(_pictured(whole, key, name, may)).splitlines()
-    servers: Any = whole.get(key)
-    entry: Any = servers.get(name) if is_object(servers) else None
+    entry: Any = whole.get(key, {}).get(name)
     return toml_file.table(key, name, _veiled(entry, may)).splitlines() if is_object(entry) else []
 
 
 def _pictured(whole: Mapping[str, Any], key: str, name: str, may: Callable[[str], bool]) -> dict[str, Any]:
     """All of the file, with nothing to be seen but of this server's entry what may be."""
-    servers: Any = whole.get(key)
-    shown = (
-        {one: _veiled(value, may if one == name else _nothing) for one, value in servers.items()}
-        if is_object(servers)
-        else {}
-    )
+    servers: Mapping[str, Any] = whole.get(key, {})
+    shown = {one: _veiled(value, may if one == name else _nothing) for one, value in servers.items()}
     return {one: shown if one == key else _veiled(value, _nothing) for one, value in whole.items()}
 
 

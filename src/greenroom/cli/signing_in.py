@@ -36,6 +36,19 @@ class _Place:
     written: str = ""
     """The address as it stands in the configuration, which may be shown: what a variable stands for may be a secret."""
 
+    @property
+    def key(self) -> str:
+        """What its login is kept under."""
+        from greenroom.auth.client.oauth import login_name  # noqa: PLC0415 - not for help
+
+        return login_name(self.auth, self.url)
+
+    async def kept(self) -> Record | None:
+        """Its login, if one is kept."""
+        from greenroom.auth.client.stores import Record  # noqa: PLC0415 - as above
+
+        return Record.read(await self.auth.store.get(self.key))
+
 
 def login(  # noqa: PLR0913 - a keyword for each option
     *,
@@ -56,7 +69,7 @@ def login(  # noqa: PLR0913 - a keyword for each option
     if device:
         from greenroom.auth.client.code_flow import show_code  # noqa: PLC0415 - not for help
 
-        place = _Place(place.name, place.url, replace(place.auth, device=show_code))
+        place = replace(place, auth=replace(place.auth, device=show_code))
     record = asyncio.run(_signed_in(place))
     if json:
         as_json({"server": place.name, "login": _told(record)})
@@ -75,7 +88,7 @@ async def _signed_in(place: _Place) -> Record | None:
 
     async with Client(place.url, auth=place.auth) as client:
         await client.ping()
-        record = await _kept(place)
+        record = await place.kept()
         if record is not None and not set(place.auth.also) <= set(record.scopes):
             record = await place.auth.credentials(place.url).widen(place.auth.also)
         return record
@@ -104,22 +117,16 @@ async def _signed_out(place: _Place) -> tuple[Record | None, str | None]:
     from greenroom.auth.client.oauth import revoke  # noqa: PLC0415 - as above
     from greenroom.errors import GreenroomError  # noqa: PLC0415 - as above
 
-    record = await _forgotten(place)
+    record = await place.kept()
     if record is None:
         return None, "there was no login"
+    async with place.auth.store.lock(place.key):
+        await place.auth.store.put(place.key, None)
     try:
         await revoke(place.auth, place.url, record)
     except GreenroomError as error:
         return record, str(error)
     return record, None
-
-
-async def _forgotten(place: _Place) -> Record | None:
-    record = await _kept(place)
-    if record is not None:
-        async with place.auth.store.lock(_key(place)):
-            await place.auth.store.put(_key(place), None)
-    return record
 
 
 def whoami(*, target: str | None, account: str | None, config: Path | None, json: bool) -> int:
@@ -153,8 +160,8 @@ async def _logins(
         places = _configured(config)
         if account is not None:
             places = [replace(place, auth=replace(place.auth, account=account)) for place in places]
-        places += await _other_logins(set(map(_key, places)), account)
-    return places, [await _kept(place) for place in places]
+        places += await _other_logins({place.key for place in places}, account)
+    return places, [await place.kept() for place in places]
 
 
 async def _other_logins(known: set[str], account: str | None) -> list[_Place]:
@@ -215,18 +222,6 @@ def _configured(config: Path | None) -> list[_Place]:
         for name, server, auth in ways
         if auth is not None and server.url is not None
     ]
-
-
-def _key(place: _Place) -> str:
-    from greenroom.auth.client.oauth import login_name  # noqa: PLC0415 - as above
-
-    return login_name(place.auth, place.url)
-
-
-async def _kept(place: _Place) -> Record | None:
-    from greenroom.auth.client.stores import Record  # noqa: PLC0415 - as above
-
-    return Record.read(await place.auth.store.get(_key(place)))
 
 
 # --- what is shown
