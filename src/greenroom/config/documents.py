@@ -77,10 +77,10 @@ class Document:
         """The same, with the file."""
         return Source(str(self.path), self.line(path))
 
-    def mistake(self, path: Path, what: str, hint: str = "", *, harmless: bool = False) -> Mistake:
+    def mistake(self, path: Path, what: str, hint: str = "") -> Mistake:
         """Something is wrong there, that is no server's."""
         name = ".".join(map(str, path)) or None
-        return Mistake(self.source(path), None, name, what, hint, harmless)
+        return Mistake(self.source(path), None, name, what, hint)
 
 
 def load(path: FilePath, folder: FilePath | None = None) -> Document:

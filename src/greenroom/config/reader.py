@@ -162,7 +162,9 @@ class _Reading:
             return
         book = Book()
         ROOT.judge(document.value, (), book)
-        own = {name: Entry(name, document, ("server", name), table) for name, table in _tables(document.value)}
+        servers = document.value.get("server")
+        tables = servers.items() if is_object(servers) else ()
+        own = {name: Entry(name, document, ("server", name), table) for name, table in tables}
         for keys, what, hint in book.told:
             if keys[:1] == ("server",) and len(keys) > 1:
                 own[str(keys[1])].tell(keys[2:], what, hint)
@@ -219,9 +221,8 @@ class _Reading:
             self._mistakes.append(document.mistake(keys, error.what, error.hint))
             return
         if path.suffix.lower() != ".json":
-            self._mistakes.append(
-                document.mistake(keys, "is no JSON file", "only those of other programs are imported")
-            )
+            hint = "only those of other programs are imported"
+            self._mistakes.append(document.mistake(keys, "is no JSON file", hint))
             return
         self._files.append(path)
         other = load(path)
@@ -382,11 +383,6 @@ def _judge(entry: Entry) -> None:
 
 def _without_allow(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(one for one in rules if one.verdict != "allow")
-
-
-def _tables(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    servers = value.get("server")
-    return list(servers.items()) if is_object(servers) else []
 
 
 # --- From what is written to what is meant: variables in place, defaults filled in, and one frozen `ServerConfig` as the result.

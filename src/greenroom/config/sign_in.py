@@ -14,7 +14,6 @@ from .values import OAuthConfig
 
 if TYPE_CHECKING:
     from greenroom.auth.client.code_flow import Browser
-    from greenroom.auth.client.stores import TokenStore
 
     from .routes import SignIn
     from .values import ServerConfig
@@ -24,7 +23,6 @@ def oauth_of(
     server: ServerConfig,
     *,
     port: int = 0,
-    store: TokenStore | None = None,
     browser: Browser | None = open_browser,
     named: bool = False,
 ) -> OAuth | None:
@@ -48,7 +46,7 @@ def oauth_of(
         advice=f"run `{_login(server, named=named)}` in a terminal, once",
         command=_login(server, named=named),
         port=port if known.port is None else known.port,
-        store=best_store() if store is None else store,
+        store=best_store(),
         authorization_endpoint=known.authorization_endpoint if manual else None,
         token_endpoint=known.token_endpoint if manual else None,
     )

@@ -245,12 +245,12 @@ def user_file() -> Path:
     return config_folder() / FILE
 
 
-def project_folder(environment: Mapping[str, str], start: Path | None = None) -> Path:
+def project_folder(environment: Mapping[str, str]) -> Path:
     """The project that one is in: what is named as such, else the nearest folder with a file of ours, else the repository, else this folder."""
     named = environment.get("GREENROOM_PROJECT_DIR") or environment.get("CLAUDE_PROJECT_DIR")
-    if start is None and named:
-        return current_folder() / named
-    here = current_folder() if start is None else start.absolute()
+    here = current_folder()
+    if named:
+        return here / named
     folders = [here]
     for folder in (here, *here.parents):
         if folder not in folders:
