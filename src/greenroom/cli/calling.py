@@ -65,7 +65,7 @@ def call(*, words: Sequence[str], args_json: str | None, save: Path | None, yes:
     """Call it; 1 when the tool says that it failed."""
 
     async def request(client: Reached, desk: Desk, bar: Progress, tool: str, words: list[str]) -> Any:
-        schema = await _schema_of(client, tool) if words else {}
+        schema: Mapping[str, Any] = await _schema_of(client, tool) if words else {}
         arguments = from_json(args_json) if args_json is not None else {}
         arguments |= from_words(words, schema)
         called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)

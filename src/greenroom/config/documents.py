@@ -231,7 +231,7 @@ class _Scanner:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._at = 0
+        self._at: int = 0
         self.positions: dict[Path, int] = {}
 
     def _skip(self, what: re.Pattern[str]) -> str:
