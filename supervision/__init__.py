@@ -6,377 +6,210 @@ Nothing in here knows of MCP. Everything public of the room is exported here; th
 
 from __future__ import annotations
 
-from greenroom.errors import GreenroomError
+from greenroom.errors import GreenroomError as GreenroomError
+from greenroom.lazy import passed_on
 
-from . import logs
-from .background import BackgroundNode
-from .behaviours.caller import (
-    IGNORE,
-    Caller,
-    Continue,
-    EventTimeout,
-    Ignore,
-    NoReply,
-    Reject,
-    Reply,
-    Stop,
-    later,
-    replying,
-    stopping,
-)
-from .behaviours.calls import Answers, Ref, Request, Requests, abcast, ask_later, multi_call, request, stop
-from .behaviours.gen_server import BadReturn, GenServer
-from .behaviours.starting import (
-    Options,
-    acknowledge,
-    become,
-    start,
-    start_link,
-    start_monitor,
-    start_routine,
-    start_routine_link,
-)
-from .behaviours.task import (
-    Done,
-    Exited,
-    Outcome,
-    Task,
-    callers,
-    start_task,
-    start_task_alone,
-    start_thread_task,
-    stream,
-    wait_all,
-)
-from .behaviours.threads import Threads, in_thread
-from .groups import Groups
-from .introspect import Snapshot, Statistics, Trace, Watch, snapshot, watch
-from .kernel import clock, describe, spelling, tracebacks
-from .kernel.api import (
-    Timer,
-    demonitor,
-    exit,
-    is_alive,
-    kill,
-    link,
-    monitor,
-    send,
-    send_after,
-    trap_exit,
-    unlink,
-    wait_down,
-)
-from .kernel.current import current_node, current_process, detached_task, node_of, running_process, self_pid
-from .kernel.errors import (
-    ActorError,
-    AlreadyRegistered,
-    CallCycle,
-    CallTimeout,
-    InternalError,
-    MailboxFull,
-    NoNode,
-    NotAnActor,
-    NotRegistered,
-    ProcessExited,
-    Quit,
-    StartFailed,
-    StartIgnored,
-    StartTimeout,
-)
-from .kernel.gate import Gate, Wakeup
-from .kernel.links import Monitor
-from .kernel.messages import (
-    KILLED,
-    NO_CONNECTION,
-    NO_PROCESS,
-    NORMAL,
-    SHUTDOWN,
-    Crash,
-    Down,
-    Exit,
-    ExitReason,
-    Killed,
-    NoConnection,
-    NoProcess,
-    Normal,
-    Pid,
-    Shutdown,
-    Timeout,
-    is_orderly,
-)
-from .kernel.names import On, Via, register, registered, unregister, whereis
-from .kernel.node import Gone, Node, run
-from .kernel.process import Process
-from .kernel.reports import CrashReport, Leaked, LoopBlocked, Report, Unexpected
-from .kernel.routine import Inbox, inbox, receive, spawn, spawn_link, spawn_monitor
-from .kernel.spelling import visible
-from .limits import Busy, RateLimiter, Semaphore, permit
-from .registry import Registry, via
-from .supervisors.base import GAVE_UP, ChildInfo, Counts, RestartWindow
-from .supervisors.dynamic import DynamicSupervisor
-from .supervisors.partition import Partition, PartitionSupervisor, count_partitions, partition
-from .supervisors.reports import (
-    ChildTerminated,
-    Offender,
-    Progress,
-    ReachedMaxRestartIntensity,
-    ShutdownError,
-    StartError,
-    SupervisorReport,
-)
-from .supervisors.spec import (
-    ALL_SIGNIFICANT,
-    ANY_SIGNIFICANT,
-    BRUTAL_KILL,
-    INFINITY,
-    NEVER,
-    ONE_FOR_ALL,
-    ONE_FOR_ONE,
-    PERMANENT,
-    REST_FOR_ONE,
-    SUPERVISOR,
-    TEMPORARY,
-    TRANSIENT,
-    WORKER,
-    AlreadyPresent,
-    AlreadyStarted,
-    AutoShutdown,
-    Backoff,
-    BadSpec,
-    ChildNotFound,
-    ChildRestarting,
-    ChildRunning,
-    ChildSpec,
-    Flags,
-    MaxChildren,
-    Patience,
-    Restart,
-    StartLink,
-    StartRaised,
-    Strategy,
-    check_children,
-    child,
-    template,
-)
-from .supervisors.supervisor import FailedToStartChild, Supervisor
-from .supervisors.tree import (
-    Branch,
-    count_children,
-    delete_child,
-    draw,
-    get_childspec,
-    resize_partitions,
-    restart_child,
-    start_child,
-    terminate_child,
-    tree,
-    which_child,
-    which_children,
-)
-from .task_supervisor import TaskSupervisor, supervise_job, supervise_task, supervise_task_alone
+from . import logs as logs
+from .background import BackgroundNode as BackgroundNode
+from .behaviours.caller import IGNORE as IGNORE
+from .behaviours.caller import Caller as Caller
+from .behaviours.caller import Continue as Continue
+from .behaviours.caller import EventTimeout as EventTimeout
+from .behaviours.caller import Ignore as Ignore
+from .behaviours.caller import NoReply as NoReply
+from .behaviours.caller import Reject as Reject
+from .behaviours.caller import Reply as Reply
+from .behaviours.caller import Stop as Stop
+from .behaviours.caller import later as later
+from .behaviours.caller import replying as replying
+from .behaviours.caller import stopping as stopping
+from .behaviours.calls import Answers as Answers
+from .behaviours.calls import Ref as Ref
+from .behaviours.calls import Request as Request
+from .behaviours.calls import Requests as Requests
+from .behaviours.calls import abcast as abcast
+from .behaviours.calls import ask_later as ask_later
+from .behaviours.calls import multi_call as multi_call
+from .behaviours.calls import request as request
+from .behaviours.calls import stop as stop
+from .behaviours.gen_server import BadReturn as BadReturn
+from .behaviours.gen_server import GenServer as GenServer
+from .behaviours.starting import Options as Options
+from .behaviours.starting import acknowledge as acknowledge
+from .behaviours.starting import become as become
+from .behaviours.starting import start as start
+from .behaviours.starting import start_link as start_link
+from .behaviours.starting import start_monitor as start_monitor
+from .behaviours.starting import start_routine as start_routine
+from .behaviours.starting import start_routine_link as start_routine_link
+from .behaviours.task import Done as Done
+from .behaviours.task import Exited as Exited
+from .behaviours.task import Outcome as Outcome
+from .behaviours.task import Task as Task
+from .behaviours.task import callers as callers
+from .behaviours.task import start_task as start_task
+from .behaviours.task import start_task_alone as start_task_alone
+from .behaviours.task import start_thread_task as start_thread_task
+from .behaviours.task import stream as stream
+from .behaviours.task import wait_all as wait_all
+from .behaviours.threads import Threads as Threads
+from .behaviours.threads import in_thread as in_thread
+from .groups import Groups as Groups
+from .introspect import Snapshot as Snapshot
+from .introspect import Statistics as Statistics
+from .introspect import Trace as Trace
+from .introspect import Watch as Watch
+from .introspect import snapshot as snapshot
+from .introspect import watch as watch
+from .kernel import clock as clock
+from .kernel import describe as describe
+from .kernel import spelling as spelling
+from .kernel import tracebacks as tracebacks
+from .kernel.api import Timer as Timer
+from .kernel.api import demonitor as demonitor
+from .kernel.api import exit as exit
+from .kernel.api import is_alive as is_alive
+from .kernel.api import kill as kill
+from .kernel.api import link as link
+from .kernel.api import monitor as monitor
+from .kernel.api import send as send
+from .kernel.api import send_after as send_after
+from .kernel.api import trap_exit as trap_exit
+from .kernel.api import unlink as unlink
+from .kernel.api import wait_down as wait_down
+from .kernel.current import current_node as current_node
+from .kernel.current import current_process as current_process
+from .kernel.current import detached_task as detached_task
+from .kernel.current import node_of as node_of
+from .kernel.current import running_process as running_process
+from .kernel.current import self_pid as self_pid
+from .kernel.errors import ActorError as ActorError
+from .kernel.errors import AlreadyRegistered as AlreadyRegistered
+from .kernel.errors import CallCycle as CallCycle
+from .kernel.errors import CallTimeout as CallTimeout
+from .kernel.errors import InternalError as InternalError
+from .kernel.errors import MailboxFull as MailboxFull
+from .kernel.errors import NoNode as NoNode
+from .kernel.errors import NotAnActor as NotAnActor
+from .kernel.errors import NotRegistered as NotRegistered
+from .kernel.errors import ProcessExited as ProcessExited
+from .kernel.errors import Quit as Quit
+from .kernel.errors import StartFailed as StartFailed
+from .kernel.errors import StartIgnored as StartIgnored
+from .kernel.errors import StartTimeout as StartTimeout
+from .kernel.gate import Gate as Gate
+from .kernel.gate import Wakeup as Wakeup
+from .kernel.links import Monitor as Monitor
+from .kernel.messages import KILLED as KILLED
+from .kernel.messages import NO_CONNECTION as NO_CONNECTION
+from .kernel.messages import NO_PROCESS as NO_PROCESS
+from .kernel.messages import NORMAL as NORMAL
+from .kernel.messages import SHUTDOWN as SHUTDOWN
+from .kernel.messages import Crash as Crash
+from .kernel.messages import Down as Down
+from .kernel.messages import Exit as Exit
+from .kernel.messages import ExitReason as ExitReason
+from .kernel.messages import Killed as Killed
+from .kernel.messages import NoConnection as NoConnection
+from .kernel.messages import NoProcess as NoProcess
+from .kernel.messages import Normal as Normal
+from .kernel.messages import Pid as Pid
+from .kernel.messages import Shutdown as Shutdown
+from .kernel.messages import Timeout as Timeout
+from .kernel.messages import is_orderly as is_orderly
+from .kernel.names import On as On
+from .kernel.names import Via as Via
+from .kernel.names import register as register
+from .kernel.names import registered as registered
+from .kernel.names import unregister as unregister
+from .kernel.names import whereis as whereis
+from .kernel.node import Gone as Gone
+from .kernel.node import Node as Node
+from .kernel.node import run as run
+from .kernel.process import Process as Process
+from .kernel.reports import CrashReport as CrashReport
+from .kernel.reports import Leaked as Leaked
+from .kernel.reports import LoopBlocked as LoopBlocked
+from .kernel.reports import Report as Report
+from .kernel.reports import Unexpected as Unexpected
+from .kernel.routine import Inbox as Inbox
+from .kernel.routine import inbox as inbox
+from .kernel.routine import receive as receive
+from .kernel.routine import spawn as spawn
+from .kernel.routine import spawn_link as spawn_link
+from .kernel.routine import spawn_monitor as spawn_monitor
+from .kernel.spelling import visible as visible
+from .limits import Busy as Busy
+from .limits import RateLimiter as RateLimiter
+from .limits import Semaphore as Semaphore
+from .limits import permit as permit
+from .registry import Registry as Registry
+from .registry import via as via
+from .supervisors.base import GAVE_UP as GAVE_UP
+from .supervisors.base import ChildInfo as ChildInfo
+from .supervisors.base import Counts as Counts
+from .supervisors.base import RestartWindow as RestartWindow
+from .supervisors.dynamic import DynamicSupervisor as DynamicSupervisor
+from .supervisors.partition import Partition as Partition
+from .supervisors.partition import PartitionSupervisor as PartitionSupervisor
+from .supervisors.partition import count_partitions as count_partitions
+from .supervisors.partition import partition as partition
+from .supervisors.reports import ChildTerminated as ChildTerminated
+from .supervisors.reports import Offender as Offender
+from .supervisors.reports import Progress as Progress
+from .supervisors.reports import ReachedMaxRestartIntensity as ReachedMaxRestartIntensity
+from .supervisors.reports import ShutdownError as ShutdownError
+from .supervisors.reports import StartError as StartError
+from .supervisors.reports import SupervisorReport as SupervisorReport
+from .supervisors.spec import ALL_SIGNIFICANT as ALL_SIGNIFICANT
+from .supervisors.spec import ANY_SIGNIFICANT as ANY_SIGNIFICANT
+from .supervisors.spec import BRUTAL_KILL as BRUTAL_KILL
+from .supervisors.spec import INFINITY as INFINITY
+from .supervisors.spec import NEVER as NEVER
+from .supervisors.spec import ONE_FOR_ALL as ONE_FOR_ALL
+from .supervisors.spec import ONE_FOR_ONE as ONE_FOR_ONE
+from .supervisors.spec import PERMANENT as PERMANENT
+from .supervisors.spec import REST_FOR_ONE as REST_FOR_ONE
+from .supervisors.spec import SUPERVISOR as SUPERVISOR
+from .supervisors.spec import TEMPORARY as TEMPORARY
+from .supervisors.spec import TRANSIENT as TRANSIENT
+from .supervisors.spec import WORKER as WORKER
+from .supervisors.spec import AlreadyPresent as AlreadyPresent
+from .supervisors.spec import AlreadyStarted as AlreadyStarted
+from .supervisors.spec import AutoShutdown as AutoShutdown
+from .supervisors.spec import Backoff as Backoff
+from .supervisors.spec import BadSpec as BadSpec
+from .supervisors.spec import ChildNotFound as ChildNotFound
+from .supervisors.spec import ChildRestarting as ChildRestarting
+from .supervisors.spec import ChildRunning as ChildRunning
+from .supervisors.spec import ChildSpec as ChildSpec
+from .supervisors.spec import Flags as Flags
+from .supervisors.spec import MaxChildren as MaxChildren
+from .supervisors.spec import Patience as Patience
+from .supervisors.spec import Restart as Restart
+from .supervisors.spec import StartLink as StartLink
+from .supervisors.spec import StartRaised as StartRaised
+from .supervisors.spec import Strategy as Strategy
+from .supervisors.spec import check_children as check_children
+from .supervisors.spec import child as child
+from .supervisors.spec import template as template
+from .supervisors.supervisor import FailedToStartChild as FailedToStartChild
+from .supervisors.supervisor import Supervisor as Supervisor
+from .supervisors.tree import Branch as Branch
+from .supervisors.tree import count_children as count_children
+from .supervisors.tree import delete_child as delete_child
+from .supervisors.tree import draw as draw
+from .supervisors.tree import get_childspec as get_childspec
+from .supervisors.tree import resize_partitions as resize_partitions
+from .supervisors.tree import restart_child as restart_child
+from .supervisors.tree import start_child as start_child
+from .supervisors.tree import terminate_child as terminate_child
+from .supervisors.tree import tree as tree
+from .supervisors.tree import which_child as which_child
+from .supervisors.tree import which_children as which_children
+from .task_supervisor import TaskSupervisor as TaskSupervisor
+from .task_supervisor import supervise_job as supervise_job
+from .task_supervisor import supervise_task as supervise_task
+from .task_supervisor import supervise_task_alone as supervise_task_alone
 
-__all__ = [
-    "ALL_SIGNIFICANT",
-    "ANY_SIGNIFICANT",
-    "BRUTAL_KILL",
-    "GAVE_UP",
-    "IGNORE",
-    "INFINITY",
-    "KILLED",
-    "NEVER",
-    "NORMAL",
-    "NO_CONNECTION",
-    "NO_PROCESS",
-    "ONE_FOR_ALL",
-    "ONE_FOR_ONE",
-    "PERMANENT",
-    "REST_FOR_ONE",
-    "SHUTDOWN",
-    "SUPERVISOR",
-    "TEMPORARY",
-    "TRANSIENT",
-    "WORKER",
-    "ActorError",
-    "AlreadyPresent",
-    "AlreadyRegistered",
-    "AlreadyStarted",
-    "Answers",
-    "AutoShutdown",
-    "BackgroundNode",
-    "Backoff",
-    "BadReturn",
-    "BadSpec",
-    "Branch",
-    "Busy",
-    "CallCycle",
-    "CallTimeout",
-    "Caller",
-    "ChildInfo",
-    "ChildNotFound",
-    "ChildRestarting",
-    "ChildRunning",
-    "ChildSpec",
-    "ChildTerminated",
-    "Continue",
-    "Counts",
-    "Crash",
-    "CrashReport",
-    "Done",
-    "Down",
-    "DynamicSupervisor",
-    "EventTimeout",
-    "Exit",
-    "ExitReason",
-    "Exited",
-    "FailedToStartChild",
-    "Flags",
-    "Gate",
-    "GenServer",
-    "Gone",
-    "GreenroomError",
-    "Groups",
-    "Ignore",
-    "Inbox",
-    "InternalError",
-    "Killed",
-    "Leaked",
-    "LoopBlocked",
-    "MailboxFull",
-    "MaxChildren",
-    "Monitor",
-    "NoConnection",
-    "NoNode",
-    "NoProcess",
-    "NoReply",
-    "Node",
-    "Normal",
-    "NotAnActor",
-    "NotRegistered",
-    "Offender",
-    "On",
-    "Options",
-    "Outcome",
-    "Partition",
-    "PartitionSupervisor",
-    "Patience",
-    "Pid",
-    "Process",
-    "ProcessExited",
-    "Progress",
-    "Quit",
-    "RateLimiter",
-    "ReachedMaxRestartIntensity",
-    "Ref",
-    "Registry",
-    "Reject",
-    "Reply",
-    "Report",
-    "Request",
-    "Requests",
-    "Restart",
-    "RestartWindow",
-    "Semaphore",
-    "Shutdown",
-    "ShutdownError",
-    "Snapshot",
-    "StartError",
-    "StartFailed",
-    "StartIgnored",
-    "StartLink",
-    "StartRaised",
-    "StartTimeout",
-    "Statistics",
-    "Stop",
-    "Strategy",
-    "Supervisor",
-    "SupervisorReport",
-    "Task",
-    "TaskSupervisor",
-    "Threads",
-    "Timeout",
-    "Timer",
-    "Trace",
-    "Unexpected",
-    "Via",
-    "Wakeup",
-    "Watch",
-    "abcast",
-    "acknowledge",
-    "ask_later",
-    "become",
-    "callers",
-    "check_children",
-    "child",
-    "clock",
-    "count_children",
-    "count_partitions",
-    "current_node",
-    "current_process",
-    "delete_child",
-    "demonitor",
-    "describe",
-    "detached_task",
-    "draw",
-    "exit",
-    "get_childspec",
-    "in_thread",
-    "inbox",
-    "is_alive",
-    "is_orderly",
-    "kill",
-    "later",
-    "link",
-    "logs",
-    "monitor",
-    "multi_call",
-    "node_of",
-    "partition",
-    "permit",
-    "receive",
-    "register",
-    "registered",
-    "replying",
-    "request",
-    "resize_partitions",
-    "restart_child",
-    "run",
-    "running_process",
-    "self_pid",
-    "send",
-    "send_after",
-    "snapshot",
-    "spawn",
-    "spawn_link",
-    "spawn_monitor",
-    "spelling",
-    "start",
-    "start_child",
-    "start_link",
-    "start_monitor",
-    "start_routine",
-    "start_routine_link",
-    "start_task",
-    "start_task_alone",
-    "start_thread_task",
-    "stop",
-    "stopping",
-    "stream",
-    "supervise_job",
-    "supervise_task",
-    "supervise_task_alone",
-    "template",
-    "terminate_child",
-    "tracebacks",
-    "trap_exit",
-    "tree",
-    "unlink",
-    "unregister",
-    "via",
-    "visible",
-    "wait_all",
-    "wait_down",
-    "watch",
-    "whereis",
-    "which_child",
-    "which_children",
-]
+__all__ = passed_on(__name__, "logs")  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - what is imported here

@@ -1,4 +1,4 @@
-"""Names that a package loads when they are first used: the front door, the rooms and the testing kit import nothing before."""
+"""Names of packages: those that are loaded when they are first used, and `__all__` of a package that has them at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_NO_NAMES = ("annotations", "passed_on")
 
 
 def load(package: str, homes: Mapping[str, str], name: str) -> object:
@@ -32,3 +34,10 @@ def load(package: str, homes: Mapping[str, str], name: str) -> object:
     value: object = getattr(import_module(home), name)
     setattr(module, name, value)
     return value
+
+
+def passed_on(package: str, *modules: str) -> list[str]:
+    """The `__all__` of a package that has imported its names by now: all of them, but of its own modules those that are named alone."""
+    found = vars(sys.modules[package])
+    own = {name for name, value in found.items() if getattr(value, "__name__", None) == f"{package}.{name}"}
+    return sorted(name for name in {*modules, *(found.keys() - own)} if name[0] != "_" and name not in _NO_NAMES)

@@ -6,75 +6,43 @@ GenServer: its `Reply` answers the one call that is being handled, this one any 
 
 from __future__ import annotations
 
-from greenroom.supervision.behaviours.caller import IGNORE, Ignore, Reject, Stop
-from greenroom.supervision.behaviours.server import BadReturn
+from greenroom.lazy import passed_on
+from greenroom.supervision.behaviours.caller import IGNORE as IGNORE
+from greenroom.supervision.behaviours.caller import Ignore as Ignore
+from greenroom.supervision.behaviours.caller import Reject as Reject
+from greenroom.supervision.behaviours.caller import Stop as Stop
+from greenroom.supervision.behaviours.server import BadReturn as BadReturn
 
-from .events import (
-    POSTPONE,
-    Action,
-    After,
-    Ask,
-    At,
-    Call,
-    Cancel,
-    Cast,
-    Enter,
-    Event,
-    EventTimeout,
-    Fail,
-    GenericTimeout,
-    Info,
-    Internal,
-    Keep,
-    Next,
-    NextEvent,
-    Postpone,
-    Repeat,
-    Reply,
-    Result,
-    StateTimeout,
-    StopAndReply,
-    Tell,
-    Update,
-)
-from .machine import GenStatem
-from .plan import END, draw, event, state
+from .events import POSTPONE as POSTPONE
+from .events import Action as Action
+from .events import After as After
+from .events import Ask as Ask
+from .events import At as At
+from .events import Call as Call
+from .events import Cancel as Cancel
+from .events import Cast as Cast
+from .events import Enter as Enter
+from .events import Event as Event
+from .events import EventTimeout as EventTimeout
+from .events import Fail as Fail
+from .events import GenericTimeout as GenericTimeout
+from .events import Info as Info
+from .events import Internal as Internal
+from .events import Keep as Keep
+from .events import Next as Next
+from .events import NextEvent as NextEvent
+from .events import Postpone as Postpone
+from .events import Repeat as Repeat
+from .events import Reply as Reply
+from .events import Result as Result
+from .events import StateTimeout as StateTimeout
+from .events import StopAndReply as StopAndReply
+from .events import Tell as Tell
+from .events import Update as Update
+from .machine import GenStatem as GenStatem
+from .plan import END as END
+from .plan import draw as draw
+from .plan import event as event
+from .plan import state as state
 
-__all__ = [
-    "END",
-    "IGNORE",
-    "POSTPONE",
-    "Action",
-    "After",
-    "Ask",
-    "At",
-    "BadReturn",
-    "Call",
-    "Cancel",
-    "Cast",
-    "Enter",
-    "Event",
-    "EventTimeout",
-    "Fail",
-    "GenStatem",
-    "GenericTimeout",
-    "Ignore",
-    "Info",
-    "Internal",
-    "Keep",
-    "Next",
-    "NextEvent",
-    "Postpone",
-    "Reject",
-    "Repeat",
-    "Reply",
-    "Result",
-    "StateTimeout",
-    "Stop",
-    "StopAndReply",
-    "Tell",
-    "Update",
-    "draw",
-    "event",
-    "state",
-]
+__all__ = passed_on(__name__)  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - what is imported here
