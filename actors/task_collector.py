@@ -90,7 +90,14 @@ class TaskCollector(GenServer):
         self._company = company
         self._tasks = company.tasks
         self._plan = plan
-        self._listeners = Listeners(record.id, origin)
+        self._origin = origin
+        self._shut = False  # the origin could not be asked just now
+        self._voice: TaskVoice | None = None
+        self._waiters: list[Wait] = []
+        self._watched: dict[Monitor, Pid | None] = {}
+        self._needs: dict[int, Caller[Any] | None] = {}
+        self._asked: dict[int, Ref[Any]] = {}
+        self._count = 0
         self._worker: Pid | None = None
         self._working: Monitor | None = None
         self._reason: Shutdown = CANCELLED
@@ -116,7 +123,8 @@ class TaskCollector(GenServer):
                 plan.session.send(Failed(plan.key, refusal))
             return Stop(NORMAL)
         self._arm(self._company.settings.task_lifetime, _LIFETIME)
-        self._listeners.begin()
+        if self._origin is not None:
+            self._watch(self._origin)
         if plan is not None:
             plan.session.send(
                 Finished(plan.key, encode_result(plan.request.id, created(self.record, asked=plan.asked)))
@@ -128,8 +136,8 @@ class TaskCollector(GenServer):
         """Have a worker do it. A monitor tells of its end, also if it dies before its first step."""
         company = self._company
         voice = TaskVoice(self.own_ref, self.record.id, plan.facts, self.cancelled)
-        self._listeners.voice = voice
-        self._listeners.point()
+        self._voice = voice
+        self._point()
         request = plan.request
         job = Job(
             0,
@@ -167,12 +175,12 @@ class TaskCollector(GenServer):
             self._log()
             self._tasks.note(self.record)
             self.cancelled.set(STOPPED)
-            self._listeners.drop_questions()
+            self._drop_questions()
             self._announce()
 
     def report_state(self) -> str:
         """Nothing that the peer said."""
-        return f"task {self.record.status}, {len(self._listeners)} wait for it"
+        return f"task {self.record.status}, {len(self._waiters)} wait for it"
 
     # --- what comes
 
@@ -183,8 +191,7 @@ class TaskCollector(GenServer):
         if self.record.terminal:
             raise Reject(NoStream("the task is over, so nobody can be asked on its behalf"))
         self._move("input_required")
-        if self._listeners.need(request, caller):
-            self._arm(self._company.settings.task_poll, _AGAIN)
+        self._need(request, caller)
         return NoReply()
 
     def handle_info(self, message: Any) -> Any:
@@ -206,17 +213,20 @@ class TaskCollector(GenServer):
                 if self.record.terminal:
                     message.session.send(Decided(message.key))
                 else:
-                    self._listeners.wait(message)
-            case Unwait():
-                self._listeners.unwait(message)
-            case Met(number=number):
-                self._listeners.met(number)
-                if not self._listeners.asking:
+                    self._wait(message)
+            case Unwait(pid, key):
+                self._waiters = [each for each in self._waiters if (each.pid, each.key) != (pid, key)]
+                self._point()
+            case Met(number):
+                self._needs.pop(number, None)
+                self._asked.pop(number, None)
+                if not self._needs:
                     self._move("working")
             case Update(message=text):
                 self._update(text)
             case _ if message is _AGAIN:
-                self._listeners.try_again()
+                self._shut = False  # the origin may be reachable by now
+                self._ask()
             case _ if message is _LATE or message is _LIFETIME:
                 return self._late(lived=message is _LIFETIME)
             case _:
@@ -232,13 +242,15 @@ class TaskCollector(GenServer):
         self.record = ending.of(self.record, self._tasks.now())
         self._log()
         self.cancelled.set(self.record.message or "the task is over")
-        self._listeners.drop_questions()
+        self._drop_questions()
         try:
             await self._put(self.record)
         except Exception as error:  # noqa: BLE001 - whatever a store has: readers have the end all the same
             self.report_unexpected("store", f"the end of a task could not be kept: {error}")
         self._announce()
-        self._listeners.tell_all()
+        for waiter in self._waiters:
+            waiter.session.send(Decided(waiter.key))
+        self._waiters.clear()
         if won is not None and won.session is not None:
             won.session.send(Decided(won.key, won=True))
         self._tasks.trim(self.record.owner)
@@ -280,7 +292,7 @@ class TaskCollector(GenServer):
             settings = self._company.settings
             detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
             return await self._end(crashed(self.record, f"Tool execution failed{detail}", settings.crashes))
-        if self._listeners.gone(ref) and belongs_to_session(self.record.owner):
+        if self._gone(ref) and belongs_to_session(self.record.owner):
             durable = self._tasks.store.durable
             if durable and reason == SHUTDOWN:
                 return None  # the server stops, which no peer asked for: our own turn comes, and then it has failed
@@ -312,10 +324,8 @@ class TaskCollector(GenServer):
             await safe
 
     def _announce(self) -> None:
-        if self._announces and self._listeners.origin is not None:
-            self._listeners.origin.send(
-                Said(None, encode_notification("notifications/tasks/status", self.record.to_wire()))
-            )
+        if self._announces and self._origin is not None:
+            self._origin.send(Said(None, encode_notification("notifications/tasks/status", self.record.to_wire())))
 
     def _arm(self, seconds: float, message: object) -> None:
         before = self._timers.get(message)
@@ -323,72 +333,36 @@ class TaskCollector(GenServer):
             before.cancel()
         self._timers[message] = send_after(seconds, self.pid, message)
 
+    # --- its listeners: the session that it was asked for in, the calls that wait for its end, and the handler's questions on their way
+    # A call that waits comes first, since its stream is open; the session as it is comes last, and may not be reachable just now: then the
+    # question waits, and is tried again from time to time.
 
-# --- The listeners of a task: the session that it was asked for in, the calls that wait for its end, and the handler's questions on their way.
-# It is the part of the collector's process that knows where a word or a question can go. A call that waits comes first, since its stream is
-# open; the session as it is comes last, and may not be reachable just now: then the question waits, and is tried again from time to time.
-
-
-class Listeners:
-    """One task's."""
-
-    __slots__ = ("_asked", "_count", "_id", "_needs", "_shut", "_waiters", "_watched", "origin", "voice")
-
-    def __init__(self, id: str, origin: Ref[Any] | None) -> None:
-        """No call waits yet."""
-        self.origin = origin
-        self.voice: TaskVoice | None = None
-        self._id = id
-        self._shut = False  # the origin could not be asked just now
-        self._waiters: list[Wait] = []
-        self._needs: dict[int, Caller[Any] | None] = {}
-        self._asked: dict[int, Ref[Any]] = {}
-        self._count = 0
-        self._watched: dict[Monitor, Pid | None] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiters)
-
-    # --- sessions come and go
-
-    def begin(self) -> None:
-        """Hear of the origin's end."""
-        if self.origin is not None:
-            self._watch(self.origin)
-
-    def wait(self, wait: Wait) -> None:
+    def _wait(self, wait: Wait) -> None:
         """One more call waits."""
         if wait.pid not in self._watched.values():
             self._watch(wait.session)
         self._waiters.append(wait)
-        self.point()
-        self.ask()
+        self._point()
+        self._ask()
 
-    def unwait(self, word: Unwait) -> None:
-        """It does not any more."""
-        self._waiters = [each for each in self._waiters if (each.pid, each.key) != (word.pid, word.key)]
-        self.point()
-
-    def gone(self, ref: Monitor) -> bool:
+    def _gone(self, ref: Monitor) -> bool:
         """A session is gone; whether it was the origin."""
         who = self._watched.pop(ref, None)
         if who is None:
             return False
-        was = self.origin is not None and self.origin.pid == who
+        was = self._origin is not None and self._origin.pid == who
         if was:
-            self.origin = None
+            self._origin = None
         self._waiters = [each for each in self._waiters if each.pid != who]
-        self.point()
+        self._point()
         return was
 
     def _watch(self, session: Ref[Any]) -> None:
         self._watched[monitor(session)] = session.pid
 
-    # --- words
-
-    def point(self) -> None:
+    def _point(self) -> None:
         """Have what is said go to a session that listens."""
-        voice, way = self.voice, self._way()
+        voice, way = self._voice, self._way()
         if voice is not None and voice.way != way:
             if voice.way is None or way is None or voice.way.session != way.session:
                 voice.ahead = 0
@@ -396,45 +370,28 @@ class Listeners:
 
     def _way(self) -> Way | None:
         """To a call that waits, the newest of the origin first; else to the origin as it is."""
-        origin = None if self.origin is None else self.origin.pid
+        origin = None if self._origin is None else self._origin.pid
         waiting = sorted(self._waiters, key=lambda each: each.pid == origin)  # stable: the newest stay last
         if waiting:
             return Way(waiting[-1].session, waiting[-1].key)
-        return None if self.origin is None else Way(self.origin, None)
+        return None if self._origin is None else Way(self._origin, None)
 
-    # --- questions
-
-    @property
-    def asking(self) -> bool:
-        """Whether any question is open."""
-        return bool(self._needs)
-
-    def need(self, need: Need, caller: Caller[Any]) -> bool:
-        """A question wants a way; whether the origin has to be tried again later."""
+    def _need(self, need: Need, caller: Caller[Any]) -> None:
+        """A question wants a way; the one on which it `failed` leads nowhere."""
         number, failed = need
         if number is None:
             self._count += 1
             number = self._count
         self._needs[number] = caller
-        later = failed is not None and self._lost(failed)
-        self.ask()
-        return later
-
-    def _lost(self, way: Way) -> bool:
-        """That way led nowhere."""
-        if way.key is None:
+        if failed is not None and failed.key is None:
             self._shut = True
-            return True
-        self._waiters = [each for each in self._waiters if (each.session, each.key) != (way.session, way.key)]
-        self.point()
-        return False
+            self._arm(self._company.settings.task_poll, _AGAIN)
+        elif failed is not None:
+            self._waiters = [each for each in self._waiters if (each.session, each.key) != failed]
+            self._point()
+        self._ask()
 
-    def try_again(self) -> None:
-        """The origin may be reachable by now."""
-        self._shut = False
-        self.ask()
-
-    def ask(self) -> None:
+    def _ask(self) -> None:
         """Let the questions that wait be asked, if there is a way."""
         way = self._way()
         if way is None or (way.key is None and self._shut):
@@ -445,28 +402,15 @@ class Listeners:
                 self._asked[number] = way.session
                 caller.reply((number, way))
 
-    def met(self, number: int) -> None:
-        """That question is over."""
-        self._needs.pop(number, None)
-        self._asked.pop(number, None)
-
-    # --- the end
-
-    def drop_questions(self) -> None:
+    def _drop_questions(self) -> None:
         """The open questions need no answer any more."""
         for caller in self._needs.values():
             if caller is not None:
                 caller.fail(NoStream("the task is over"))
         for session in {session.pid: session for session in self._asked.values()}.values():
-            session.send(Withdrawn(self._id))
+            session.send(Withdrawn(self.record.id))
         self._needs.clear()
         self._asked.clear()
-
-    def tell_all(self) -> None:
-        """The calls that wait can be answered."""
-        for waiter in self._waiters:
-            waiter.session.send(Decided(waiter.key))
-        self._waiters.clear()
 
 
 # --- The voice of a task: what its handler says and asks, for as long as it lasts, whichever of its owner's sessions listens.

@@ -365,11 +365,11 @@ async def test_nothing_is_kept_of_waits_that_are_over() -> None:
         for number in range(20):
             waiting = asyncio.create_task(client.reply("tasks/result", id=f"w{number}", taskId=id))
             await asyncio.sleep(0.1)
-            assert len(collector._listeners) == 1
+            assert len(collector._waiters) == 1
             await client.cancel(f"w{number}")
             await waiting
             await asyncio.sleep(0.1)
-        assert len(collector._listeners) == 0
+        assert len(collector._waiters) == 0
 
 
 async def test_several_may_wait_and_each_is_answered_under_its_own_id() -> None:
