@@ -19,7 +19,6 @@ from typing import (
     ClassVar,
     Final,
     Literal,
-    Protocol,
     TypeAlias,
     TypeGuard,
     cast,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.hints import Parameter
     from greenroom.protocol.returns import Returns
+    from greenroom.protocol.schemas import Arguments
     from greenroom.protocol.validation import Validator
 
     from .catalogue import Kind
@@ -178,14 +178,11 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
     definition = Tool(
         name=name,
         input_schema=binder.schema,
-        title=options.title,
-        description=_description(function, options),
         # What is long running may be answered with a task where none was asked for, and that keeps no such promise.
         output_schema=None if options.long_running else output if returns is None else returns.schema,
         annotations=options.annotations,
-        icons=icons_of(what, options),
         execution=None if options.as_task == "forbidden" else {"taskSupport": options.as_task},
-        meta=meta_of(what, options),
+        **_shown(what, function, options),
     )
     return ToolEntry(
         name=name,
@@ -211,8 +208,8 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
             f"{what}: {options.uri!r} is no URI: write it with a scheme, like config://app; one with {{variables}} is a template"
         )
     handler = handler_of(what, function, options)
-    parameters = parameters_by_name(function, () if handler.context is None else (handler.context,))
-    binder = _texts(what, function, handler)
+    parameters = _parameters(function, handler.context)
+    binder = texts_of(what, function, handler.context)
     whole = next(iter(parameters), None) if isinstance(binder, Whole) else None
     needed = [each.name for each in parameters.values() if each.default is each.empty and each.name != whole]
     if needed:
@@ -223,13 +220,10 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
     definition = Resource(
         uri=options.uri,
         name=name,
-        title=options.title,
-        description=_description(function, options),
         mime_type=options.mime_type,
         size=options.size,
         annotations=options.annotations,
-        icons=icons_of(what, options),
-        meta=meta_of(what, options),
+        **_shown(what, function, options),
     )
     wire, scopes = as_listed(what, definition), scopes_of(what, options)
     return ResourceEntry(name, handler, options.uri, options.mime_type, wire, whole, scopes)
@@ -244,7 +238,7 @@ def template_entry(name: Any, function: Callable[..., Any], options: TemplateOpt
     except BadTemplate as error:
         raise RegistrationError(f"{what}: {error}") from error
     handler = handler_of(what, function, options)
-    binder = _texts(what, function, handler)
+    binder = texts_of(what, function, handler.context)
     if isinstance(binder, Texts):
         variables = set(template.names)
         missing = [each.wire for each in binder.parameters.values() if each.required and each.wire not in variables]
@@ -262,12 +256,9 @@ def template_entry(name: Any, function: Callable[..., Any], options: TemplateOpt
     definition = ResourceTemplate(
         uri_template=options.uri_template,
         name=name,
-        title=options.title,
-        description=_description(function, options),
         mime_type=options.mime_type,
         annotations=options.annotations,
-        icons=icons_of(what, options),
-        meta=meta_of(what, options),
+        **_shown(what, function, options),
     )
     wire, scopes = as_listed(what, definition), scopes_of(what, options)
     return TemplateEntry(name, handler, options.uri_template, template, options.mime_type, wire, binder, scopes)
@@ -279,16 +270,9 @@ def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions
     what = f"prompt {name!r}"
     _check_name(what, name)
     handler = handler_of(what, function, options)
-    binder = _texts(what, function, handler)
+    binder = texts_of(what, function, handler.context)
     arguments = _prompt_arguments(what, binder, options)
-    definition = Prompt(
-        name=name,
-        title=options.title,
-        description=_description(function, options),
-        arguments=arguments,
-        icons=icons_of(what, options),
-        meta=meta_of(what, options),
-    )
+    definition = Prompt(name=name, arguments=arguments, **_shown(what, function, options))
     required = tuple(each.name for each in arguments if each.required)
     wire, scopes = as_listed(what, definition), scopes_of(what, options)
     return PromptEntry(name, handler, wire, binder, required, definition.description, scopes)
@@ -306,7 +290,7 @@ def completion_entry(
             'or ("resource_template", its URI template, a variable)'
         )
     handler = handler_of(what, function, options)
-    parameters = parameters_by_name(function, () if handler.context is None else (handler.context,))
+    parameters = _parameters(function, handler.context)
     needed = [each.name for each in parameters.values() if each.default is each.empty]
     if len(needed) > 1:
         raise RegistrationError(
@@ -317,13 +301,6 @@ def completion_entry(
     if value is not None and parameters[value].kind is parameters[value].POSITIONAL_ONLY:
         raise RegistrationError(f"{what}: {value} is positional-only, and comes by name: remove the `/`")
     return CompletionEntry(name, handler, value)
-
-
-def _texts(what: str, function: Callable[..., Any], handler: Handler) -> Texts | Whole:
-    try:
-        return texts_of(function, handler.context)
-    except BadHint as error:
-        raise RegistrationError(f"{what}: {error}") from error
 
 
 def _prompt_arguments(what: str, binder: Texts | Whole, options: PromptOptions) -> list[PromptArgument]:
@@ -398,12 +375,20 @@ def _check_name(what: str, name: Any) -> None:
         raise RegistrationError(f"{what}: a name is a text on one line that is not empty")
 
 
-def _description(function: Callable[..., Any], options: Shown) -> str | None:
-    """What was said, or what the docstring says without its sections on parameters."""
-    if options.description is not None:
-        said: Any = options.description
-        return cleandoc(said).strip() if isinstance(said, str) else said  # what is no text is refused with the rest
-    return docstrings.read(docstring_of(function)).description or None
+def _shown(what: str, function: Callable[..., Any], options: Shown) -> dict[str, Any]:
+    """What was said, the description also by the docstring without its sections on parameters. What is no text is refused with the rest."""
+    icons: Any = options.icons
+    if isinstance(icons, str | bytes | Mapping) or not isinstance(icons, Iterable):  # a text is no list of letters here
+        raise RegistrationError(f"{what}: icons is a list of Icon(src, …), not {icons!r}")
+    meta: Any = options.meta
+    if not isinstance(meta, Mapping):
+        raise RegistrationError(f"{what}: meta is a dict with texts as keys, not {meta!r}")
+    said: Any = options.description
+    if said is None:
+        said = docstrings.read(docstring_of(function)).description or None
+    elif isinstance(said, str):
+        said = cleandoc(said).strip()
+    return {"title": options.title, "description": said, "icons": list(options.icons), "meta": options.meta}
 
 
 __all__ = [
@@ -484,22 +469,6 @@ def as_listed(what: str, definition: Any) -> Mapping[str, Any]:
     return wire
 
 
-def icons_of(what: str, options: Shown) -> list[Any]:
-    """The icons that were said; a text is none, though Python would take it for a list of letters."""
-    said = cast("object", options.icons)
-    if isinstance(said, str | bytes | Mapping) or not isinstance(said, Iterable):
-        raise RegistrationError(f"{what}: icons is a list of Icon(src, …), not {said!r}")
-    return list(options.icons)
-
-
-def meta_of(what: str, options: Shown) -> Mapping[str, Any]:
-    """The `_meta` that was said."""
-    said = cast("object", options.meta)
-    if not isinstance(said, Mapping):
-        raise RegistrationError(f"{what}: meta is a dict with texts as keys, not {said!r}")
-    return options.meta
-
-
 def scopes_of(what: str, options: Shown) -> tuple[str, ...]:
     """The scopes that were said; what is none must not be taken for nothing needed."""
     said: Any = options.scopes
@@ -521,19 +490,8 @@ OPEN: Final[Mapping[str, Any]] = {"type": "object"}
 _ALL_OF_THEM: Final = frozenset({"args", "arguments", "params"})
 """What a function calls the one parameter that takes all arguments."""
 _DICTS: Final = frozenset({dict, Mapping, MutableMapping})
-
-
-class Binder(Protocol):
-    """Arguments as they came in, keyword arguments out."""
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """What peers are told that it takes."""
-        ...
-
-    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What to call the function with. Raises `Mismatch`."""
-        ...
+_MISSING: Final = Reason("is missing", "missing_required")
+_UNKNOWN: Final = Reason("there is no such argument", "unexpected_property")
 
 
 class Whole:
@@ -570,8 +528,7 @@ class Bare:
         unknown = [] if self._open else [name for name in arguments if name not in self._names]
         if missing or unknown:
             raise Mismatch(
-                [Problem((name,), Reason("is missing", "missing_required")) for name in missing]
-                + [Problem((name,), Reason("there is no such argument", "unexpected_property")) for name in unknown]
+                [Problem((name,), _MISSING) for name in missing] + [Problem((name,), _UNKNOWN) for name in unknown]
             )
         return dict(arguments)
 
@@ -588,15 +545,11 @@ class Texts:
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Texts, and what they stand for where the function wants something else: "3", "true", "[1, 2]"."""
-        problems = [
-            Problem((name,), Reason("is missing", "missing_required"))
-            for name in self._required
-            if name not in arguments
-        ]
+        problems = [Problem((name,), _MISSING) for name in self._required if name not in arguments]
         bound: dict[str, Any] = {}
         for name, value in arguments.items():
             if name not in self.parameters:
-                problems.append(Problem((name,), Reason("there is no such argument", "unexpected_property")))
+                problems.append(Problem((name,), _UNKNOWN))
                 continue
             try:
                 bound[name] = _from_text(self._typed[name], value) if name in self._typed else value
@@ -622,37 +575,41 @@ def _from_text(hint: Any, text: Any) -> Any:
         return into(hint, value)
 
 
+Binder: TypeAlias = "Whole | Bare | Texts | Arguments"
+
+
 def binder_of(function: Callable[..., Any], context: str | None, schema: Mapping[str, Any] | None) -> Binder:
     """The binder of a tool. `context` is the parameter that gets the context, `schema` what was written by hand."""
-    skip = () if context is None else (context,)
-    parameters = parameters_by_name(function, skip)
+    parameters = _parameters(function, context)
     whole = _whole(parameters, schema)
     if whole is not None and (schema is not None or parameters[whole].annotation is MISSING):
         return Whole(whole, OPEN if schema is None else schema)
     if schema is None:
-        return arguments_of(function, skip)
+        return arguments_of(function, () if context is None else (context,))
     for each in parameters.values():
         if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL):
             raise BadHint(f"{each} cannot be given by name, and arguments come by name: take it by its name")
     return Bare(parameters, schema)
 
 
-def texts_of(function: Callable[..., Any], context: str | None) -> Texts | Whole:
+def texts_of(what: str, function: Callable[..., Any], context: str | None) -> Texts | Whole:
     """The binder of a prompt, or of a template's variables."""
-    skip = () if context is None else (context,)
-    whole = _whole(parameters_by_name(function, skip), None)
-    return Texts(parameters_of(function, skip)) if whole is None else Whole(whole)
+    try:
+        whole = _whole(_parameters(function, context), None)
+        return Texts(parameters_of(function, () if context is None else (context,))) if whole is None else Whole(whole)
+    except BadHint as error:
+        raise RegistrationError(f"{what}: {error}") from error
 
 
-def parameters_by_name(function: Callable[..., Any], skip: Collection[str]) -> dict[str, inspect.Parameter]:
-    """What a function takes, besides what is not for peers."""
+def _parameters(function: Callable[..., Any], context: str | None) -> dict[str, inspect.Parameter]:
+    """What a function takes, besides its context."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise RegistrationError(
             f"the parameters of {function!r} cannot be read ({error}): wrap it in a function"
         ) from None
-    return {name: each for name, each in signature.parameters.items() if name not in skip}
+    return {name: each for name, each in signature.parameters.items() if name != context}
 
 
 def _whole(parameters: Mapping[str, inspect.Parameter], schema: Mapping[str, Any] | None) -> str | None:
