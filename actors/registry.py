@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Coroutine
 from contextvars import Context
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, cast
 
 from greenroom.errors import GreenroomError
@@ -139,12 +140,7 @@ class Registry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]
 
         Raises `RegistrationError` for what cannot be registered as things stand.
         """
-
-        def put_all(catalogue: Catalogue) -> Catalogue:
-            for entry in entries:
-                catalogue = catalogue.put(entry, replace=replace)
-            return catalogue
-
+        put_all = partial(_put_all, entries, replace=replace)
         put_all(self._house.shelf.catalogue)  # an error in it is raised to the caller, and not in the registrar
         try:
             taken = self._registrar.cast(Registrar.put, entries, replace=replace)
@@ -322,39 +318,27 @@ class Registrar(GenStatem[RegistrarState]):
         match event:
             case Call(Registrar.ready, caller=caller):
                 return Keep(Reply(caller))
-            case Call(Registrar.put, (entries,), kwargs, caller):
+            case Call(Registrar.put, (entries,), kwargs) | Cast(Registrar.put, (entries,), kwargs):
+                kinds: set[Kind] = {entry.kind for entry in entries}
                 try:
-                    self._put(entries, **kwargs)
+                    self._write(kinds, partial(_put_all, entries, **kwargs))
                 except RegistrationError as error:
-                    return Keep(Fail(caller, error))
-                return Keep(Reply(caller))
-            case Cast(Registrar.put, (entries,), kwargs):
-                try:
-                    self._put(entries, **kwargs)
-                except RegistrationError as error:
+                    if isinstance(event, Call):
+                        return Keep(Fail(event.caller, error))
                     self.report_unexpected("registration", str(error))
-            case Call(Registrar.drop, (kind, name), caller=caller):
-                return Keep(Reply(caller, self._write({kind}, lambda catalogue: catalogue.drop(kind, name))))
-            case Cast(Registrar.drop, (kind, name)):
-                self._write({kind}, lambda catalogue: catalogue.drop(kind, name))
+                done = None
+            case Call(Registrar.drop, (kind, name)) | Cast(Registrar.drop, (kind, name)):
+                done = self._write({kind}, lambda catalogue: catalogue.drop(kind, name))
             case Info(Exit(pid=self._waiter)):
-                pass
+                return Keep()
             case _:
                 return self.unexpected(event)
-        return Keep()
+        return Keep(Reply(event.caller, done)) if isinstance(event, Call) else Keep()
 
     def terminate(self, reason: ExitReason) -> None:
         """After a crash there will be another registrar; after any other end none will wait any more."""
         if not isinstance(reason, Crash):
             self._readiness.abandon()
-
-    def _put(self, entries: Sequence[Entry], *, replace: bool) -> None:
-        def put_all(catalogue: Catalogue) -> Catalogue:
-            for entry in entries:
-                catalogue = catalogue.put(entry, replace=replace)
-            return catalogue
-
-        self._write({entry.kind for entry in entries}, put_all)
 
     def _write(self, kinds: set[Kind], change: Callable[[Catalogue], Catalogue]) -> bool:
         """Publish a change, and have it told."""
@@ -363,6 +347,12 @@ class Registrar(GenStatem[RegistrarState]):
             for kind in kinds:
                 tell_changed(self._subscriptions, self._board, kind)
         return changed
+
+
+def _put_all(entries: Sequence[Entry], catalogue: Catalogue, *, replace: bool) -> Catalogue:
+    for entry in entries:
+        catalogue = catalogue.put(entry, replace=replace)
+    return catalogue
 
 
 async def _wait(readiness: Readiness, registrar: Ref[Any]) -> None:
