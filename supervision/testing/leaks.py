@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,7 +24,7 @@ from greenroom.supervision.kernel.current import node_of
 from .virtual_time import frames, handles_for, is_worker, made_at, own, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType, TracebackType
 
     from greenroom.supervision.kernel.process import Process
@@ -38,57 +38,39 @@ class LeakError(AssertionError):
     """Something was left behind; the message names it."""
 
 
-@dataclass(frozen=True)
-class Census:
-    """What there is at one moment. Kinds that were not asked for are empty."""
-
-    threads: dict[threading.Thread, None] = field(default_factory=dict[threading.Thread, None])
-    descriptors: dict[tuple[int, str], None] = field(default_factory=dict[tuple[int, str], None])
-    children: dict[int, str] = field(default_factory=dict[int, str])
-    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict[asyncio.Task[Any], None])
-    processes: dict[Process, None] = field(default_factory=dict["Process", None])
+class Census(dict[object, "Callable[[], str]"]):
+    """What there is at one moment, and what puts each into words: threads, processes and tasks, descriptors as pairs, OS processes as numbers."""
 
     @classmethod
     def of_system(cls) -> Census:
         """Threads, descriptors and OS processes."""
-        return cls(
-            threads={thread: None for thread in threading.enumerate() if not resting(thread)},
-            descriptors=dict.fromkeys(_descriptors()),
-            children=dict(_children()),
-        )
+        found = cls({each: partial(_thread, each) for each in threading.enumerate() if not resting(each)})
+        found.update((each, partial("file descriptor {}: {}".format, *each)) for each in _descriptors())
+        found.update((pid, partial("OS process {}: {}".format, pid, words)) for pid, words in _children())
+        return found
 
     @classmethod
     def of_loop(cls, loop: asyncio.AbstractEventLoop) -> Census:
-        """Tasks, and processes of the node if there is one; the workers of the node are its own affair."""
+        """Processes of the node if there is one, and tasks; the workers of the node are its own affair."""
         node = node_of(loop)
         me = asyncio.current_task(loop)
-        return cls(
-            tasks={task: None for task in _in_order(asyncio.all_tasks(loop)) if task is not me and not _resting(task)},
-            processes={} if node is None else dict.fromkeys(node.processes.values()),
-        )
+        found = cls({} if node is None else {each: partial(_process, each) for each in node.processes.values()})
+        for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
+            if task is not me and (frames(task) or not is_worker(task)):  # a worker without frames has no work
+                found[task] = partial(_task, task)
+        return found
 
     def beyond(self, before: Census) -> Census:
         """What there is here and was not there before."""
         return Census(
-            {each: None for each in self.threads if each not in before.threads and each.is_alive()},
-            {each: None for each in self.descriptors if each not in before.descriptors},
-            {pid: words for pid, words in self.children.items() if pid not in before.children},
-            {each: None for each in self.tasks if each not in before.tasks and not each.done()},
-            {each: None for each in self.processes if each not in before.processes},
+            (each, words)
+            for each, words in self.items()
+            if each not in before and (not isinstance(each, threading.Thread) or each.is_alive())
         )
-
-    def __bool__(self) -> bool:
-        return any((self.threads, self.descriptors, self.children, self.tasks, self.processes))
 
     def lines(self) -> list[str]:
         """Each leftover in words."""
-        return [
-            *map(_process, self.processes),
-            *map(_task, self.tasks),
-            *map(_thread, self.threads),
-            *(f"file descriptor {number}: {target}" for number, target in self.descriptors),
-            *(f"OS process {pid}: {words}" for pid, words in self.children.items()),
-        ]
+        return [words() for words in self.values()]
 
 
 def settled(before: Census) -> Census:
@@ -99,12 +81,13 @@ def settled(before: Census) -> Census:
     gc.collect()  # what is held by nothing but a cycle is no leftover
     deadline = clock.real() + MOMENT
     while (left := Census.of_system().beyond(before)) and clock.real() < deadline:
-        for thread in left.threads:
+        threads = [each for each in left if isinstance(each, threading.Thread)]
+        for thread in threads:
             thread.join(_STEP)
-        if not left.threads:
+        if not threads:
             threading.Event().wait(_STEP)
-        if left.descriptors and not left.threads and not left.children:
-            break  # no thread and no child is left that could close them
+        if all(isinstance(each, tuple) for each in left):
+            break  # no thread and no child is left that could close these descriptors
     return left
 
 
@@ -162,15 +145,6 @@ class no_leaks:  # noqa: N801 - reads as what it promises: `with no_leaks():`
 
 
 # --- looking
-
-
-def _in_order(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
-    return sorted(tasks, key=lambda task: task.get_name())
-
-
-def _resting(task: asyncio.Task[Any]) -> bool:
-    """Whether it is a worker of the node that has no work."""
-    return is_worker(task) and not frames(task)
 
 
 def _descriptors() -> Iterator[tuple[int, str]]:
