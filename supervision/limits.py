@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count as count_from
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .behaviours.caller import Reject, later
 from .behaviours.gen_server import GenServer
@@ -21,11 +21,14 @@ from .kernel.errors import ActorError, NotAnActor
 from .kernel.messages import Down, Pid
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from .behaviours.caller import Caller
     from .behaviours.calls import Ref
     from .kernel.links import Monitor
+
+
+T = TypeVar("T")
 
 
 class Busy(ActorError):
@@ -40,6 +43,28 @@ class Busy(ActorError):
     def __str__(self) -> str:
         again = "" if self.retry_after is None else f"; try again in {self.retry_after:g} s"
         return f"{self.what}{again}"
+
+
+class _Line(deque[T]):
+    """The callers that wait. Those that gave up hold no place, and do not pile up behind one that waits."""
+
+    def __init__(self, most: int | None, gave_up: Callable[[T], bool]) -> None:
+        super().__init__()
+        if most is not None and most < 0:
+            raise ValueError(f"queue must be 0 or more, or None for no bound, not {most!r}")
+        self._most = most
+        self._gave_up = gave_up
+        self._sweep_from = 0
+
+    def has_room(self) -> bool:
+        """Whether one more may wait."""
+        if len(self) >= self._sweep_from:
+            waiting = [entry for entry in self if not self._gave_up(entry)]
+            self.clear()
+            self.extend(waiting)
+            swept = max(_SWEEP_FROM, 2 * len(waiting))
+            self._sweep_from = swept if self._most is None else min(self._most, swept)
+        return self._most is None or len(self) < self._most
 
 
 @dataclass(slots=True)
@@ -58,41 +83,34 @@ class Semaphore(GenServer):
         """A `queue` of None lets every caller wait."""
         if permits < 1:
             raise ValueError(f"permits must be at least 1, not {permits!r}")
-        if queue is not None and queue < 0:
-            raise ValueError(f"queue must be 0 or more, or None for no bound, not {queue!r}")
+        self._waiting: _Line[tuple[Pid, Caller[None], object]] = _Line(queue, _gave_up)
         self.permits = permits
         self.queue = queue
         self.free = permits
         self._holders: dict[Pid, _Holder] = {}
-        self._waiting: deque[tuple[Pid, Caller[None], object]] = deque()
-        self._full = _full(queue, 0)
 
     def acquire(self, ticket: object = None) -> None:
         """Take a permit, or wait for one. `ticket` is the caller's own mark, to give back just this one."""
-        caller = self.caller
-        pid = _process(caller, "hold a permit")
-        self._forget_gone()
-        if self.free:
-            self.free -= 1
-            self._hold(pid, ticket)
+        if self.try_acquire(ticket):
             return None
-        if len(self._waiting) >= self._full:
-            self._waiting = deque(entry for entry in self._waiting if not _gave_up(entry))
-            self._full = _full(self.queue, len(self._waiting))
-        if self.queue is not None and len(self._waiting) >= self.queue:
+        if not self._waiting.has_room():
             raise Reject(Busy(f"all {self.permits} permits are taken and {len(self._waiting)} wait"))
-        self._waiting.append((pid, caller, ticket))
+        self._waiting.append((self._caller_pid(), self.caller, ticket))
         return later()  # type: ignore[no-any-return]  # stands for the None that comes later
 
     def try_acquire(self, ticket: object = None) -> bool:
         """Take a permit if there is one."""
-        pid = _process(self.caller, "hold a permit")
-        self._forget_gone()
+        pid = self._caller_pid()
         if not self.free:
             return False
         self.free -= 1
         self._hold(pid, ticket)
         return True
+
+    def _caller_pid(self) -> Pid:
+        if self.caller.pid is None:
+            raise Reject(NotAnActor("hold a permit"))
+        return self.caller.pid
 
     def release(self, pid: Pid, ticket: object = None) -> bool:
         """`pid` gives the permit with this ticket back; False when it holds none such."""
@@ -135,10 +153,6 @@ class Semaphore(GenServer):
                 self.free -= 1
                 self._hold(pid, ticket)
 
-    def _forget_gone(self) -> None:
-        while self._waiting and _gave_up(self._waiting[0]):
-            self._waiting.popleft()
-
 
 @asynccontextmanager
 async def permit(gate: Ref[Semaphore], timeout: float | None = 5.0) -> AsyncGenerator[None]:
@@ -165,15 +179,12 @@ class RateLimiter(GenServer):
             raise ValueError(f"rate must be more than 0 a second, not {rate!r}")
         if burst < 1:
             raise ValueError(f"burst must be at least 1, not {burst!r}")
-        if queue is not None and queue < 0:
-            raise ValueError(f"queue must be 0 or more, or None for no bound, not {queue!r}")
+        self._waiting: _Line[tuple[int, Caller[None]]] = _Line(queue, lambda entry: entry[1].over)
         self.rate = rate
         self.burst = burst
         self.queue = queue
         self._tokens = float(burst)
         self._filled = self._now()
-        self._waiting: deque[tuple[int, Caller[None]]] = deque()
-        self._full = _full(queue, 0)
         self._alarm: api.Timer | None = None
 
     def acquire(self, tokens: int = 1) -> None:
@@ -182,10 +193,7 @@ class RateLimiter(GenServer):
         self._serve()
         if not self._waiting and self._draw(tokens):
             return None
-        if len(self._waiting) >= self._full:
-            self._waiting = deque(entry for entry in self._waiting if not entry[1].over)
-            self._full = _full(self.queue, len(self._waiting))
-        if self.queue is not None and len(self._waiting) >= self.queue:
+        if not self._waiting.has_room():
             raise Reject(Busy(f"the rate limit is reached and {len(self._waiting)} wait", self._otp_delay(tokens)))
         self._waiting.append((tokens, self.caller))
         self._wake()
@@ -255,17 +263,5 @@ _SWEEP_FROM = 256  # fewer that wait are not worth looking through
 _ROUNDING = 1e-9  # a sum of many small waits is short of the whole by this at the most
 
 
-def _full(queue: int | None, waiting: int) -> int:
-    """From how many entries on to look for callers that gave up: they hold no place, and must not pile up behind one that waits."""
-    sweep_at = max(_SWEEP_FROM, 2 * waiting)
-    return sweep_at if queue is None else min(queue, sweep_at)
-
-
 def _gave_up(entry: tuple[Pid, Caller[None], object]) -> bool:
     return entry[1].over or not api.is_alive(entry[0])
-
-
-def _process(caller: Caller[Any], verb: str) -> Pid:
-    if caller.pid is None:
-        raise Reject(NotAnActor(verb))
-    return caller.pid
