@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from .behaviours.caller import Reject
 from .behaviours.gen_server import GenServer
 from .kernel import api
-from .kernel.current import current_node, current_process
-from .kernel.errors import ActorError, NotRegistered
-from .kernel.messages import NO_PROCESS, Down, Pid
+from .kernel.current import current_process
+from .kernel.errors import ActorError
+from .kernel.messages import Down, Pid
+from .registry import server_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -165,12 +166,7 @@ class Groups(GenServer):
 
 
 def _server(groups: Ref[Groups]) -> Groups:
-    process, _, name = api.resolve(current_node(), groups)
-    if process is not None and process.away:
-        raise ActorError(f"{groups} is on another node, and has to be asked: await groups.call(Groups.members, …)")
-    if process is None or process.life or not isinstance(process.behaviour.inner, Groups):
-        raise NotRegistered(NO_PROCESS, name or groups)
-    return process.behaviour.inner
+    return server_of(groups, Groups, "await groups.call(Groups.members, …)")
 
 
 def members(groups: Ref[Groups], group: Hashable) -> list[Pid]:

@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count as count_from
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from .behaviours.caller import Reject, later
 from .behaviours.gen_server import GenServer
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _tickets = count_from(1)
 
+S = TypeVar("S", bound=GenServer)
 Keys = Literal["unique", "duplicate"]
 
 
@@ -66,6 +67,16 @@ class Unregistered:
     pid: Pid
 
 
+@dataclass(slots=True)
+class _Lock:
+    """One key that is held: its holder's own mark, and the queue, in order."""
+
+    ticket: object = None
+    waiting: deque[tuple[Pid, object, Caller[None]]] = field(
+        default_factory=deque[tuple["Pid", object, "Caller[None]"]]
+    )
+
+
 class Registry(GenServer):
     """``registry = await start(Registry)``, or ``child(Registry, "duplicate")`` under a supervisor.
 
@@ -86,7 +97,9 @@ class Registry(GenServer):
         self._entries: dict[Hashable, dict[int, Entry]] = {}
         self._owned: dict[Pid, dict[int, Hashable]] = {}
         self._monitors: dict[Pid, Monitor] = {}
-        self._locks = KeyLocks()
+        self._locks: dict[Hashable, _Lock] = {}
+        self._held: dict[Pid, dict[object, Hashable]] = {}
+        """By holder: the marks with which it holds keys, and which."""
         self._last = 0
 
     def register(self, key: Hashable, pid: Pid, value: Any = None) -> None:
@@ -149,16 +162,25 @@ class Registry(GenServer):
         pid = self.caller.pid
         if pid is None:
             raise Reject(NotAnActor("hold a lock"))
-        if self._locks.take(key, pid, ticket, self.caller):
-            self._watch(pid)
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = _Lock()
+            self._give(key, lock, pid, ticket)
             return None
+        lock.waiting.append((pid, ticket, self.caller))
         return later()  # type: ignore[no-any-return]  # stands for the None that comes later
 
     def release(self, key: Hashable, pid: Pid, ticket: object) -> None:
         """`pid` gives a lock back, or waits for it no more."""
-        heir = self._locks.release(key, pid, ticket)
-        if heir is not None:
-            self._watch(heir)
+        lock = self._locks.get(key)
+        if lock is not None and lock.ticket != ticket:
+            lock.waiting = deque(entry for entry in lock.waiting if entry[1] != ticket)
+        elif lock is not None:
+            held = self._held[pid]
+            del held[ticket]
+            if not held:
+                del self._held[pid]
+            self._pass_on(key, lock)
         self._unwatch(pid)
 
     def handle_info(self, message: Any) -> None:
@@ -166,11 +188,25 @@ class Registry(GenServer):
         match message:
             case Down(pid=Pid() as pid):
                 self._monitors.pop(pid, None)
-                for heir in self._locks.gone(pid):
-                    self._watch(heir)
+                for key in self._held.pop(pid, {}).values():  # it has unwound, so that two never hold a key at once
+                    self._pass_on(key, self._locks[key])
                 self._forget(pid)
             case _:
                 super().handle_info(message)
+
+    def _give(self, key: Hashable, lock: _Lock, pid: Pid, ticket: object) -> None:
+        lock.ticket = ticket
+        self._held.setdefault(pid, {})[ticket] = key
+        self._watch(pid)
+
+    def _pass_on(self, key: Hashable, lock: _Lock) -> None:
+        """To the first that still waits: a caller that gave up, or died, is passed over. A key without a holder takes no room."""
+        while lock.waiting:
+            pid, ticket, caller = lock.waiting.popleft()
+            if not caller.over and api.is_alive(pid) and caller.reply(None):
+                self._give(key, lock, pid, ticket)
+                return
+        del self._locks[key]
 
     def _forget(self, pid: Pid) -> None:
         for number, key in tuple(self._owned.get(pid, {}).items()):
@@ -191,7 +227,7 @@ class Registry(GenServer):
             self._monitors[pid] = api.monitor(pid)
 
     def _unwatch(self, pid: Pid) -> None:
-        if pid in self._monitors and pid not in self._owned and not self._locks.held_by(pid):
+        if pid in self._monitors and pid not in self._owned and pid not in self._held:
             api.demonitor(self._monitors.pop(pid), flush=True)
 
     def _otp_tell(self, message: Registered | Unregistered) -> None:
@@ -214,13 +250,18 @@ def _check(key: Hashable) -> None:
         raise Reject(error) from None
 
 
-def _server(registry: Ref[Registry]) -> Registry:
-    process, _, name = api.resolve(current_node(), registry)
+def server_of(ref: Ref[Any], kind: type[S], ask: str) -> S:
+    """The server itself, for those that read its tables; `ask` says what to write where it is on another node. Raises `NotRegistered`."""
+    process, pid, name = api.resolve(current_node(), ref)
     if process is not None and process.away:
-        raise ActorError(f"{registry} is on another node, and has to be asked: await registry.call(Registry.lookup, …)")
-    if process is None or process.life or not isinstance(process.behaviour.inner, Registry):
-        raise NotRegistered(NO_PROCESS, name or registry.pid)
+        raise ActorError(f"{ref} is on another node, and has to be asked: {ask}")
+    if process is None or process.life or not isinstance(process.behaviour.inner, kind):
+        raise NotRegistered(NO_PROCESS, name or pid)
     return process.behaviour.inner
+
+
+def _server(registry: Ref[Registry]) -> Registry:
+    return server_of(registry, Registry, "await registry.call(Registry.lookup, …)")
 
 
 # --- reading: it sends nothing, and predicates run where they are written
@@ -346,79 +387,3 @@ class RegistryVia(Via):
 def via(registry: Ref[Registry], key: Hashable, value: Any = None) -> RegistryVia:
     """A key of a registry, as a name."""
     return RegistryVia(registry, key, value)
-
-
-# --- Locks by key: the holder of each, and its queue, in order. The book-keeping of a `Registry`, which owns one.
-# Nothing here monitors a process: the owner says when a holder is gone, which is after its code has unwound, so that two
-# never hold a key at once. A caller that gives up waiting, or dies, is passed over.
-
-
-@dataclass(slots=True)
-class _Lock:
-    """One key: its holder, the holder's own mark, and the queue."""
-
-    pid: Pid
-    ticket: object
-    waiting: deque[tuple[Pid, object, Caller[None]]] = field(
-        default_factory=deque[tuple["Pid", object, "Caller[None]"]]
-    )
-
-
-class KeyLocks:
-    """All locks of one registry. A key without a holder takes no room."""
-
-    __slots__ = ("_held", "_locks")
-
-    def __init__(self) -> None:
-        """No key is held."""
-        self._locks: dict[Hashable, _Lock] = {}
-        self._held: dict[Pid, dict[object, Hashable]] = {}
-
-    def __len__(self) -> int:
-        return len(self._locks)
-
-    def held_by(self, pid: Pid) -> bool:
-        """Whether that process holds any key."""
-        return pid in self._held
-
-    def take(self, key: Hashable, pid: Pid, ticket: object, caller: Caller[None]) -> bool:
-        """Hold the key, or queue up for it: then `caller` is answered when its turn has come."""
-        lock = self._locks.get(key)
-        if lock is None:
-            self._locks[key] = _Lock(pid, ticket)
-            self._note(key, pid, ticket)
-            return True
-        lock.waiting.append((pid, ticket, caller))
-        return False
-
-    def release(self, key: Hashable, pid: Pid, ticket: object) -> Pid | None:
-        """Give a key back, or leave its queue. Returns the key's new holder, if it has one."""
-        lock = self._locks.get(key)
-        if lock is None:
-            return None
-        if lock.ticket != ticket:
-            lock.waiting = deque(entry for entry in lock.waiting if entry[1] != ticket)
-            return None
-        held = self._held[pid]
-        del held[ticket]
-        if not held:
-            del self._held[pid]
-        return self._pass_on(key, lock)
-
-    def gone(self, pid: Pid) -> Iterable[Pid]:
-        """A holder has ended: its keys go on. Returns to whom."""
-        heirs = [self._pass_on(key, self._locks[key]) for key in self._held.pop(pid, {}).values()]
-        return [heir for heir in heirs if heir is not None]
-
-    def _pass_on(self, key: Hashable, lock: _Lock) -> Pid | None:
-        while lock.waiting:
-            pid, ticket, caller = lock.waiting.popleft()
-            if not caller.over and api.is_alive(pid) and caller.reply(None):
-                lock.pid, lock.ticket = pid, ticket
-                self._note(key, pid, ticket)
-                return pid
-        del self._locks[key]
-        return None
-
-    def _note(self, key: Hashable, pid: Pid, ticket: object) -> None:
-        self._held.setdefault(pid, {})[ticket] = key
