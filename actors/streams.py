@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -30,37 +31,23 @@ _WHOLE: Final = 4
 """How many times what one stream may keep the session may keep."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Stream:
     """One stream, and who reads it."""
 
-    __slots__ = (
-        "_answered",
-        "_bodies",
-        "_reader",
-        "_store",
-        "answers",
-        "delivered",
-        "last",
-        "name",
-        "over",
-        "size",
-        "stale",
-    )
-
-    def __init__(self, name: str, store: Streams, answers: str | int | None = None) -> None:
-        """`answers` is the id of the request whose answer ends the stream."""
-        self.name = name
-        self.answers = answers
-        self.last = 0
-        self.delivered = 0
-        self.size = 0
-        self.over = False
-        self.stale = False
-        self._reader: ref[StreamFeed] | None = None  # weak: a reader that got lost on its way must not count as one
-        # Bodies alone: what all sessions are told is one thing in memory, and events are made for who reads them. Most say nothing.
-        self._bodies: deque[bytes] | None = None
-        self._answered: str | int | None = None
-        self._store = store
+    name: str
+    _store: Streams
+    answers: str | int | None = None
+    """The id of the request whose answer ends the stream."""
+    last: int = 0
+    delivered: int = 0
+    size: int = 0
+    over: bool = False
+    stale: bool = False
+    _reader: ref[StreamFeed] | None = None  # weak: a reader that got lost on its way must not count as one
+    # Bodies alone: what all sessions are told is one thing in memory, and events are made for who reads them. Most say nothing.
+    _bodies: deque[bytes] | None = None
+    _answered: str | int | None = None
 
     @property
     def reader(self) -> StreamFeed | None:
