@@ -34,12 +34,6 @@ TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 RELATED: Final = "io.modelcontextprotocol/related-task"
 """Where a message's `_meta` names the task that it belongs to."""
 
-_NEXT: Final[Mapping[str, frozenset[str]]] = {
-    "working": frozenset({"input_required", *TERMINAL}),
-    "input_required": frozenset({"working", *TERMINAL}),
-    **{status: frozenset[str]() for status in TERMINAL},
-}
-
 
 class BadTransition(GreenroomError):
     """A task cannot go from the one status to the other."""
@@ -100,7 +94,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         error: bytes | None = None,
     ) -> TaskRecord:
         """As it is from now on. Raises `BadTransition`."""
-        if status not in _NEXT[self.status]:
+        if self.terminal or status == self.status:
             raise BadTransition(self.status, status)
         now = max(now, self.updated)
         ended = now if status in TERMINAL else None

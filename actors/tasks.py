@@ -36,7 +36,7 @@ from .task_record import Cancel, Kept, Plan, TaskRecord, Unwait, Wait, answer, b
 from .tree import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from greenroom.protocol.messages import Request
     from greenroom.supervision import ChildSpec, ExitReason, Monitor, Timer
@@ -181,18 +181,6 @@ class Tasks:
             size -= oldest.size
             self.store.remove(oldest.id)
 
-    def orphan(self, owner: str) -> None:
-        """The owner is gone for good. Its ended tasks go as well; a running one is ended by its collector."""
-        if belongs_to_session(owner) and not self.store.durable:
-            for record in self.store.list(owner):
-                if record.terminal:
-                    self.store.remove(record.id)
-
-    def expired(self) -> Sequence[TaskRecord]:
-        """The records that need not be kept any longer."""
-        now = self.now()
-        return [record for record in self.store.list() if record.expires <= now]
-
 
 def declared(settings: Settings, catalogue: Catalogue) -> bool:
     """Whether the server says that tools can be called as tasks."""
@@ -264,7 +252,8 @@ class TaskKeeper(GenServer):
 
     def _look(self) -> None:
         tasks = self._tasks
-        for record in tasks.expired():
+        now = tasks.now()
+        for record in [each for each in tasks.store.list() if each.expires <= now]:
             tasks.store.remove(record.id)
         found = {each.id for each in tasks.store.list() if not each.terminal and not tasks.alive(each.id)}
         for id in found & self._suspects:  # it is not just about to start
@@ -481,8 +470,12 @@ class TaskCalls:
                 demonitor(ref, flush=True)
 
     def abandon_all(self) -> None:
-        """The session is gone: its tasks are orphaned, unless they have another owner."""
-        self._tasks.orphan(self.owner)
+        """The session is gone for good, and so are its ended tasks, unless they have another owner. A running one is ended by its collector."""
+        store, owner = self._tasks.store, self.owner
+        if belongs_to_session(owner) and not store.durable:
+            for record in store.list(owner):
+                if record.terminal:
+                    store.remove(record.id)
 
 
 def _seconds(wish: Mapping[str, Any]) -> float | None:
