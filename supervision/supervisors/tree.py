@@ -6,6 +6,7 @@ one wants to look. Nothing here recurses, so neither the depth of a tree nor its
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overload
 
@@ -21,7 +22,7 @@ from .spec import start_name
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable
 
     from greenroom.supervision.kernel.messages import Pid
     from greenroom.supervision.kernel.names import Via
@@ -82,12 +83,13 @@ def tree(root: object = None) -> Branch:
         top, pid, name = resolve(node, root)
         if top is None:
             raise NotRegistered(NO_PROCESS, name or pid)
-    below = _Below(node)
+    below = _below(node)
     drafts = [_Draft(top, None, -1)]
-    place = 0
-    while place < len(drafts):
-        drafts.extend(_Draft(process, child, place) for process, child in below.of(drafts[place].process))
-        place += 1
+    for place, draft in enumerate(drafts):  # which grows by those below
+        if (
+            draft.process is not None or not place
+        ):  # a list is taken once, so that the walk ends whatever was linked to whom
+            drafts.extend(_Draft(process, child, place) for process, child in below.pop(draft.process, ()))
     for draft in reversed(drafts):
         branch = _branch(draft, node)
         if draft.above < 0:
@@ -96,37 +98,24 @@ def tree(root: object = None) -> Branch:
     raise AssertionError("a tree has a root")
 
 
-class _Below:
-    """The direct children of each process: a supervisor's as it lists them, then the others that it started."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._listed: dict[Process, list[tuple[Process | None, Child]]] = {}
-        self._started: dict[Process | None, list[Process]] = {}
-        taken: set[Process] = set()
-        for process in node.processes.values():
-            behaviour = process.behaviour.inner
-            if isinstance(behaviour, BaseSupervisor):
-                self._listed[process] = [*self._list(behaviour, taken)]
-        for process in node.processes.values():
-            if process not in taken:
-                parent = process.parent
-                known = parent is not None and not parent.away and parent.pid.serial in node.processes
-                self._started.setdefault(parent if known else None, []).append(process)
-
-    def _list(self, supervisor: BaseSupervisor, taken: set[Process]) -> Iterator[tuple[Process | None, Child]]:
-        for child in supervisor.children():
-            process = None if child.pid is None else self._node.process(child.pid)
-            if process is None:
-                yield None, child
-            elif process not in taken:
-                taken.add(process)
-                yield process, child
-
-    def of(self, process: Process | None) -> list[tuple[Process | None, Child | None]]:
-        """Each entry is given out once, so that the walk ends whatever was linked to whom."""
-        listed = [] if process is None else self._listed.pop(process, [])
-        return [*listed, *((other, None) for other in self._started.pop(process, ()))]
+def _below(node: Node) -> dict[Process | None, list[tuple[Process | None, Child | None]]]:
+    """The direct children of each process: a supervisor's as it lists them, then the others that it started. Each process is in one list."""
+    found: defaultdict[Process | None, list[tuple[Process | None, Child | None]]] = defaultdict(list)
+    taken: set[Process] = set()
+    for process in node.processes.values():
+        behaviour = process.behaviour.inner
+        for child in behaviour.children() if isinstance(behaviour, BaseSupervisor) else ():
+            listed = None if child.pid is None else node.process(child.pid)
+            if listed is None or listed not in taken:
+                found[process].append((listed, child))
+            if listed is not None:
+                taken.add(listed)
+    for process in node.processes.values():
+        if process not in taken:
+            parent = process.parent
+            known = parent is not None and not parent.away and parent.pid.serial in node.processes
+            found[parent if known else None].append((process, None))
+    return found
 
 
 def _branch(draft: _Draft, node: Node) -> Branch:
