@@ -232,47 +232,35 @@ async def _supervised(
 ) -> Task[R]:
     """Have the task begun. A caller that ends before it has the task leaves none running."""
     _check_near(supervisor)
-    begun = _Begun(linked)
+    begun: Task[Any] | None = None
+    refused = False
+
+    def take(task: Task[Any]) -> None:
+        nonlocal begun
+        begun = task
+        if refused:
+            end(task)
+
+    def refuse() -> None:
+        nonlocal refused
+        refused = True
+        if begun is not None:
+            end(begun)
+
+    def end(task: Task[Any]) -> None:
+        if linked is not None:
+            links.part(linked, task.process)  # the kill is the task's alone
+        exits.kill(task.process)
+
     try:
-        return await supervisor.within(None).call(
-            TaskSupervisor.begin, function, args, kwargs, asking(), linked, begun.take
-        )
+        return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), linked, take)
     except asyncio.CancelledError:
         node = current_node()
         if threading.get_ident() == node.thread:
-            begun.refuse()
+            refuse()
         else:
-            node.from_thread(begun.refuse)
+            node.from_thread(refuse)
         raise
-
-
-class _Begun:
-    """A task on its way to the caller that wants it."""
-
-    __slots__ = ("_linked", "_refused", "_task")
-
-    def __init__(self, linked: Process | None) -> None:
-        """`linked` is what the task is linked to besides its supervisor."""
-        self._linked = linked
-        self._refused = False
-        self._task: Task[Any] | None = None
-
-    def take(self, task: Task[Any]) -> None:
-        """It runs."""
-        self._task = task
-        if self._refused:
-            self._end(task)
-
-    def refuse(self) -> None:
-        """The caller has ended without it."""
-        self._refused = True
-        if self._task is not None:
-            self._end(self._task)
-
-    def _end(self, task: Task[Any]) -> None:
-        if self._linked is not None:
-            links.part(self._linked, task.process)  # the kill is the task's alone
-        exits.kill(task.process)
 
 
 def _check_near(supervisor: Ref[TaskSupervisor]) -> None:
