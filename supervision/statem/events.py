@@ -119,21 +119,13 @@ TIMEOUTS: Final = (StateTimeout, EventTimeout, GenericTimeout)
 QUEUED: Final = (Call, Cast, Ask, Tell, Info, Internal, *TIMEOUTS)
 
 
+_FROM_OUTSIDE: Final[Mapping[type, int]] = {Call: CALL, Cast: CAST, Ask: ASK, Tell: TELL, Info: INFO}
+
+
 def entry_of(event: Event) -> Entry:
-    """The event as it would lie in a mailbox, for code that describes entries."""
-    match event:
-        case Call():
-            return (CALL, event.method, event.args, event.kwargs, event.caller)
-        case Cast():
-            return (CAST, event.method, event.args, event.kwargs)
-        case Ask():
-            return (ASK, event.request, event.caller)
-        case Tell():
-            return (TELL, event.request)
-        case Info():
-            return (INFO, event.message)
-        case _:
-            return (CONTINUE, event)
+    """The event as it would lie in a mailbox, where its fields follow its kind: for code that describes entries."""
+    kind = _FROM_OUTSIDE.get(type(event))
+    return (CONTINUE, event) if kind is None else (kind, *(getattr(event, name) for name in event.__match_args__))
 
 
 # --- What a state function decides, as frozen values: where to go, and the actions on the way.
