@@ -33,11 +33,10 @@ from .spec import (
     BadSpec,
     ChildNotFound,
     ChildSpec,
+    Flags,
     MaxChildren,
-    check_backoff,
     check_child,
     check_count,
-    check_intensity,
 )
 
 if TYPE_CHECKING:
@@ -96,8 +95,7 @@ class DynamicSupervisor(BaseSupervisor):
         self._otp_template = None if template is None else check_child(template)
         if max_children is not None:
             check_count("max_children", max_children, 0)
-        check_intensity(intensity, period)
-        check_backoff(backoff)
+        Flags(intensity=intensity, period=period, backoff=backoff)  # refuses what cannot bound restarts
         self._otp_max = max_children
         self._otp_window = RestartWindow(intensity, period)
         self._otp_backoff = backoff

@@ -86,7 +86,10 @@ class ChildSpec(Generic[R_co]):
     backoff: Backoff | None = None
 
     def __post_init__(self) -> None:
-        _check_id(self.id)
+        try:
+            hash(self.id)
+        except TypeError:
+            raise BadSpec("id", self.id, "hashable") from None
         if not callable(self.start):
             raise BadSpec("start", self.start, "an async function that starts the child")
         _check_word("restart", self.restart, Restart)
@@ -220,7 +223,9 @@ class Flags:
 
     def __post_init__(self) -> None:
         _check_word("strategy", self.strategy, Strategy)
-        check_intensity(self.intensity, self.period)
+        check_count("intensity", self.intensity, 0)
+        if not _is_seconds(self.period) or self.period <= 0:
+            raise BadSpec("period", self.period, "a number of seconds, more than 0")
         _check_word("auto_shutdown", self.auto_shutdown, AutoShutdown)
         check_backoff(self.backoff)
 
@@ -231,13 +236,6 @@ def check_count(field: str, value: object, least: int, most: int | None = None) 
         raise BadSpec(
             field, value, f"a whole number, {least} or more" if most is None else f"a whole number, {least} to {most}"
         )
-
-
-def check_intensity(intensity: object, period: object) -> None:
-    """Refuse what cannot bound restarts."""
-    check_count("intensity", intensity, 0)
-    if not _is_seconds(period) or period <= 0:
-        raise BadSpec("period", period, "a number of seconds, more than 0")
 
 
 def check_backoff(backoff: object) -> None:
@@ -270,13 +268,6 @@ def check_child(spec: object, auto_shutdown: AutoShutdown = NEVER) -> ChildSpec[
 
 def _is_spec(value: object) -> TypeGuard[ChildSpec[Any]]:
     return isinstance(value, ChildSpec)
-
-
-def _check_id(value: object) -> None:
-    try:
-        hash(value)
-    except TypeError:
-        raise BadSpec("id", value, "hashable") from None
 
 
 def _check_word(field: str, value: object, words: Any) -> None:
