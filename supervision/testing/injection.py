@@ -67,7 +67,7 @@ class Injection:
         node = self._node = current_node()
         self._began = clock.now(node.loop)
         self._holding = Holding(node.loop)
-        self._process = routine.begin(node, _carry_out, (self,), {})
+        self._process = routine.begin(node, Injection.run, (self,), {})
         self._process.await_death(self)
         # As long as it lives each call passes a mailbox: so a run is the same whether it is recorded or not.
         tap(self._process, lambda _, entry, pass_on: pass_on(entry))
@@ -136,11 +136,7 @@ class Injection:
         self._node.reports.emit(report)
 
 
-async def _carry_out(injection: Injection) -> None:
-    await injection.run()
-
-
-_carry_out.__qualname__ = LABEL  # what the process is called
+Injection.run.__qualname__ = LABEL  # what the process is called
 
 
 async def inject(plan: FaultPlan) -> Injection:
