@@ -17,7 +17,6 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
-    Protocol,
     TypeAlias,
     TypeGuard,
     TypeVar,
@@ -102,15 +101,7 @@ class Question(Coroutine[Any, Any, T_co]):
         return f"<{self.what}(), {'begun' if self.begun else 'not awaited'}>"
 
 
-class Noting(Protocol):
-    """What keeps the questions that were made with it."""
-
-    def note(self, question: Question[Any]) -> None:
-        """One more."""
-        ...
-
-
-S = TypeVar("S", bound=Noting)
+S = TypeVar("S", bound="Asker")
 
 
 def asks(method: Callable[Concatenate[S, P], Awaitable[T]]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
@@ -136,7 +127,7 @@ class Asker:
     __slots__ = ()
 
     def note(self, question: Question[Any]) -> None:
-        """Nothing is known here of when a question ought to have been awaited."""
+        """A question was made with this; nothing is known here of when it ought to have been awaited."""
 
     @asks
     async def request(

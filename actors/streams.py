@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from greenroom.supervision import Gate, current_node
@@ -116,7 +117,7 @@ class Stream:
 class Streams:
     """All streams of one session."""
 
-    __slots__ = ("_count", "_dead", "_finished", "_posts", "general", "max_bytes", "max_events", "size")
+    __slots__ = ("_count", "_finished", "_posts", "general", "max_bytes", "max_events", "size")
 
     def __init__(self, settings: Settings) -> None:
         """Nothing has been said."""
@@ -189,7 +190,7 @@ class Streams:
                 self._finished.remove(idle)
                 self._forget(idle)
                 continue
-            largest = max((self.general, *(self._posts or {}).values()), key=_size)
+            largest = max((self.general, *(self._posts or {}).values()), key=attrgetter("size"))
             if not largest.drop():
                 return
 
@@ -204,10 +205,6 @@ class Streams:
         posts = self._posts
         if posts is not None and posts.pop(stream.name, None) is not None:
             self.size -= stream.size
-
-
-def _size(stream: Stream) -> int:
-    return stream.size
 
 
 # --- Reading a stream: what a transport gets of it, in order, however fast it comes.

@@ -259,14 +259,15 @@ def check_children(children: Iterable[object], auto_shutdown: AutoShutdown = NEV
 
 def check_child(spec: object, auto_shutdown: AutoShutdown = NEVER) -> ChildSpec[Any]:
     """That it is a spec, and fits the supervisor's flags."""
-    if not _is_spec(spec):
+    if not is_spec(spec):
         raise BadSpec("child", spec, "a ChildSpec: write child(Server, …)")
     if spec.significant and auto_shutdown == NEVER:
         raise BadSpec("significant", True, "False where the supervisor's auto_shutdown is 'never'")  # noqa: FBT003
     return spec
 
 
-def _is_spec(value: object) -> TypeGuard[ChildSpec[Any]]:
+def is_spec(value: object) -> TypeGuard[ChildSpec[Any]]:
+    """Whether it is a child spec, of which nothing more is known."""
     return isinstance(value, ChildSpec)
 
 

@@ -98,7 +98,6 @@ class Recorder:
         self._callees: dict[int, str] = {}
         self._given_up: set[int] = set()
         self._ends: list[Callable[[], None]] = []
-        self._untaps: dict[Process, Callable[[], None]] = {}
         self._began: float | None = None
 
     def __enter__(self) -> Self:
@@ -134,10 +133,9 @@ class Recorder:
         """End; what is under way is not followed any further."""
         if recorder_of(self.node) is self:
             del vars(self.node)["_recorder"]
-            for end in (*self._ends, *self._untaps.values()):
+            for end in self._ends:
                 end()
         self._ends.clear()
-        self._untaps.clear()
 
     def here(self) -> bool:
         """Whether this is the node's own thread; what another one does comes here by itself."""
@@ -160,7 +158,7 @@ class Recorder:
         events.append(Occurrence(len(events) + 1, now - self._began, kind, who, stable(what), by, call))
 
     def _meet(self, process: Process) -> None:
-        self._untaps[process] = tap(process, self._entering, first=True)
+        self._ends.append(tap(process, self._entering, first=True))
         process.await_death(AtDeath(lambda reason: self.note("died", str(process), str(reason))))
 
     def _entering(self, process: Process, entry: Entry, pass_on: PassOn) -> bool:

@@ -17,16 +17,16 @@ from greenroom.supervision.kernel.names import find
 from greenroom.supervision.kernel.node import Gone
 from greenroom.supervision.supervisors import tree as clients
 from greenroom.supervision.supervisors.base import BaseSupervisor
-from greenroom.supervision.supervisors.spec import ChildSpec, child
+from greenroom.supervision.supervisors.spec import child, is_spec
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable
-    from typing import TypeGuard
 
     from greenroom.supervision.kernel.messages import ExitReason
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.supervisors.spec import ChildSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +60,7 @@ async def start_supervised(what: Any, /, *args: Any, **kwargs: Any) -> Any:
     that was started last first. A class may be started more than once.
     """
     supervisor = await own_supervisor()
-    if _is_spec(what):
+    if is_spec(what):
         return await clients.start_child(supervisor, what)
     spec: ChildSpec[Any] = child(what, *args, **kwargs)
     taken = {each.id for each in await clients.which_children(supervisor)}
@@ -83,10 +83,6 @@ async def stop_supervised(who: Ref[Any] | Pid | Hashable) -> None:
                 await clients.delete_child(supervisor, each.id)
             return
     raise NotRegistered(NO_PROCESS, handle)
-
-
-def _is_spec(what: object) -> TypeGuard[ChildSpec[Any]]:
-    return isinstance(what, ChildSpec)
 
 
 @overload
