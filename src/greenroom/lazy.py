@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NO_NAMES = ("annotations", "passed_on")
+_NO_NAMES = ("TYPE_CHECKING", "annotations", "passed_on")
 
 
 def load(package: str, homes: Mapping[str, str], name: str) -> object:

@@ -112,7 +112,7 @@ def load_scenario(where: str) -> Scenario:
     return scenario
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def command_line(arguments: Sequence[str] | None = None) -> int:
     """The command line: ``replay`` prints the history of a scenario, ``shrink`` the smallest plan that makes it fail."""
     parser = argparse.ArgumentParser(
         prog="python -m greenroom.testing", description="Replay a run, or shrink its plan of faults."
@@ -275,23 +275,6 @@ def _plainer(fault: Fault) -> Iterator[Fault]:
 # --- Keeps the plan of a failed test in a file, and says what replays it.
 
 
-def keep(plan: FaultPlan, test: str, folder: Path) -> Path:
-    """Write the plan into a file named for the test; returns where that is, in short."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{re.sub(r'[^a-zA-Z0-9]+', '-', test).strip('-')}.json"
-    file.write_text(f"{plan.dump(indent=2)}\n", encoding="utf-8")
-    here = Path.cwd()
-    return file.relative_to(here) if file.is_relative_to(here) else file
-
-
-def command(test: str, file: Path, seed: int | None) -> str:
-    """What runs the test again, under that plan and in that order of delivery."""
-    words = ["pytest", test, f"--greenroom-plan={file}"]
-    if seed:
-        words.append(f"--greenroom-seed={seed}")
-    return shlex.join(words)
-
-
 def replayed(plan: FaultPlan, test: str, place: Path | None, seed: int | None, shrunk_from: int | None) -> str:
     """What to show with a failure: the plan, and how to play it again. `place` is its file, or the folder for one."""
     lines = str(plan).splitlines()
@@ -300,6 +283,13 @@ def replayed(plan: FaultPlan, test: str, place: Path | None, seed: int | None, s
     if place is None:
         lines.append(f"as JSON, for --greenroom-plan: {plan.dump()}")
     else:
-        file = place if place.is_file() else keep(plan, test, place)
-        lines.append(f"again: {command(test, file, seed)}")
+        file = place
+        if not place.is_file():
+            place.mkdir(parents=True, exist_ok=True)
+            file = place / f"{re.sub(r'[^a-zA-Z0-9]+', '-', test).strip('-')}.json"
+            file.write_text(f"{plan.dump(indent=2)}\n", encoding="utf-8")
+            here = Path.cwd()
+            file = file.relative_to(here) if file.is_relative_to(here) else file
+        words = ["pytest", test, f"--greenroom-plan={file}", *([f"--greenroom-seed={seed}"] if seed else [])]
+        lines.append(f"again: {shlex.join(words)}")
     return "\n".join(lines)

@@ -29,9 +29,8 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.testing.rough": "RoughNet RoughRoute",
 }
 
-__all__ = [*" ".join(_HOMES.values()).split(), *testing.__all__]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - the table says which
-
 if not TYPE_CHECKING:  # a checker that saw this function would believe in every name
+    __all__ = [*" ".join(_HOMES.values()).split(), *testing.__all__]  # noqa: PLE0604 - the table says which
 
     def __getattr__(name: str) -> object:
         """Load what knows of MCP when it is first used: the kit itself is light."""
