@@ -142,18 +142,19 @@ class Subscriptions(GenServer):
         if method is not None and self._board.sessions:
             self._lists[method] = None
             self._arm()
-        self._arm_for_gap()
+        self.missed()
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
         """That resource has changed; of several in a moment, the last one's `extra` is told."""
         if uri in self._board.readers:
             self._resources[uri] = extra
             self._arm()
-        self._arm_for_gap()
+        self.missed()
 
     def missed(self) -> None:
-        """Something may have been missed: tell each session of everything."""
-        self._arm_for_gap()
+        """Tell each session of everything, if something was missed: a change that found the mailbox full came while what passes by here was in it."""
+        if self._board.gap:
+            self._arm()
 
     def handle_info(self, message: Any) -> None:
         """A session is gone, or it is time to tell."""
@@ -170,11 +171,6 @@ class Subscriptions(GenServer):
         if not self._armed:
             self._armed = True
             send_after(self._window, self.pid, _FLUSH)
-
-    def _arm_for_gap(self) -> None:
-        """A change that found no room came while the mailbox was full, so a message that was in it passes by here."""
-        if self._board.gap:
-            self._arm()
 
     def _flush(self) -> None:
         self._armed = False

@@ -480,9 +480,8 @@ async def stop_together(
 
 
 def _ended(process: Process | None, pid: Pid, late: LateExits) -> ExitReason:
-    if process is None:
-        return late.reason(pid)
-    if process.away and process.reason == NO_PROCESS:  # it had died before it was asked, and its exit is here
+    # One on another node that had died before it was asked has left its exit here.
+    if process is None or (process.away and process.reason == NO_PROCESS):
         return late.reason(pid)
     return process.reason or NO_PROCESS
 
