@@ -22,7 +22,7 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from greenroom.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolError
@@ -349,6 +349,7 @@ def _garbled(heard: Heard) -> Heard:
 
 _RESET: Final = struct.pack("ii", 1, 0)
 _LOCAL: Final = "127.0.0.1"
+_PIECE: Final = 1 << 16
 
 
 class Direction:
@@ -403,9 +404,10 @@ class RoughNet:
         self.accepted = 0
         """How many connections have come."""
         self._server: asyncio.Server | None = None
-        self._ends: set[_End] = set()
-        self._dials: set[asyncio.Task[None]] = set()
-        self._stalled = False
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._joints: set[asyncio.Task[None]] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
 
     @property
     def url(self) -> str:
@@ -421,30 +423,24 @@ class RoughNet:
     async def __aexit__(self, *_: object) -> None:
         await self.refuse()
         self.cut()
-        for dial in tuple(self._dials):
-            dial.cancel()
-        await asyncio.gather(*self._dials, return_exceptions=True)
-        while self._ends:  # each is gone when its loop has told it so
-            await next(iter(self._ends)).gone
+        for joint in tuple(self._joints):
+            joint.cancel()
+        await asyncio.gather(*self._joints, return_exceptions=True)
 
     # --- what goes wrong
 
     def cut(self) -> None:
         """Every connection is reset, now: what was under way is lost in the middle."""
         for end in tuple(self._ends):
-            end.reset()
+            _reset(end)
 
     def stall(self) -> None:
         """Nothing passes any more, and neither end is told: a cable that was pulled."""
-        self._stalled = True
-        for end in tuple(self._ends):
-            end.pause("stalled")
+        self._flowing.clear()
 
     def resume(self) -> None:
         """Everything that was held up passes."""
-        self._stalled = False
-        for end in tuple(self._ends):
-            end.go_on("stalled")
+        self._flowing.set()
 
     async def refuse(self) -> None:
         """Stop listening; connections that are open stay."""
@@ -455,124 +451,64 @@ class RoughNet:
     async def admit(self) -> None:
         """Listen again, on the same port."""
         if self._server is None:
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(self._meet, _LOCAL, self.port, reuse_address=True)
+            self._server = await asyncio.start_server(self._meet, _LOCAL, self.port, reuse_address=True)
             self.port = self._server.sockets[0].getsockname()[1]
 
     # --- connections
 
-    def _meet(self) -> _End:
+    def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        client = _End(self, self.out)
-        dial = asyncio.ensure_future(self._dial(client))
-        self._dials.add(dial)
-        dial.add_done_callback(self._dials.discard)
-        return client
+        self._ends.add(writer)
+        joint = asyncio.ensure_future(self._join(reader, writer))
+        self._joints.add(joint)
+        joint.add_done_callback(self._joints.discard)
 
-    async def _dial(self, client: _End) -> None:
-        server = _End(self, self.back)
-        server.other, client.other = client, server
+    async def _join(self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        ends = [client]
         try:
-            await asyncio.get_running_loop().create_connection(lambda: server, *self._target)
+            from_server, server = await asyncio.open_connection(*self._target)
+            ends.append(server)
+            self._ends.add(server)
+            await asyncio.gather(
+                self._carry(from_client, client, server, self.out), self._carry(from_server, server, client, self.back)
+            )
         except OSError:
-            client.reset()
+            _reset(client)
+        finally:
+            await asyncio.gather(*map(_closed, ends), return_exceptions=True)
+            self._ends.difference_update(ends)
 
-    def arrived(self, end: _End) -> None:
-        """A connection is there."""
-        self._ends.add(end)
-        if self._stalled:
-            end.pause("stalled")
+    async def _carry(
+        self, reader: asyncio.StreamReader, source: asyncio.StreamWriter, sink: asyncio.StreamWriter, way: Direction
+    ) -> None:
+        """Pass on what one end says, until it says no more; the other half may still have something to say then."""
+        try:
+            while data := await reader.read(_PIECE):
+                await self._flowing.wait()
+                data, cut = way.take(data)
+                sink.write(data)
+                if cut:  # what was passed on still arrives; then both ends are gone
+                    sink.close()
+                    _reset(source)
+                    return
+                await sink.drain()
+            await self._flowing.wait()
+            if sink.can_write_eof() and not sink.is_closing():
+                sink.write_eof()
+        except OSError:  # one end was lost: the other is told all that was passed on, and hears no more
+            await self._flowing.wait()
+            source.close()
+            sink.close()
 
-    def left(self, end: _End) -> None:
-        """This end is closed: forget it."""
-        self._ends.discard(end)
+
+async def _closed(end: asyncio.StreamWriter) -> None:
+    end.close()
+    await end.wait_closed()
 
 
-class _End(asyncio.Protocol):
-    """One end of a connection. What it reads is the other's to write."""
-
-    def __init__(self, net: RoughNet, way: Direction) -> None:
-        self.other: _End | None = None
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._net = net
-        self._way = way
-        self._transport: asyncio.Transport | None = None
-        self._early = bytearray()
-        self._ended = False
-        self._paused_by: set[str] = set()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
-        self._net.arrived(self)
-        if self._early:
-            transport.write(bytes(self._early))
-            self._early.clear()
-        if self._ended:
-            self.finish()
-
-    def data_received(self, data: bytes) -> None:
-        data, cut = self._way.take(data)
-        assert self.other is not None
-        self.other.write(data)
-        if cut:  # what was passed on still arrives; then both ends are gone
-            self.other.close()
-            self.reset()
-
-    def eof_received(self) -> bool:
-        if self.other is not None:
-            self.other.finish()
-        return True  # the other half may still have something to say
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why is nothing to the other end
-        self._net.left(self)
-        if not self.gone.done():
-            self.gone.set_result(None)
-        if self.other is not None:
-            self.other.close()
-
-    def pause_writing(self) -> None:
-        if self.other is not None:
-            self.other.pause("full")
-
-    def resume_writing(self) -> None:
-        if self.other is not None:
-            self.other.go_on("full")
-
-    # --- what the net and the other end do with it
-
-    def write(self, data: bytes) -> None:
-        if self._transport is None:
-            self._early += data
-        else:
-            self._transport.write(data)
-
-    def finish(self) -> None:
-        """Say no more here; what is still to be read is read."""
-        self._ended = True
-        if self._transport is not None and self._transport.can_write_eof() and not self._transport.is_closing():
-            with contextlib.suppress(OSError):  # it was reset at this very moment
-                self._transport.write_eof()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    def reset(self) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        raw: socket.socket | None = transport.get_extra_info("socket")
-        if raw is not None:
-            with contextlib.suppress(OSError):  # it is closed already
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        transport.abort()
-
-    def pause(self, why: str) -> None:
-        if self._transport is not None and not self._paused_by and not self._transport.is_closing():
-            self._transport.pause_reading()
-        self._paused_by.add(why)
-
-    def go_on(self, why: str) -> None:
-        self._paused_by.discard(why)
-        if self._transport is not None and not self._paused_by and not self._transport.is_closing():
-            self._transport.resume_reading()
+def _reset(end: asyncio.StreamWriter) -> None:
+    raw: socket.socket | None = end.get_extra_info("socket")
+    if raw is not None:
+        with contextlib.suppress(OSError):  # it is closed already
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    end.transport.abort()
