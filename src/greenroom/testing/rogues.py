@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
@@ -85,100 +85,37 @@ def _line(message: Json) -> bytes:
 # --- manners
 
 
-def _well(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
-    yield Say(answer)
+def _word(data: str) -> bytes:
+    """What nobody has asked for."""
+    return _line({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": data}})
 
 
-def _garbage(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
-    yield Say(b"Listening on port 3000 ...\n\xff\xfe\x00{]\n")
-    yield Say(answer)
+def _result(id: RequestId, result: object) -> Say:
+    return Say(_line({"jsonrpc": "2.0", "id": id, "result": result}))
 
 
-def _only_garbage(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
-    yield Say(b"\x00\x01 this is no JSON\n")
-
-
-def _flood(rogue: Rogue, _: Request, answer: bytes) -> Iterable[Act]:
-    word = _line({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 100}})
-    for _each in range(rogue.amount):
-        yield Say(word)
-    yield Say(answer)
-
-
-def _flood_for_ever(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
-    yield Forever(
-        _line({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
-    )
-
-
-def _twice(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
-    yield Say(answer)
-    yield Say(answer)
-
-
-def _late(rogue: Rogue, _: Request, answer: bytes) -> Iterable[Act]:
-    yield Pause(rogue.seconds)
-    yield Say(answer)
-
-
-def _other_id(_: Rogue, request: Request, __: bytes) -> Iterable[Act]:
-    yield Say(_line({"jsonrpc": "2.0", "id": 1_000_000, "result": {"content": []}}))
-    yield Say(_line({"jsonrpc": "2.0", "id": f"{request.id}", "result": {"content": []}}))
-
-
-def _silent(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
-    return ()
-
-
-def _half_line(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
-    yield Say(answer[: len(answer) // 2])
-    yield Leave()
-
-
-def _wrong_shape(_: Rogue, request: Request, __: bytes) -> Iterable[Act]:
-    yield Say(_line({"jsonrpc": "2.0", "id": request.id, "result": ["no", "object"]}))
-
-
-def _huge(rogue: Rogue, request: Request, _: bytes) -> Iterable[Act]:
-    text = {"type": "text", "text": "x" * rogue.amount}
-    yield Say(_line({"jsonrpc": "2.0", "id": request.id, "result": {"content": [text]}}))
-
-
-def _endless_line(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
-    yield Forever(b"x" * 65536)
-
-
-def _exits(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
-    yield Leave(3)
-
-
-def _segfaults(_: Rogue, __: Request, ___: bytes) -> Iterable[Act]:
-    yield Leave(-signal.SIGSEGV)
-
-
-def _asks(_: Rogue, __: Request, answer: bytes) -> Iterable[Act]:
-    params = {"messages": [{"role": "user", "content": {"type": "text", "text": "psst"}}], "maxTokens": 5}
-    yield Say(_line({"jsonrpc": "2.0", "id": "undeclared", "method": "sampling/createMessage", "params": params}))
-    yield Say(answer)
-
+_ASKED: Final = {"messages": [{"role": "user", "content": {"type": "text", "text": "psst"}}], "maxTokens": 5}
+_SAMPLING: Final = {"jsonrpc": "2.0", "id": "undeclared", "method": "sampling/createMessage", "params": _ASKED}
 
 MANNERS: Final[dict[str, Manner]] = {
-    "well": _well,
-    "garbage": _garbage,
-    "only-garbage": _only_garbage,
-    "flood": _flood,
-    "flood-for-ever": _flood_for_ever,
-    "twice": _twice,
-    "late": _late,
-    "other-id": _other_id,
-    "silent": _silent,
-    "half-line": _half_line,
-    "wrong-shape": _wrong_shape,
-    "huge": _huge,
-    "endless-line": _endless_line,
-    "exits": _exits,
-    "segfaults": _segfaults,
-    "asks": _asks,
+    "well": lambda _, __, answer: [Say(answer)],
+    "garbage": lambda _, __, answer: [Say(b"Listening on port 3000 ...\n\xff\xfe\x00{]\n"), Say(answer)],
+    "only-garbage": lambda *_: [Say(b"\x00\x01 this is no JSON\n")],
+    "flood": lambda rogue, _, answer: chain(repeat(Say(_word("x" * 100)), rogue.amount), [Say(answer)]),
+    "flood-for-ever": lambda *_: [Forever(_word("x"))],
+    "twice": lambda _, __, answer: [Say(answer), Say(answer)],
+    "late": lambda rogue, _, answer: [Pause(rogue.seconds), Say(answer)],
+    "other-id": lambda _, request, __: [_result(id, {"content": []}) for id in (1_000_000, f"{request.id}")],
+    "silent": lambda *_: [],
+    "half-line": lambda _, __, answer: [Say(answer[: len(answer) // 2]), Leave()],
+    "wrong-shape": lambda _, request, __: [_result(request.id, ["no", "object"])],
+    "huge": lambda rogue, request, _: [
+        _result(request.id, {"content": [{"type": "text", "text": "x" * rogue.amount}]})
+    ],
+    "endless-line": lambda *_: [Forever(b"x" * 65536)],
+    "exits": lambda *_: [Leave(3)],
+    "segfaults": lambda *_: [Leave(-signal.SIGSEGV)],
+    "asks": lambda _, __, answer: [Say(_line(_SAMPLING)), Say(answer)],
 }
 """By name, what a rogue can do to a caller of one of its tools."""
 
@@ -215,7 +152,7 @@ class Rogue:
             yield Say(answer)
             return
         self._met += 1
-        yield from (MANNERS[self.manner] if self._met > self.after else _well)(self, request, answer)
+        yield from MANNERS[self.manner if self._met > self.after else "well"](self, request, answer)
 
     def _result(self, method: str, params: Json) -> Json:
         match method:
