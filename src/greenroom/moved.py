@@ -178,7 +178,7 @@ _MOVED: Final = {
     "transports.open_connections": "hall sources sockets",
     "transports.stdio": "lingering standard",
     "transports.tls": "tls_wire",
-    "worker_processes": "workers station roster wing applications",
+    "worker_processes": "workers station roster wing applications working",
 }
 """The modules that others have become a part of; one of the same package by its last name, another one by its path below `greenroom`."""
 

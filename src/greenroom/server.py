@@ -247,7 +247,7 @@ class Server(Decorators, Lifespans):
 
     def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
         if workers is not None:
-            from .working import run_workers  # noqa: PLC0415 - most servers have none, and it loads the cluster
+            from .worker_processes import run_workers  # noqa: PLC0415 - most servers have none, and it loads the cluster
 
             run_workers(self, config, grace, workers, inspect=inspect)
             return

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from greenroom.actors.catalogue import KINDS
 from greenroom.actors.ensemble.session_router import DESK, MOST, Desk, Place
 from greenroom.actors.handlers import MAIN, RUN_AS, Found, Main, main_program
-from greenroom.actors.pools.handler_spec import load
+from greenroom.actors.pools.handler_spec import NotLoaded, load
 from greenroom.supervision import (
     NO_CONNECTION,
     SHUTDOWN,
@@ -64,9 +64,11 @@ from greenroom.supervision.cluster import Cluster, ClusterSettings, Host, NodeSp
 from greenroom.supervision.cluster.crash_output import PRINTED
 from greenroom.transports.access_log import is_on
 from greenroom.transports.access_log import log as access
-from greenroom.transports.binding import handover_child, shared_page, taken_over, ticket
+from greenroom.transports.binding import NotHandedOver, handover_child, shared_page, taken_over, ticket
 
-from .errors import ConfigError
+from . import running
+from .errors import ConfigError, GreenroomError
+from .listening import announce, bound, urls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -106,7 +108,7 @@ def check_workers(workers: Any) -> int:
 
 
 class Workers:
-    """All that a program has for its workers."""
+    """All that a program has for its workers, and whether they serve as soon as they are there: not before all are, or the first would get every client."""
 
     def __init__(
         self,
@@ -125,17 +127,20 @@ class Workers:
             paths = {word: getattr(config, word) for word in ("certfile", "keyfile", "cacertfile")}
             config = replace(config, **{word: os.path.abspath(path) for word, path in paths.items() if path})  # noqa: PTH100
         self.names = tuple(f"worker-{number}" for number in range(1, count + 1))
+        self.grace = grace
+        self.announce: Callable[[], object] = lambda: None
+        """Called when all are there, for the first time."""
+        self.binding = binding
+        self._cluster = Cluster(ClusterSettings(misses=HUNG, preload=_PRELOAD))
+        self.open = False
         self._application = application
         self._config = config
-        self._binding = binding
-        self._grace = grace
         self._seen = seen
         self._key = secrets.token_bytes(32)
         self._ticket = ticket()
         self._page = shared_page(count)
-        self._cluster = Cluster(ClusterSettings(misses=HUNG, preload=_PRELOAD))
-        self.doors = Doors(self.names, grace, close_sockets=binding.shut_down)
-        """They open when all are there."""
+        self._known: dict[str, Sequence[str]] = {}
+        """Where each node is found."""
 
     def child_spec(self) -> ChildSpec[Any]:
         """The whole, as a child of the program's topmost supervisor."""
@@ -143,12 +148,12 @@ class Workers:
         often = RESTARTS * len(self.names)
         children: list[ChildSpec[Any]] = [
             self._cluster.child_spec(),
-            handover_child(self._binding, self._ticket, self._page),
+            handover_child(self.binding, self._ticket, self._page),
             child(Supervisor, wings, intensity=often, period=60.0, backoff=_BACKOFF).but(
                 id="wings", restart="transient", significant=True
             ),
             *self._seen,
-            porter_child(self.doors),
+            child(Porter, self).but(id="doors", shutdown=self.grace + 2 * _DRAIN_SLACK),
         ]
         # A supervisor that gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
         return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
@@ -158,8 +163,38 @@ class Workers:
         place = Place(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
         wing = (self._application, self._config, place, self._ticket, bool(self._seen), is_on())
-        made = child(Station, self._cluster.engine, spec, wing, self.doors, self._grace)
-        return made.but(id=name, shutdown=self._grace + _STOP + 1.0)
+        made = child(Station, self, self._cluster.engine, spec, wing)
+        return made.but(id=name, shutdown=self.grace + _STOP + 1.0)
+
+    def arrived(self, name: str, addresses: Sequence[str]) -> None:
+        """A node is there: it is told of the others, and they of it."""
+        for other, theirs in self._known.items():
+            if other != name:
+                Ref[Desk](On(DESK, other)).cast(Desk.meet, name, addresses)
+                Ref[Desk](On(DESK, name)).cast(Desk.meet, other, theirs)
+        self._known[name] = addresses
+
+
+def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *, inspect: bool = False) -> None:
+    """Bind the address, once, and look after the workers until a signal comes. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
+    from .lookout import lookout_child  # noqa: PLC0415 - a worker has it when it is looked at
+
+    application = application_of(server)
+    name, binding = server.settings.name, bound(config)
+    try:
+        urls = urls_of(binding, config)
+        seen = [lookout_child(name, lambda: urls)] if inspect else []
+        workers = Workers(count, application, config, binding, grace, seen)
+        workers.announce = lambda: announce(name, urls)
+        with printing():
+            running.run(lambda: [workers.child_spec()], grace=grace)
+    except (ActorError, NotLoaded, NotHandedOver) as error:
+        cause = worker_error(error)
+        ours = isinstance(cause, GreenroomError)  # which say it whole
+        said = str(cause) if ours else f"{type(cause).__name__}: {cause}"
+        sys.exit(f"greenroom: no worker could be started: {said}")
+    finally:
+        binding.close()
 
 
 @contextlib.contextmanager
@@ -206,15 +241,14 @@ class Station(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, engine: Ref[Engine], spec: NodeSpec, wing: tuple[Any, ...], doors: Doors, grace: float) -> None:
-        """`wing` is what a `Wing` is made of. It has `grace` seconds to stop, and its process as many as `spec` says."""
+    def __init__(self, workers: Workers, engine: Ref[Engine], spec: NodeSpec, wing: tuple[Any, ...]) -> None:
+        """`wing` is what a `Wing` is made of. It has the grace of all workers to stop, and its process as many seconds as `spec` says."""
         assert spec.name is not None
+        self._workers = workers
         self._engine = engine
         self._spec = spec
         self._name: str = spec.name
         self._arguments = wing
-        self._doors = doors
-        self._grace = grace
         self._host: Ref[Host] | None = None
         self._wing: Ref[Wing] | None = None
 
@@ -226,8 +260,8 @@ class Station(GenServer):
         except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
             raise Quit(Shutdown(worker_error(failed))) from None
         addresses = await wing.call(Wing.addresses)
-        self._doors.arrived(self._name, addresses)  # before a request comes to it for another's session
-        if self._doors.open:
+        self._workers.arrived(self._name, addresses)  # before a request comes to it for another's session
+        if self._workers.open:
             await wing.within(None).call(Wing.open)
 
     def handle_info(self, message: Any) -> Stop | None:
@@ -245,7 +279,7 @@ class Station(GenServer):
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """First what serves, in order; then the process."""
-        await _ended(self._wing, self._grace)
+        await _ended(self._wing, self._workers.grace)
         await _ended(self._host, self._spec.stop_timeout + _SLACK)
 
 
@@ -277,33 +311,9 @@ async def _ended(who: Ref[Any] | None, seconds: float) -> None:
             await wait_down(who, _SLACK)
 
 
-# --- What all workers have in common, in the program that was run: which worker is where, and whether the doors are open.
+# --- The doors: whether new peers are let in.
 
 _DRAIN_SLACK: Final = 0.5
-
-
-@dataclass(slots=True)
-class Doors:
-    """Whether workers serve as soon as they are there: not before all are, or the first would get every client."""
-
-    names: tuple[str, ...]
-    grace: float
-    """For how many seconds what is running may take to end, when they close."""
-    announce: Callable[[], object] = lambda: None
-    """Called when they are open for the first time."""
-    close_sockets: Callable[[], object] = lambda: None
-    """Called when they close, before anything else: from then on new connections are refused."""
-    open: bool = False
-    _known: dict[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
-    """Where each node is found."""
-
-    def arrived(self, name: str, addresses: Sequence[str]) -> None:
-        """A node is there: it is told of the others, and they of it."""
-        for other, theirs in self._known.items():
-            if other != name:
-                Ref[Desk](On(DESK, other)).cast(Desk.meet, name, addresses)
-                Ref[Desk](On(DESK, name)).cast(Desk.meet, other, theirs)
-        self._known[name] = addresses
 
 
 class Porter(GenServer):
@@ -311,26 +321,26 @@ class Porter(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, doors: Doors) -> None:
+    def __init__(self, workers: Workers) -> None:
         """They are closed."""
-        self._doors = doors
+        self._workers = workers
 
     async def init(self) -> None:
         """Open them. A worker that cannot serve, the first time, keeps the program from starting."""
-        first, self._doors.open = not self._doors.open, True
+        first, self._workers.open = not self._workers.open, True
         await self._all(None, lambda wing: _opened(wing, first=first))
         if first:
-            self._doors.announce()
+            self._workers.announce()
 
     async def terminate(self, reason: ExitReason) -> None:
         """Refuse new connections, and let what is running finish, in all workers at once."""
         if not isinstance(reason, Crash):
-            self._doors.open = False
-            self._doors.close_sockets()
-        await self._all(self._doors.grace + _DRAIN_SLACK, _drained)
+            self._workers.open = False
+            self._workers.binding.shut_down()  # before anything else: from then on new connections are refused
+        await self._all(self._workers.grace + _DRAIN_SLACK, _drained)
 
     async def _all(self, seconds: float | None, act: Callable[[Ref[Wing]], Coroutine[None, None, None]]) -> None:
-        await asyncio.gather(*(act(Ref[Wing](On(WING, name), seconds)) for name in self._doors.names))
+        await asyncio.gather(*(act(Ref[Wing](On(WING, name), seconds)) for name in self._workers.names))
 
 
 async def _opened(wing: Ref[Wing], *, first: bool) -> None:
@@ -347,11 +357,6 @@ async def _opened(wing: Ref[Wing], *, first: bool) -> None:
 async def _drained(wing: Ref[Wing]) -> None:
     with contextlib.suppress(ProcessExited, CallTimeout):  # a worker that has not done it by now is stopped next
         await wing.call(Wing.drain)
-
-
-def porter_child(doors: Doors) -> ChildSpec[Ref[Porter]]:
-    """As a child."""
-    return child(Porter, doors).but(id="doors", shutdown=doors.grace + 2 * _DRAIN_SLACK)
 
 
 # --- One of several processes that serve: what runs in it, and how it is told to let its peers go.

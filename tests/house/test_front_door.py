@@ -125,7 +125,6 @@ PACKAGES_OF_THEIR_OWN = (
     ),
     *("actors.mentions", "actors.output", "auth.client", "gateways", "actors.gateway", "supervision.cluster"),
     *(
-        "working",
         "worker_processes",
         "actors.ensemble",
         "thespian",

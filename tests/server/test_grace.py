@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import ConfigError, HttpConfig, Server, running, working
+from greenroom import ConfigError, HttpConfig, Server, running, worker_processes
 from greenroom.listening import graces
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_calls_have_as_long_as_the_grace_or_their_own_setting_allows(
 
     monkeypatch.setattr(Server, "_http_listener", listen)
     monkeypatch.setattr(running, "run", run)
-    monkeypatch.setattr(working, "run_workers", run_workers)
+    monkeypatch.setattr(worker_processes, "run_workers", run_workers)
 
     Server("s").run("http", config=HttpConfig(port=0, drain_grace=drain_grace), grace=grace, workers=workers)
 

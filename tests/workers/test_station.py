@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
@@ -52,8 +53,9 @@ class Played(Station):
     """One whose parts are here."""
 
     def __init__(self, host: type[GenServer], wing: type[GenServer]) -> None:
+        workers: Any = SimpleNamespace(grace=GRACE)
         nobody: Any = None
-        super().__init__(nobody, NodeSpec(name="node", stop_timeout=3), (), nobody, GRACE)
+        super().__init__(workers, nobody, NodeSpec(name="node", stop_timeout=3), ())
         self.kinds = host, wing
 
     async def init(self) -> None:
