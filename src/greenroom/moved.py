@@ -111,7 +111,7 @@ _MOVED: Final = {
     "protocol.schema_nodes": "keyword_shapes subschemas",
     "protocol.sse": "lines",
     "running": "last_resort",
-    "server": "outside thespian_words",
+    "server": "outside thespian_words gateways",
     "service": "callbacks",
     "supervision.behaviours.caller": "actions",
     "supervision.behaviours.calls": "requests",

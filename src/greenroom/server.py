@@ -22,11 +22,11 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakSet
 
 from greenroom.actors.cancellation import Cancellation
-from greenroom.actors.catalogue import KINDS, Shelf
+from greenroom.actors.catalogue import KINDS, LISTINGS, Shelf
 from greenroom.actors.company import Company
 from greenroom.actors.context import Context
 from greenroom.actors.hooks import Hooks
@@ -65,7 +65,7 @@ from .listening import (
 from .mounting import Lifespans, Mounted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
     from os import PathLike
     from typing import Self, Unpack
 
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from .host import Host
     from .mounting import Caller
 
-if TYPE_CHECKING:
     Transport = Literal["stdio", "http"]
 
 
@@ -335,10 +334,38 @@ class Server(Decorators, Lifespans):
         """
         if self._runs:
             raise ConfigError("a host is mounted before the server runs")
-        from .gateways import mount  # noqa: PLC0415 - few servers are gateways, and it is much to load
+        from greenroom.actors.gateway.gateway import Gateway  # noqa: PLC0415 - few servers are gateways, and it is much to load
 
-        made = mount(self, host, prefix, before=self._gateways, shared=shared, most=most, idle=idle)
-        self._gateways.append(made)
+        _check_host(self, host, prefix)
+        company, before = self.company, self._gateways
+        listed = {listing.method for listing in LISTINGS} & company.hooks.answers.keys()
+        if listed and not before:
+            raise ConfigError(
+                f"{self!r} answers {', '.join(sorted(listed))} itself: mount the host on a server of its own"
+            )
+        if prefix in {each.prefix for each in before}:
+            raise ConfigError(f"a host is mounted with the prefix {prefix!r} already: give this one another")
+        self.settings = replace(self.settings, capabilities={**_ANY_UPSTREAM, **self.settings.capabilities})
+        company.set_up(self.settings)
+        gateway = Gateway(
+            host,
+            company,
+            outside=self.session,
+            completed=self.elicitation_complete,
+            beside=before[-1] if before else None,
+            prefix=prefix,
+            shared=shared,
+            most=most,
+            idle=idle,
+        )
+        hooks = company.hooks
+        company.hooks = replace(
+            hooks,
+            answers=gateway.answers(),
+            roots_changed=_both(lambda _, facts: gateway.roots_changed(facts.session_id), hooks.roots_changed),
+            level=_both(lambda wanted, facts: gateway.level(facts.session_id, wanted), hooks.level),
+        )
+        self._gateways.append(gateway)
 
     def thespian_tool(
         self,
@@ -457,7 +484,12 @@ class Server(Decorators, Lifespans):
 
     def session(self, session_id: str) -> Context:
         """One peer, to be spoken to as from a handler: `sample`, `elicit`, `roots`, `log`, `notify`. Raises `UnknownSession`."""
-        return context_of(self.company, session_id)
+        card = self.peers.card(session_id)
+        version = card.version or DEFAULT_NEGOTIATED
+        facts = Facts(card.id, version, card.peer, card.client_info, card.client_capabilities)
+        return Context(
+            facts, _Voice(self.peers, session_id), Cancellation(), None, {}, self.company.settings.ask_timeout
+        )
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
         """Send a notification to all peers; returns to how many sessions."""
@@ -513,15 +545,47 @@ class Server(Decorators, Lifespans):
 Server.__new__.__signature__ = signature(Server.__init__)  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
 
 
+# --- Mounting a host: the server then serves all of the host's servers as well as what is registered at itself.
+
+_ANY_UPSTREAM: Final[dict[str, Any]] = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+}
+"""What upstreams may have or come to have is not known when a client introduces itself, so all of it is declared."""
+
+
+def _check_host(server: Server, host: object, prefix: object) -> None:
+    """Raises `ConfigError` for what is no host, and says what to write."""
+    from .host import Host  # noqa: PLC0415 - which may not be loaded, and then this is none
+
+    if not isinstance(prefix, str):
+        raise ConfigError(f"the prefix of a mounted host must be a text, not {prefix!r}")
+    if isinstance(host, Host):
+        return
+    if isinstance(host, type(server)):
+        called = host.settings.name
+        raise ConfigError(
+            f"a server mounts a Host, and {host!r} is a server: write server.mount(Host({{{called!r}: the_server}})), which serves its tools "
+            f"as {called}__its_tool; or register its functions here"
+        )
+    raise ConfigError(f'a server mounts a Host, as in server.mount(Host({{"there": "https://…/mcp"}})), not {host!r}')
+
+
+def _both(first: Callable[[Any, Facts], Awaitable[None]], then: Callable[[Any, Any], Any] | None) -> Any:
+    """A hook of the gateway's, and after it the server's own."""
+
+    async def both(value: Any, facts: Facts) -> None:
+        await first(value, facts)
+        answer = None if then is None else then(value, facts)
+        if answer is not None:
+            await answer
+
+    return both
+
+
 # --- A peer as a handler has it, for code that is no handler: the same words (`ctx`), outside of any call.
-
-
-def context_of(company: Company, session_id: str) -> Context:
-    """A context that belongs to a session and to no call of it. Raises `UnknownSession`."""
-    card = company.peers.card(session_id)
-    version = card.version or DEFAULT_NEGOTIATED
-    facts = Facts(card.id, version, card.peer, card.client_info, card.client_capabilities)
-    return Context(facts, _Voice(company.peers, session_id), Cancellation(), None, {}, company.settings.ask_timeout)
 
 
 class _Voice:

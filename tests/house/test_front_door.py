@@ -123,7 +123,7 @@ PACKAGES_OF_THEIR_OWN = (
         "actors.elicitation",
         "actors.federation",
     ),
-    *("actors.mentions", "actors.output", "auth.client", "gateways", "actors.gateway", "supervision.cluster"),
+    *("actors.mentions", "actors.output", "auth.client", "actors.gateway", "supervision.cluster"),
     *(
         "worker_processes",
         "actors.ensemble",
