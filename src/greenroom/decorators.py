@@ -43,13 +43,7 @@ class Decorators:
         if callable(name):
             return self.tool(**options)(name)
         _check_name("tool", name)
-        said = options_of(ToolOptions, "a tool", options)
-
-        def register(function: F) -> F:
-            self.registry.register_tool(name_of(name, function), function, said, replace=False)
-            return function
-
-        return register
+        return _registering(self.registry.register_tool, name, options_of(ToolOptions, "a tool", options))
 
     def resource(self, uri: str, name: str | None = None, **options: Unpack[ResourceWords]) -> Callable[[F], F]:
         """Offer what a function returns as a resource: ``@server.resource("config://app")``.
@@ -58,25 +52,14 @@ class Decorators:
         """
         _check_uri(uri)
         _check_name(f'resource("{uri}")', name)
-
-        def register(function: F) -> F:
-            words: Any = dict(options)
-            called = name_of(name, function)
-            if "{" in uri:
-                _refuse(words, "size", f"{uri} is a template, and its resources have each their own size")
-                self.registry.register_resource_template(
-                    called,
-                    function,
-                    options_of(TemplateOptions, "a resource", {"uri_template": uri, **words}),
-                    replace=False,
-                )
-            else:
-                _refuse(words, "segments", f"{uri} has no variables")
-                said = options_of(ResourceOptions, "a resource", {"uri": uri, **words})
-                self.registry.register_resource(called, function, said, replace=False)
-            return function
-
-        return register
+        words: Any = {**options}
+        if "{" in uri:
+            _refuse(words, "size", f"{uri} is a template, and its resources have each their own size")
+            said = options_of(TemplateOptions, "a resource", {"uri_template": uri, **words})
+            return _registering(self.registry.register_resource_template, name, said)
+        _refuse(words, "segments", f"{uri} has no variables")
+        exact = options_of(ResourceOptions, "a resource", {"uri": uri, **words})
+        return _registering(self.registry.register_resource, name, exact)
 
     @overload
     def prompt(self, function: F, /) -> F: ...
@@ -87,13 +70,7 @@ class Decorators:
         if callable(name):
             return self.prompt(**options)(name)
         _check_name("prompt", name)
-        said = options_of(PromptOptions, "a prompt", options)
-
-        def register(function: F) -> F:
-            self.registry.register_prompt(name_of(name, function), function, said, replace=False)
-            return function
-
-        return register
+        return _registering(self.registry.register_prompt, name, options_of(PromptOptions, "a prompt", options))
 
     def completion(
         self,
@@ -110,12 +87,15 @@ class Decorators:
         """
         reference = reference_of(argument, prompt, template)
         said = options_of(CompletionOptions, "a completion", dict(options))
+        return _registering(self.registry.register_completion, reference, said)
 
-        def register(function: F) -> F:
-            self.registry.register_completion(reference, function, said, replace=False)
-            return function
 
-        return register
+def _registering(register: Callable[..., None], name: Any, said: object) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        register(name_of(name, function), function, said, replace=False)
+        return function
+
+    return decorate
 
 
 def options_of(kind: type[Said], what: str, words: Mapping[str, Any]) -> Said:

@@ -23,11 +23,11 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 
-from greenroom.actors.catalogue import RegistrationError
+from greenroom.actors.catalogue import LISTINGS, RegistrationError
 from greenroom.actors.hooks import Hooks
-from greenroom.actors.scopes import may_use
+from greenroom.actors.scopes import may_use, reached
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.actors.worker import ANSWERS
@@ -38,16 +38,16 @@ from .decorators import Decorators
 from .server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from greenroom.actors.catalogue import Kind
+    from greenroom.actors.catalogue import Listing
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
     from greenroom.actors.jobs import Facts, Job, Own
     from greenroom.actors.task_store import TaskStore
     from greenroom.auth.grants import Provider
 
-    from .decorators import Registrations
+    _Undecorated: TypeAlias = "Callable[[McpServer, Mapping[str, Any], Context], Awaitable[dict[str, Any]]]"
 
 Page: TypeAlias = "Sequence[Any] | tuple[Sequence[Any], str | None]"
 """Some items; with the cursor for those that follow, if any do."""
@@ -100,7 +100,8 @@ class McpServer:
             required_scopes=required_scopes,
         )
         for attribute, offer in _offers_of(cls):
-            offer(server.registry, getattr(instance, attribute))
+            register = getattr(server.registry, f"register_{offer.kind}")
+            register(offer.name, getattr(instance, attribute), offer.options, replace=False)
         return server
 
     # --- to be overridden
@@ -202,16 +203,12 @@ def _features(instance: McpServer) -> dict[str, Any]:
 # --- the decorators of methods
 
 
-class _Offer:
+class _Offer(NamedTuple):
     """One registration, to be made for each instance with its bound method."""
 
-    def __init__(self, kind: str, name: Any, options: Any) -> None:
-        self.kind = kind
-        self.name = name
-        self._options = options
-
-    def __call__(self, registry: Registrations, method: Callable[..., Any]) -> None:
-        getattr(registry, f"register_{self.kind}")(self.name, method, self._options, replace=False)
+    kind: str
+    name: Any
+    options: Any
 
 
 class _Notes:
@@ -259,29 +256,17 @@ def _check_names(cls: type) -> None:
 
 # --- The overridden methods of a class-based server as answers to requests: decorated methods first, then these.
 
-_LISTS: tuple[tuple[str, str, str, Kind], ...] = (
-    ("list_tools", "tools/list", "tools", "tool"),
-    ("list_resources", "resources/list", "resources", "resource"),
-    ("list_resource_templates", "resources/templates/list", "resourceTemplates", "resource_template"),
-    ("list_prompts", "prompts/list", "prompts", "prompt"),
-)
-
 
 def answers_of(instance: McpServer) -> dict[str, Own]:
     """By method, what the class answers itself."""
-    answers: dict[str, Own] = {}
-    for callback, method, member, kind in _LISTS:
-        if instance.overrides(callback):
-            answers[method] = _listing(getattr(instance, callback), member, kind)
-    own: dict[str, tuple[str, Callable[[McpServer], Own]]] = {
-        "call_tool": ("tools/call", _call_tool),
-        "read_resource": ("resources/read", _read_resource),
-        "get_prompt": ("prompts/get", _get_prompt),
-        "complete": ("completion/complete", _complete),
+    answers: dict[str, Own] = {
+        listing.method: _listing(getattr(instance, f"list_{listing.kind}s"), listing)
+        for listing in LISTINGS
+        if instance.overrides(f"list_{listing.kind}s")
     }
-    for callback, (method, answer) in own.items():
+    for callback, (method, own) in _UNDECORATED.items():
         if instance.overrides(callback):
-            answers[method] = answer(instance)
+            answers[method] = _unless_decorated(instance, own)
     if instance.overrides("subscribe_resource"):
         answers["resources/subscribe"] = _subscribing(instance.subscribe_resource, Subscriptions.subscribe)
     if instance.overrides("unsubscribe_resource"):
@@ -289,16 +274,16 @@ def answers_of(instance: McpServer) -> dict[str, Own]:
     return answers
 
 
-def _listing(callback: Callable[[str | None, Context], Awaitable[Any]], member: str, kind: Kind) -> Own:
+def _listing(callback: Callable[[str | None, Context], Awaitable[Any]], listing: Listing) -> Own:
     """The decorated ones come with the first page: the cursors are the callback's own."""
 
     async def answer(job: Job, ctx: Context) -> dict[str, Any]:
         cursor: str | None = job.params.get("cursor")
         page: Any = await callback(cursor, ctx)
         items, following = cast("tuple[Any, Any]", page) if isinstance(page, tuple) else (page, None)
-        entries: Any = job.house.shelf.catalogue.all(kind) if cursor is None else {}
+        entries: Any = job.house.shelf.catalogue.all(listing.kind) if cursor is None else {}
         own = [dict(each.wire) for each in entries.values() if may_use(each, job.facts.peer)]
-        result: dict[str, Any] = {member: [*own, *map(_wire, items)]}
+        result: dict[str, Any] = {listing.member: [*own, *map(_wire, items)]}
         if following is not None:
             result["nextCursor"] = following
         return result
@@ -310,55 +295,53 @@ def _wire(item: Any) -> Any:
     return item.to_wire() if hasattr(item, "to_wire") else item
 
 
-def _call_tool(instance: McpServer) -> Own:
+def _unless_decorated(instance: McpServer, own: _Undecorated) -> Own:
     async def answer(job: Job, ctx: Context) -> dict[str, Any]:
-        name, arguments = job.params["name"], job.params.get("arguments")
-        if job.house.shelf.catalogue.tool(name) is not None:
-            return await _from_catalogue(job, ctx)
-        ctx.name = name
-        return tool_result(await instance.call_tool(name, dict(arguments or {}), ctx))
+        if _is_decorated(job):
+            decorated: Any = ANSWERS[job.method][1]
+            result: dict[str, Any] = await decorated(job, ctx)
+            return result
+        return await own(instance, job.params, ctx)
 
     return answer
 
 
-def _read_resource(instance: McpServer) -> Own:
-    async def answer(job: Job, ctx: Context) -> dict[str, Any]:
-        uri, catalogue = job.params["uri"], job.house.shelf.catalogue
-        if catalogue.resource(uri) is not None or catalogue.matching(uri) is not None:
-            return await _from_catalogue(job, ctx)
-        ctx.uri = uri
-        return resource_contents(await instance.read_resource(uri, ctx), uri)
-
-    return answer
-
-
-def _get_prompt(instance: McpServer) -> Own:
-    async def answer(job: Job, ctx: Context) -> dict[str, Any]:
-        name, arguments = job.params["name"], job.params.get("arguments")
-        if job.house.shelf.catalogue.prompt(name) is not None:
-            return await _from_catalogue(job, ctx)
-        ctx.name = name
-        return prompt_result(await instance.get_prompt(name, dict(arguments or {}), ctx))
-
-    return answer
+def _is_decorated(job: Job) -> bool:
+    """Whether a decorated method is for it."""
+    catalogue = job.house.shelf.catalogue
+    if job.method != "completion/complete":
+        return bool(reached(job.method, job.params, catalogue, job.facts.peer))
+    ref, argument = job.params["ref"], job.params["argument"]["name"]
+    kind, member = ("prompt", "name") if ref["type"] == "ref/prompt" else ("resource_template", "uri")
+    return catalogue.completion(kind, ref.get(member), argument) is not None
 
 
-def _complete(instance: McpServer) -> Own:
-    async def answer(job: Job, ctx: Context) -> dict[str, Any]:
-        ref, argument = job.params["ref"], job.params["argument"]
-        kind = "prompt" if ref["type"] == "ref/prompt" else "resource_template"
-        called = ref.get("name") if kind == "prompt" else ref.get("uri")
-        if job.house.shelf.catalogue.completion(kind, called, argument["name"]) is not None:
-            return await _from_catalogue(job, ctx)
-        return completion_result(await instance.complete(ref, argument, ctx))
-
-    return answer
+async def _call_tool(instance: McpServer, params: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+    ctx.name = name = params["name"]
+    return tool_result(await instance.call_tool(name, dict(params.get("arguments") or {}), ctx))
 
 
-async def _from_catalogue(job: Job, ctx: Context) -> dict[str, Any]:
-    answer: Any = ANSWERS[job.method][1]
-    result: dict[str, Any] = await answer(job, ctx)
-    return result
+async def _read_resource(instance: McpServer, params: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+    ctx.uri = uri = params["uri"]
+    return resource_contents(await instance.read_resource(uri, ctx), uri)
+
+
+async def _get_prompt(instance: McpServer, params: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+    ctx.name = name = params["name"]
+    return prompt_result(await instance.get_prompt(name, dict(params.get("arguments") or {}), ctx))
+
+
+async def _complete(instance: McpServer, params: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+    return completion_result(await instance.complete(params["ref"], params["argument"], ctx))
+
+
+_UNDECORATED: Final[Mapping[str, tuple[str, _Undecorated]]] = {
+    "call_tool": ("tools/call", _call_tool),
+    "read_resource": ("resources/read", _read_resource),
+    "get_prompt": ("prompts/get", _get_prompt),
+    "complete": ("completion/complete", _complete),
+}
+"""By callback: the method that it answers, and how."""
 
 
 def _subscribing(callback: Callable[[str, Context], Awaitable[None]], then: Any) -> Own:
