@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict
 
 import msgspec
 
-from greenroom.supervision import GenServer, child, current_node, snapshot, start, stop, visible, whereis
+from greenroom.supervision import GenServer, Pid, child, current_node, snapshot, start, stop, visible, whereis
 from greenroom.supervision.acceptor import BACKLOG, serve, stream_protocol
 
 from .errors import ConfigError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.federation.steward import Steward
     from greenroom.actors.federation.upstream import Upstream
-    from greenroom.supervision import ChildSpec, ExitReason, Pid
+    from greenroom.supervision import ChildSpec, ExitReason
     from greenroom.supervision.acceptor import Acceptor
 
 log: Final = logging.getLogger("greenroom.inspect")
@@ -213,34 +213,23 @@ class Lookout(GenServer):
     def seen(self) -> dict[str, Any]:
         """The snapshot, as data."""
         taken = snapshot()
-        processes = [
-            {
-                "pid": str(each.pid),
-                "label": each.label,
-                "behaviour": each.behaviour,
-                "names": list(each.names),
-                "parent": None if each.parent is None else str(each.parent),
-                "activity": "dying" if each.dying else each.activity,
-                "waiting": each.waiting,
-                "waiting_bytes": each.waiting_bytes,
-                "bound": each.bound,
-                "tasks": each.tasks,
-                "calls": None if each.calls is None else str(each.calls),
-            }
-            for each in taken.processes
-        ]
         return {
+            **_members(_Seen, taken),
             "name": self.name,
             "pid": os.getpid(),
             "urls": list(self.urls()),
-            "node": taken.node,
-            "lag": taken.lag,
-            "leaked": taken.leaked,
-            "workers": taken.workers,
-            "busy_workers": taken.busy_workers,
-            "processes": processes,
+            "processes": [
+                {**_members(_Process, each), "activity": "dying" if each.dying else each.activity}
+                for each in taken.processes
+            ],
             "servers": _servers(),
         }
+
+
+def _members(shape: Any, value: object) -> dict[str, Any]:
+    """What the value has of the members of a shape; an identifier of a process as its text."""
+    found = {name: getattr(value, name) for name in shape.__annotations__ if hasattr(value, name)}
+    return {name: str(member) if isinstance(member, Pid) else member for name, member in found.items()}
 
 
 def _servers() -> list[_Server]:
