@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from greenroom.actors.client.errors import Unavailable
+from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
@@ -41,9 +42,7 @@ from .targets import Guest, name_of, route_of, server_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-    from types import TracebackType
 
-    from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line, Pending, Progress, Status
     from greenroom.auth.client.door import Auth
     from greenroom.protocol.definitions import Tool
@@ -437,18 +436,17 @@ class Client(ClientTools):
         patience: float = getattr(auth, "patience", 0.0)
         if patience:  # a user who has to sign in first is slower than any server
             self.settings = replace(self.settings, init_timeout=self.settings.init_timeout + patience)
-        functions = {"sampling": sampling, "elicitation": elicitation, "url_elicitation": url_elicitation}
-        told = {"on_log": on_log, "on_progress": on_progress, "on_notification": on_notification}
-        check_callbacks({**functions, **told, "roots": roots if callable(roots) else None})
-        self._callbacks = Callbacks(
-            sampling=sampling,
-            elicitation=elicitation,
-            url_elicitation=url_elicitation,
-            roots=check_roots(roots),
-            on_log=on_log,
-            on_notification=on_notification,
-            rest=handler,
-        )
+        functions: dict[str, Any] = {
+            "sampling": sampling,
+            "elicitation": elicitation,
+            "url_elicitation": url_elicitation,
+            "on_log": on_log,
+            "on_notification": on_notification,
+        }
+        called = {**functions, "on_progress": on_progress, "roots": roots if callable(roots) else None}
+        check_callbacks(called)
+        rest = ClientHandler() if handler is None else handler
+        self._callbacks = Callbacks(**functions, roots=check_roots(roots), rest=rest)
         declared: Any = self.settings.declared(self._callbacks.capabilities()).get("sampling")
         self._callbacks.model_uses_tools = isinstance(declared, dict) and "tools" in declared
         self.promises = Promises()
@@ -486,28 +484,20 @@ class Client(ClientTools):
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
         """Connect. Raises why not: a `TransportError`, or a `ClientError`. Each time that it is opened it has to be closed."""
-        guest = None
-        if self._server is not None:
-            guest = Guest(self._server)
-            await guest.enter()
-        try:
-            await self._hosting.hold()
-            try:
-                await self._connected()
-            except BaseException:
-                await self._hosting.let_go()
-                raise
-        except BaseException:
+        guest = None if self._server is None else Guest(self._server)
+        async with AsyncExitStack() as undone:
             if guest is not None:
-                await guest.leave()
-            raise
+                await guest.enter()
+                undone.push_async_callback(guest.leave)
+            await self._hosting.hold()
+            undone.push_async_callback(self._hosting.let_go)
+            await self._connected()
+            undone.pop_all()
         if guest is not None:
             self._guests.append(guest)
 

@@ -47,52 +47,42 @@ _THREADS = 8
 """How many plain functions of one client may block at once; more wait."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Callbacks(ClientHandler):
     """Answers with the functions that there are, and leaves the rest to another handler."""
 
-    def __init__(  # noqa: PLR0913 - a function for each thing
-        self,
-        *,
-        sampling: Sampler | None = None,
-        elicitation: Elicitor | None = None,
-        url_elicitation: Usher | None = None,
-        roots: Roots | None = None,
-        on_log: Logger | None = None,
-        on_notification: Listener | None = None,
-        rest: ClientHandler | None = None,
-        allowed: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`rest` answers what none of these does, and hears of everything. `allowed` raises `ConsentDenied` where the user is not to be asked."""
-        self._sampling = sampling
-        self._elicitation = elicitation
-        self._url_elicitation = url_elicitation
-        self.roots: Roots | None = roots
-        self._on_log = on_log
-        self._on_notification = on_notification
-        self._rest = ClientHandler() if rest is None else rest
-        self._allowed = allowed
-        self._threads = Threads(_THREADS)
-        self.model_uses_tools = False
-        """Whether `sampling.tools` was declared."""
+    sampling: Sampler | None = None
+    elicitation: Elicitor | None = None
+    url_elicitation: Usher | None = None
+    roots: Roots | None = None
+    on_log: Logger | None = None
+    on_notification: Listener | None = None
+    rest: ClientHandler = field(default_factory=ClientHandler)
+    """Answers what none of these does, and hears of everything."""
+    allowed: Callable[[], Awaitable[None]] | None = None
+    """Raises `ConsentDenied` where the user is not to be asked."""
+    model_uses_tools: bool = False
+    """Whether `sampling.tools` was declared."""
+    _threads: Threads = field(default_factory=lambda: Threads(_THREADS), init=False)
 
     def capabilities(self) -> Mapping[str, Any]:
         """What there is a function for."""
-        modes = {"form": self._elicitation, "url": self._url_elicitation}
+        modes = {"form": self.elicitation, "url": self.url_elicitation}
         asked: dict[str, Any] = {mode: {} for mode, function in modes.items() if function is not None}
         own: dict[str, Any] = {"elicitation": asked} if asked else {}
-        if self._sampling is not None:
+        if self.sampling is not None:
             own["sampling"] = {}
         if self.roots is not None:
             own["roots"] = {"listChanged": True}
-        return {**self._rest.capabilities(), **own}
+        return {**self.rest.capabilities(), **own}
 
     def init(self, line: Line) -> Awaitable[None] | None:
         """The connection has begun."""
-        return self._rest.init(line)
+        return self.rest.init(line)
 
     def terminate(self) -> Awaitable[None] | None:
         """It is over."""
-        return self._rest.terminate()
+        return self.rest.terminate()
 
     async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
         """Ask the function for it."""
@@ -100,38 +90,38 @@ class Callbacks(ClientHandler):
         if method == "elicitation/create" and not await self._may_ask():
             return {"action": "decline"}
         match method:
-            case "sampling/createMessage" if self._sampling is not None:
+            case "sampling/createMessage" if self.sampling is not None:
                 request = SamplingRequest.of(params, tools=self.model_uses_tools)
-                return request.to_result(await self._ask(self._sampling, request))
-            case "elicitation/create" if url and self._url_elicitation is not None:
+                return request.to_result(await self._ask(self.sampling, request))
+            case "elicitation/create" if url and self.url_elicitation is not None:
                 visit = UrlElicitationRequest.of(params)
-                return visit.to_result(await self._ask(self._url_elicitation, visit))
-            case "elicitation/create" if not url and self._elicitation is not None:
+                return visit.to_result(await self._ask(self.url_elicitation, visit))
+            case "elicitation/create" if not url and self.elicitation is not None:
                 form = ElicitationRequest.of(params)
-                return form.to_result(await self._ask(self._elicitation, form))
+                return form.to_result(await self._ask(self.elicitation, form))
             case "roots/list" if self.roots is not None:
                 roots = self.roots
                 return roots_result(await self._ask(roots) if callable(roots) else roots)
             case _:
-                answer = self._rest.handle_request(method, params)
+                answer = self.rest.handle_request(method, params)
                 return await answer if inspect.isawaitable(answer) else answer
 
     async def handle_notification(self, method: str, params: dict[str, Any]) -> None:
         """Tell the functions for it, and the other handler."""
-        if method == "notifications/message" and self._on_log is not None:
-            await told(self._on_log, read_log(params))
-        if self._on_notification is not None:
-            await told(self._on_notification, Told(method, params))
-        heard = self._rest.handle_notification(method, params)
+        if method == "notifications/message" and self.on_log is not None:
+            await told(self.on_log, read_log(params))
+        if self.on_notification is not None:
+            await told(self.on_notification, Told(method, params))
+        heard = self.rest.handle_notification(method, params)
         if heard is not None:
             await heard
 
     async def _may_ask(self) -> bool:
         """Whether the server may ask the user at all; it is told no more than that the user did not want to answer."""
-        if self._allowed is None:
+        if self.allowed is None:
             return True
         try:
-            await self._allowed()
+            await self.allowed()
         except ConsentDenied as error:
             _log.info("a question was declined: %s", error)
             return False

@@ -48,7 +48,6 @@ from .targets import Guest, origin_of, route_of, server_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-    from types import TracebackType
 
     from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.client.seam import Line, Told
@@ -264,9 +263,7 @@ class Host(HostFiles, HostWords):
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:

@@ -21,7 +21,6 @@ from greenroom.transports.seam import Peer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
 
     from greenroom.transports.seam import Door
 
@@ -88,9 +87,7 @@ class WireProbe:
             self._open = opening.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -21,8 +21,7 @@ from greenroom.supervision import ActorError, BackgroundNode
 from .client import Client, ClientTools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-    from types import TracebackType
+    from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterator, Mapping
 
     from greenroom.actors.client.seam import Progress, Status, Told, Updates
     from greenroom.protocol.received import ToolReply
@@ -46,6 +45,16 @@ def _waiting(
         return self._node.run(asked, *args, **kwargs)
 
     return waiting
+
+
+def _each(told: AsyncIterable[T], node: BackgroundNode) -> Iterator[T]:
+    news = aiter(told)
+
+    async def following() -> T | None:
+        return await anext(news, None)
+
+    while (one := node.run(following)) is not None:
+        yield one
 
 
 class SyncWords:
@@ -144,21 +153,12 @@ class SyncWords:
 
         updates = self._node.run(enter)
         try:
-            yield self._each(updates)
+            yield _each(updates, self._node)
         finally:
             with suppress(
                 ActorError, ClientClosed
             ):  # the client was closed meanwhile, and all that it had open with it
                 self._node.run(leave)
-
-    def _each(self, updates: Updates) -> Iterator[Told]:
-        news = aiter(updates)
-
-        async def following() -> Told | None:
-            return await anext(news, None)
-
-        while (told := self._node.run(following)) is not None:
-            yield told
 
     # --- tasks
 
@@ -195,9 +195,7 @@ class SyncClient(SyncWords):
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> None:
@@ -232,13 +230,7 @@ class SyncCall:
 
     def progress(self) -> Iterator[Progress]:
         """How it goes, until it is over."""
-        steps = aiter(self._call.progress())
-
-        async def following() -> Progress | None:
-            return await anext(steps, None)
-
-        while (step := self._node.run(following)) is not None:
-            yield step
+        return _each(self._call.progress(), self._node)
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the call: its result is not wanted any more."""
