@@ -110,6 +110,7 @@ _MOVED: Final = {
     "protocol.results": "sampling",
     "protocol.schema_nodes": "keyword_shapes subschemas",
     "protocol.sse": "lines",
+    "pytest_plugin": "testing.fixtures",
     "running": "last_resort",
     "server": "outside thespian_words gateways",
     "service": "callbacks",

@@ -8,8 +8,8 @@ async tests are left to it. pytest imports this file at each start, so it loads 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -243,22 +243,26 @@ def start_supervised(_greenroom_stage: Stage) -> Callable[..., Any]:
 @pytest.fixture
 async def mcp_server() -> AsyncGenerator[Callable[..., Any]]:
     """A function that has a `Server` run until the test is over."""
-    async with importlib.import_module("greenroom.testing.fixtures").servers() as run:
-        yield run
+    async with AsyncExitStack() as opened:
+        yield lambda server: opened.enter_async_context(server.started())
 
 
 @pytest.fixture
 async def mcp_client() -> AsyncGenerator[Callable[..., Any]]:
     """A function that opens a `Client` until the test is over, for whatever one can be made for."""
-    async with importlib.import_module("greenroom.testing.fixtures").clients() as connect:
-        yield connect
+    from greenroom.client import Client  # noqa: PLC0415 - as above
+
+    async with AsyncExitStack() as opened:
+        yield lambda *args, **options: opened.enter_async_context(Client(*args, **options))
 
 
 @pytest.fixture
 async def mcp_host() -> AsyncGenerator[Callable[..., Any]]:
     """A function that opens a `Host` of several servers until the test is over."""
-    async with importlib.import_module("greenroom.testing.fixtures").hosts() as attach:
-        yield attach
+    from greenroom.host import Host  # noqa: PLC0415 - as above
+
+    async with AsyncExitStack() as opened:
+        yield lambda *args, **options: opened.enter_async_context(Host(*args, **options))
 
 
 @pytest.fixture
