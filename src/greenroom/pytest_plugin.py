@@ -18,6 +18,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 
+    from greenroom.actors.company import Company
+    from greenroom.server import Server
     from greenroom.supervision import Node
     from greenroom.supervision.testing import Collected, FaultPlan, History, Injection, Probe, Seed, Stage
 
@@ -244,7 +246,11 @@ def start_supervised(_greenroom_stage: Stage) -> Callable[..., Any]:
 async def mcp_server() -> AsyncGenerator[Callable[..., Any]]:
     """A function that has a `Server` run until the test is over."""
     async with AsyncExitStack() as opened:
-        yield lambda server: opened.enter_async_context(server.started())
+
+        async def run(server: Server) -> Company:
+            return await opened.enter_async_context(server.started())
+
+        yield run
 
 
 @pytest.fixture

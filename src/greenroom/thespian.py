@@ -10,78 +10,39 @@ An actor sends the guest the same messages, and is sent the answers. The guest l
 actor of theirs, to be asked from a thread of ours.
 """
 
-from __future__ import annotations
+# ruff: noqa: PLC0414 - `as` passes a name on, to type checkers as well
+from greenroom.actors.guest.guest import Guest as Guest
+from greenroom.actors.guest.guest_wire import new_key_file as new_key_file
+from greenroom.actors.guest.messages import Answer as Answer
+from greenroom.actors.guest.messages import CallTool as CallTool
+from greenroom.actors.guest.messages import Connect as Connect
+from greenroom.actors.guest.messages import Connected as Connected
+from greenroom.actors.guest.messages import Ended as Ended
+from greenroom.actors.guest.messages import Failed as Failed
+from greenroom.actors.guest.messages import GetPrompt as GetPrompt
+from greenroom.actors.guest.messages import Listed as Listed
+from greenroom.actors.guest.messages import ListPrompts as ListPrompts
+from greenroom.actors.guest.messages import ListResources as ListResources
+from greenroom.actors.guest.messages import ListResourceTemplates as ListResourceTemplates
+from greenroom.actors.guest.messages import ListServers as ListServers
+from greenroom.actors.guest.messages import ListTools as ListTools
+from greenroom.actors.guest.messages import PromptMessages as PromptMessages
+from greenroom.actors.guest.messages import ReadResource as ReadResource
+from greenroom.actors.guest.messages import Request as Request
+from greenroom.actors.guest.messages import ResourceContents as ResourceContents
+from greenroom.actors.guest.messages import Servers as Servers
+from greenroom.actors.guest.messages import Subscribe as Subscribe
+from greenroom.actors.guest.messages import Subscribed as Subscribed
+from greenroom.actors.guest.messages import ToolResult as ToolResult
+from greenroom.actors.guest.messages import Unsubscribe as Unsubscribe
+from greenroom.actors.guest.messages import Unsubscribed as Unsubscribed
+from greenroom.actors.guest.messages import Updated as Updated
+from greenroom.actors.guest.messages import ask as ask
+from greenroom.supervision.cluster.foreign import ActorGone as ActorGone
+from greenroom.supervision.cluster.foreign import ActorNotMade as ActorNotMade
+from greenroom.supervision.cluster.foreign import ActorPoisoned as ActorPoisoned
+from greenroom.supervision.cluster.foreign import ActorSilent as ActorSilent
+from greenroom.supervision.cluster.foreign import ForeignActor as ForeignActor
+from greenroom.supervision.cluster.foreign import ForeignActorError as ForeignActorError
 
-from greenroom.actors.guest.guest import Guest
-from greenroom.actors.guest.guest_wire import new_key_file
-from greenroom.actors.guest.messages import (
-    Answer,
-    CallTool,
-    Connect,
-    Connected,
-    Ended,
-    Failed,
-    GetPrompt,
-    Listed,
-    ListPrompts,
-    ListResources,
-    ListResourceTemplates,
-    ListServers,
-    ListTools,
-    PromptMessages,
-    ReadResource,
-    Request,
-    ResourceContents,
-    Servers,
-    Subscribe,
-    Subscribed,
-    ToolResult,
-    Unsubscribe,
-    Unsubscribed,
-    Updated,
-    ask,
-)
-from greenroom.supervision.cluster.foreign import (
-    ActorGone,
-    ActorNotMade,
-    ActorPoisoned,
-    ActorSilent,
-    ForeignActor,
-    ForeignActorError,
-)
-
-__all__ = [
-    "ActorGone",
-    "ActorNotMade",
-    "ActorPoisoned",
-    "ActorSilent",
-    "Answer",
-    "CallTool",
-    "Connect",
-    "Connected",
-    "Ended",
-    "Failed",
-    "ForeignActor",
-    "ForeignActorError",
-    "GetPrompt",
-    "Guest",
-    "ListPrompts",
-    "ListResourceTemplates",
-    "ListResources",
-    "ListServers",
-    "ListTools",
-    "Listed",
-    "PromptMessages",
-    "ReadResource",
-    "Request",
-    "ResourceContents",
-    "Servers",
-    "Subscribe",
-    "Subscribed",
-    "ToolResult",
-    "Unsubscribe",
-    "Unsubscribed",
-    "Updated",
-    "ask",
-    "new_key_file",
-]
+__all__ = sorted(name for name in globals() if not name.startswith("_"))  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - each is imported for this

@@ -100,21 +100,21 @@ _SAMPLING: Final = {"jsonrpc": "2.0", "id": "undeclared", "method": "sampling/cr
 MANNERS: Final[dict[str, Manner]] = {
     "well": lambda _, __, answer: [Say(answer)],
     "garbage": lambda _, __, answer: [Say(b"Listening on port 3000 ...\n\xff\xfe\x00{]\n"), Say(answer)],
-    "only-garbage": lambda *_: [Say(b"\x00\x01 this is no JSON\n")],
+    "only-garbage": lambda _, __, ___: [Say(b"\x00\x01 this is no JSON\n")],
     "flood": lambda rogue, _, answer: chain(repeat(Say(_word("x" * 100)), rogue.amount), [Say(answer)]),
-    "flood-for-ever": lambda *_: [Forever(_word("x"))],
+    "flood-for-ever": lambda _, __, ___: [Forever(_word("x"))],
     "twice": lambda _, __, answer: [Say(answer), Say(answer)],
     "late": lambda rogue, _, answer: [Pause(rogue.seconds), Say(answer)],
     "other-id": lambda _, request, __: [_result(id, {"content": []}) for id in (1_000_000, f"{request.id}")],
-    "silent": lambda *_: [],
+    "silent": lambda _, __, ___: [],
     "half-line": lambda _, __, answer: [Say(answer[: len(answer) // 2]), Leave()],
     "wrong-shape": lambda _, request, __: [_result(request.id, ["no", "object"])],
     "huge": lambda rogue, request, _: [
         _result(request.id, {"content": [{"type": "text", "text": "x" * rogue.amount}]})
     ],
-    "endless-line": lambda *_: [Forever(b"x" * 65536)],
-    "exits": lambda *_: [Leave(3)],
-    "segfaults": lambda *_: [Leave(-signal.SIGSEGV)],
+    "endless-line": lambda _, __, ___: [Forever(b"x" * 65536)],
+    "exits": lambda _, __, ___: [Leave(3)],
+    "segfaults": lambda _, __, ___: [Leave(-signal.SIGSEGV)],
     "asks": lambda _, __, answer: [Say(_line(_SAMPLING)), Say(answer)],
 }
 """By name, what a rogue can do to a caller of one of its tools."""
