@@ -22,7 +22,7 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from greenroom.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolError
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from greenroom.targets import Target
     from greenroom.transports.client.seam import Heard, Route, Wire
 
-Deed: TypeAlias = Literal["drop", "delay", "double", "garble", "hold", "shuffle"]
+Deed: TypeAlias = "Callable[[Message], object]"
+"""What becomes of a message."""
 MOST_REMEMBERED: Final = 10_000
 _RUBBISH: Final = b'{"jsonrpc": "2.0", \xff\x00 and the rest is lost'
 
@@ -50,8 +51,6 @@ class _Rule:
     deed: Deed
     method: str | None
     left: int | None
-    seconds: float = 0.0
-    window: int = 0
 
     def takes(self, method: str) -> bool:
         if self.left == 0 or (self.method is not None and self.method != method):
@@ -71,51 +70,62 @@ class Way:
         """`seed` decides the order of what is shuffled."""
         self._rules: list[_Rule] = []
         self._random = random.Random(seed)  # noqa: S311 - an order that can be had again is the point
-        self._held: list[Callable[[], object]] = []
-        self._shuffled: list[Callable[[], object]] = []
+        self._held: list[Message] = []
+        self._shuffled: list[Message] = []
         self.met: int = 0
         """How many messages a rule has taken."""
 
     def drop(self, method: str | None = None, *, times: int | None = None) -> None:
         """They never arrive."""
-        self._add("drop", method, times)
+        self._add(lambda _: None, method, times)
 
     def delay(self, seconds: float, method: str | None = None, *, times: int | None = None) -> None:
         """They arrive so much later; others overtake them."""
-        self._add("delay", method, times, seconds=seconds)
+        self._add(lambda message: send_after(seconds, message.wire.pid, _Late(message)), method, times)
 
     def double(self, method: str | None = None, *, times: int | None = None) -> None:
         """They arrive twice."""
-        self._add("double", method, times)
+        self._add(lambda message: (message.arrive(), message.arrive()), method, times)
 
     def garble(self, method: str | None = None, *, times: int | None = None) -> None:
         """What arrives in their stead is no message."""
-        self._add("garble", method, times)
+        self._add(lambda message: message.deliver(True), method, times)  # noqa: FBT003 - as above
 
     def shuffle(self, window: int, method: str | None = None, *, times: int | None = None) -> None:
         """They wait until there are `window` of them, and arrive in any order."""
-        self._add("shuffle", method, times, window=window)
+
+        def wait(message: Message) -> None:
+            self._shuffled.append(message)
+            if len(self._shuffled) >= window:
+                ready, self._shuffled = self._shuffled, []
+                self._random.shuffle(ready)
+                for each in ready:
+                    each.arrive()
+
+        self._add(wait, method, times)
 
     def hold(self, method: str | None = None, *, times: int | None = None) -> None:
         """They wait until `release`."""
-        self._add("hold", method, times)
+        self._add(self._held.append, method, times)
 
     def release(self) -> None:
         """Let go of what is held, or waits to be shuffled, and hold no more."""
-        self._rules = [rule for rule in self._rules if rule.deed != "hold"]
-        held, self._held, self._shuffled = [*self._held, *self._shuffled], [], []
-        for arrive in held:
-            arrive()
+        self._rules = [rule for rule in self._rules if rule.deed != self._held.append]
+        ready = [*self._held, *self._shuffled]
+        self._held.clear()
+        self._shuffled.clear()
+        for each in ready:
+            each.arrive()
 
     def clear(self) -> None:
         """From now on all goes well. What is held is released."""
         self._rules.clear()
         self.release()
 
-    def _add(self, deed: Deed, method: str | None, times: int | None, **more: Any) -> None:
+    def _add(self, deed: Deed, method: str | None, times: int | None) -> None:
         if times is not None and times < 1:
             raise ValueError(f"times={times}: how often it happens, 1 or more; None for always")
-        self._rules.append(_Rule(deed, method, times, **more))
+        self._rules.append(_Rule(deed, method, times))
 
     def pass_on(self, method: str, message: Message) -> None:
         """Have a message arrive, or not."""
@@ -124,25 +134,7 @@ class Way:
             message.arrive()
             return
         self.met += 1
-        match rule.deed:
-            case "drop":
-                pass
-            case "delay":
-                send_after(rule.seconds, message.wire.pid, _Late(message))
-            case "double":
-                message.arrive()
-                message.arrive()
-            case "garble":
-                message.deliver(True)  # noqa: FBT003 - as above
-            case "hold":
-                self._held.append(message.arrive)
-            case "shuffle":
-                self._shuffled.append(message.arrive)
-                if len(self._shuffled) >= rule.window:
-                    ready, self._shuffled = self._shuffled, []
-                    self._random.shuffle(ready)
-                    for arrive in ready:
-                        arrive()
+        rule.deed(message)
 
 
 class Message(NamedTuple):
