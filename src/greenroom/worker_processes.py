@@ -162,8 +162,8 @@ class Workers:
         name = self.names[number]
         place = Place(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
-        wing = (self._application, self._config, place, self._ticket, bool(self._seen), is_on())
-        made = child(Station, self, self._cluster.engine, spec, wing)
+        plan = Plan(self._application, self._config, place, self._ticket, bool(self._seen), is_on())
+        made = child(Station, self, self._cluster.engine, spec, plan)
         return made.but(id=name, shutdown=self.grace + _STOP + 1.0)
 
     def arrived(self, name: str, addresses: Sequence[str]) -> None:
@@ -241,14 +241,14 @@ class Station(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, workers: Workers, engine: Ref[Engine], spec: NodeSpec, wing: tuple[Any, ...]) -> None:
-        """`wing` is what a `Wing` is made of. It has the grace of all workers to stop, and its process as many seconds as `spec` says."""
+    def __init__(self, workers: Workers, engine: Ref[Engine], spec: NodeSpec, plan: Plan) -> None:
+        """`plan` is what a `Wing` is made of. It has the grace of all workers to stop, and its process as many seconds as `spec` says."""
         assert spec.name is not None
         self._workers = workers
         self._engine = engine
         self._spec = spec
         self._name: str = spec.name
-        self._arguments = wing
+        self._plan = plan
         self._host: Ref[Host] | None = None
         self._wing: Ref[Wing] | None = None
 
@@ -256,7 +256,7 @@ class Station(GenServer):
         """Start the process, and what serves in it. It begins to serve when all are there, or at once if they have been."""
         self._host = await start_link(Host, self._engine, self._spec)
         try:
-            self._wing = wing = await launch_on(self._name, Options(name=WING), Wing, self._arguments, link=True)
+            self._wing = wing = await launch_on(self._name, Options(name=WING), Wing, (self._plan,), link=True)
         except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
             raise Quit(Shutdown(worker_error(failed))) from None
         addresses = await wing.call(Wing.addresses)
@@ -367,44 +367,41 @@ WING: Final = "greenroom.worker_processes"
 _INTENSITY: Final = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a wing is made of."""
+
+    application: Application
+    config: HttpConfig
+    place: Place
+    ticket: Ticket
+    inspect: bool
+    """Whether its user may look at this process as well."""
+    logs_access: bool
+    """Whether the program that was run writes an access log: what is logged here goes there."""
+
+
 class Wing(Supervisor):
     """One on each node that serves."""
 
-    def __init__(
-        self,
-        application: Application,
-        config: HttpConfig,
-        place: Place,
-        ticket: Ticket,
-        inspect: bool = False,  # noqa: FBT001, FBT002 - it comes from afar, in its place
-        logs_access: bool = False,  # noqa: FBT001, FBT002 - as above
-    ) -> None:
-        """All of it has come from the program that was run. With `inspect` its user may look at this process as well.
-
-        `logs_access` says whether that program writes an access log: what is logged here goes there.
-        """
+    def __init__(self, plan: Plan) -> None:
+        """`plan` has come from the program that was run."""
         super().__init__()
-        self._logs_access = logs_access
-        self._application = application
-        self._config = config
-        self._place = place
-        self._ticket = ticket
-        self._inspect = inspect
+        self._plan = plan
         self._company: Any = None
         self._serving: ChildSpec[Any] | None = None
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
         """Import, be handed the sockets, and have the desk ready."""
+        plan = self._plan
         try:
-            server = await asyncio.to_thread(self._application.load)
-        except (
-            ConfigError
-        ) as error:  # a message for the user, who hears it where the program was started: nothing has crashed
+            server = await asyncio.to_thread(plan.application.load)
+        except ConfigError as error:  # for the user, where the program was started: nothing has crashed
             raise Quit(Shutdown(error)) from None
-        access.setLevel(logging.INFO if self._logs_access else logging.CRITICAL)
-        binding = await taken_over(self._ticket, self._place.number)
+        access.setLevel(logging.INFO if plan.logs_access else logging.CRITICAL)
+        binding = await taken_over(plan.ticket, plan.place.number)
         self._company = server.company.name("company")
-        desk, self._serving = server.children_at(self._place, self._config, binding, inspect=self._inspect)
+        desk, self._serving = server.children_at(plan.place, plan.config, binding, inspect=plan.inspect)
         super().__init__([desk], intensity=_INTENSITY)
         return await super().init()
 

@@ -55,7 +55,7 @@ class Played(Station):
     def __init__(self, host: type[GenServer], wing: type[GenServer]) -> None:
         workers: Any = SimpleNamespace(grace=GRACE)
         nobody: Any = None
-        super().__init__(workers, nobody, NodeSpec(name="node", stop_timeout=3), ())
+        super().__init__(workers, nobody, NodeSpec(name="node", stop_timeout=3), nobody)
         self.kinds = host, wing
 
     async def init(self) -> None:
