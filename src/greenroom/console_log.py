@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision import logs, spelling
 from greenroom.transports.access_log import log as access
+
+from .running import takes_more
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -99,7 +100,7 @@ def _left_out(count: int) -> logging.LogRecord:
 def _written(number: int, data: bytes) -> bool:
     """Write it in pieces, as long as there is room; whether it is all out."""
     for start in range(0, len(data), _LINE):
-        if not _is_ready(number):
+        if not takes_more(number):
             return False
         os.write(number, data[start : start + _LINE])
     return True
@@ -111,9 +112,3 @@ def _descriptor(stream: Any) -> int | None:
         return int(stream.fileno())
     except (OSError, ValueError, AttributeError):
         return None
-
-
-def _is_ready(number: int) -> bool:
-    poll = select.poll()
-    poll.register(number, select.POLLOUT)
-    return bool(poll.poll(0))

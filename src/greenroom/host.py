@@ -255,7 +255,8 @@ class Host(HostFiles, HostWords):
         """
         if self._holders:
             raise ConfigError("guests are admitted before the host is opened")
-        reception = admitted_to_host(self, key, address, most_guests)
+        asked, name = Asked(self.federation, self.agent), f"guests-{self.federation.key.name}"
+        reception = Reception(asked, key, address=address, most_guests=most_guests, name=name)
         self._receptions.append(reception)
         return reception
 
@@ -308,8 +309,7 @@ class Host(HostFiles, HostWords):
         """Raise `NotReady` unless the host is open, or runs as the child of a supervisor."""
         if self._holders or self._visitors or self._hosting.concerned:
             return
-        node = node_of(asyncio.get_running_loop())
-        if node is None or whereis(self.federation.name("federation")) is None:
+        if not self._runs:
             raise NotReady(NOT_OPEN)
 
     @property
@@ -511,20 +511,6 @@ def _pins(given: SomePins | None) -> Pins | None:
 # --- Guests of a host and of a server: what `admit_guests` adds to their trees.
 
 _INTENSITY, _PERIOD = 5, 10.0
-
-
-def admitted_to_host(
-    host: Host, key: bytes | str | os.PathLike[str], address: str | None, most_guests: int
-) -> Reception:
-    """Where guests of a host are let in: what it does not let its own program call is not for them either."""
-    federation = host.federation
-    return Reception(
-        Asked(federation, host.agent),
-        key,
-        address=address,
-        most_guests=most_guests,
-        name=f"guests-{federation.key.name}",
-    )
 
 
 def with_guests(federation: Federation, receptions: Sequence[Reception]) -> ChildSpec[Any]:

@@ -380,7 +380,7 @@ class LastResort:
             say(f"the loop did not stop within {self._grace:g} seconds: ended without it")
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):
-                if _takes_more(stream.fileno()):
+                if takes_more(stream.fileno()):
                     stream.flush()
         sys.setswitchinterval(_UNDISTURBED)
         for child in children:  # orphans otherwise, which may hold the program's port
@@ -407,11 +407,11 @@ def _children() -> list[Any]:
 def say(text: str) -> None:
     """A line for people, past every buffer and lock. Dropped where the pipe is full, which would hold up the end itself."""
     with contextlib.suppress(OSError):
-        if _takes_more(2):
+        if takes_more(2):
             os.write(2, f"greenroom: {visible(text)}\n".encode(errors="backslashreplace"))
 
 
-def _takes_more(descriptor: int) -> bool:
+def takes_more(descriptor: int) -> bool:
     """Whether a line can be written there without waiting for a reader, as far as the system tells."""
     if not hasattr(select, "poll"):
         return True

@@ -173,8 +173,12 @@ class Server(Decorators, Lifespans):
         return [url for binding, config in self._bindings for url in urls_of(binding, config)]
 
     @property
+    def _running(self) -> list[Node]:
+        return [node for node in tuple(self._nodes) if node.running]
+
+    @property
     def _runs(self) -> bool:
-        return any(node.running for node in self._nodes)
+        return bool(self._running)
 
     @property
     def mounted(self) -> int:
@@ -514,7 +518,7 @@ class Server(Decorators, Lifespans):
         processes serve, True as well when the others were asked to tell it.
         """
         company = self.company
-        nodes = [node for node in tuple(self._nodes) if node.running]
+        nodes = self._running
         if not nodes and (home := home_of_call()) is not None:
             return home.completed(elicitation_id)
         found = [(node, ref) for node in nodes if (ref := find_visited(node, company, elicitation_id)) is not None]
@@ -530,15 +534,14 @@ class Server(Decorators, Lifespans):
 
     def _tell(self, tell: Callable[[House], object]) -> None:
         home = home_of_call()
-        if home is not None and not any(node.running for node in tuple(self._nodes)):
+        if home is not None and not self._runs:
             tell(home)  # by a handler in a worker, whose company runs elsewhere
         else:
             self._wherever_it_runs(lambda: tell(self.company))
 
     def _wherever_it_runs(self, tell: Callable[[], object]) -> None:
-        for node in tuple(self._nodes):
-            if node.running:
-                node.from_thread(node.context.run, tell)
+        for node in self._running:
+            node.from_thread(node.context.run, tell)
 
 
 # What takes any option is not what a reader of `help(Server)`, an editor or the reference page is to see.
