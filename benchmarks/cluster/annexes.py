@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.actors.federation.specs import Isolation
-    from greenroom.host_words import HostedServer
+    from greenroom.hosted_server import HostedServer
 
 SERVER = Path(__file__).with_name("echo_program.py")
 AT_ONCE = 16

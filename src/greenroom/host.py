@@ -14,55 +14,69 @@ affects no other. Servers are added, replaced and removed while it runs.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
 from greenroom.actors.client.errors import NotReady
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
 from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
-from greenroom.actors.federation.agent import Agent
+from greenroom.actors.federation.agent import AS_SET, Agent
 from greenroom.actors.federation.federation import Federation
-from greenroom.actors.federation.federation_errors import MisconfiguredServer, UnknownServer
+from greenroom.actors.federation.federation_errors import (
+    InvalidArguments,
+    MisconfiguredServer,
+    NoSeparator,
+    UnknownServer,
+)
 from greenroom.actors.federation.specs import PATIENCE, Annex, UpstreamSpec, check_away
 from greenroom.actors.guest.guest_session import Asked
 from greenroom.actors.guest.listener import Reception
 from greenroom.actors.mentions.reader import MentionReader, ResourceShelf
 from greenroom.actors.output.limits import Limiter, OutputLimit, OutputLimits, Spill, kept
 from greenroom.actors.tree import Tree
+from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.pins import Pins, ToolRefused
+from greenroom.protocol.received import read_page, read_tool_reply
 from greenroom.supervision import child, node_of, whereis
 from greenroom.transports.client.memory import MemoryRoute
 
 from .client_callbacks import Callbacks, check_callbacks, check_roots
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
-from .host_words import NOT_OPEN, HostedServer, HostWords
+from .hosted_server import NOT_OPEN, HostedServer
 from .hosting import Hosting
 from .targets import Guest, origin_of, route_of, server_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 
     from greenroom.actors.client.handler import ClientHandler
-    from greenroom.actors.client.seam import Line, Told
+    from greenroom.actors.client.seam import Line, Progress, Told
     from greenroom.actors.company import Company
     from greenroom.actors.federation.agent import Invalid
+    from greenroom.actors.federation.offering import Part
     from greenroom.actors.federation.specs import Away, Change, Isolation, Standing
-    from greenroom.actors.federation.tool_catalogue import Aliases
+    from greenroom.actors.federation.tool_catalogue import Aliases, ToolCatalogue
     from greenroom.actors.federation.upstream import Upstream
     from greenroom.auth.client.door import CallerIdentity
-    from greenroom.protocol.pins import Policy
-    from greenroom.protocol.received import ResourceReply
+    from greenroom.protocol.pins import PinReport, Policy
+    from greenroom.protocol.received import PromptReply, ResourceReply, ToolReply
     from greenroom.supervision import ChildSpec
 
     from .client_callbacks import Roots
     from .targets import Target
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Listed = TypeVar("Listed", Tool, Resource, ResourceTemplate, Prompt)
+_log: Final = logging.getLogger("greenroom.agent")
 
 if TYPE_CHECKING:
     SomeServer: TypeAlias = Target | UpstreamSpec
@@ -86,6 +100,21 @@ __all__ = [
 ]
 
 
+def _of_agent(
+    word: Callable[Concatenate[Agent, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Host, P], Coroutine[Any, Any, T]]:
+    """A word of the host's agent as one of the host, once that is open; with its signature and what is written of it."""
+    name = word.__name__
+
+    @wraps(word)
+    async def asked(self: Host, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self.check_open()
+        ask: Callable[P, Coroutine[Any, Any, T]] = getattr(self.agent, name)
+        return await ask(*args, **kwargs)
+
+    return asked
+
+
 @suggests(
     "a host",
     {
@@ -94,7 +123,7 @@ __all__ = [
         "timeout": "write settings=ClientSettings(request_timeout=…)",
     },
 )
-class Host(HostFiles, HostWords):
+class Host(HostFiles):
     """Many servers, by ids that a program gives them."""
 
     def __init__(  # noqa: PLR0913 - which servers, how their tools are called, and a function for each thing that they may ask or say
@@ -455,6 +484,139 @@ class Host(HostFiles, HostWords):
     def on_departure(self, depart: Callable[[str, int, float], Awaitable[None]]) -> None:
         """Call `depart` with the id, the turn and the seconds of grace of each server that is removed or replaced from now on."""
         self._departures.append(depart)
+
+    # --- tools
+
+    async def catalogue(self) -> ToolCatalogue:
+        """All tools, whose they are, which servers are left out and why, and what has become of what was pinned."""
+        self.check_open()
+        return await self.agent.catalogue()
+
+    async def tools(self) -> list[Tool]:
+        """All tools under their names here. Raises `ToolCollision`."""
+        self.check_open()
+        return list(read_page(Tool, {"tools": await self.agent.list_tools()}).items)
+
+    to_anthropic = _of_agent(Agent.to_anthropic)
+    to_openai = _of_agent(Agent.to_openai)
+    to_gemini = _of_agent(Agent.to_gemini)
+    from_anthropic_call = _of_agent(Agent.from_anthropic_call)
+    from_openai_call = _of_agent(Agent.from_openai_call)
+    from_gemini_call = _of_agent(Agent.from_gemini_call)
+    run = _of_agent(Agent.run)
+
+    @overload
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | None = ..., /, *, into: type[T], **more: Any
+    ) -> T: ...
+
+    @overload
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | None = ..., /, *, into: Any = ..., **more: Any
+    ) -> Any: ...
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, /, *, into: Any = None, **more: Any
+    ) -> Any:
+        """Call a tool for its value, as a client's `call` does. Raises what that raises, `InvalidArguments`, and what a wrong name raises."""
+        self.check_open()
+        given = {**(arguments or {}), **more}
+        tool = await self.agent.checked(name, given)
+        return await self.server(tool.server).call(tool.tool, given, into=into)
+
+    @suggests(
+        "call_tool()", otherwise="a tool's arguments are one dict: call_tool(name, {{'{0}': …}}), or call(name, {0}=…)"
+    )
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Callable[[Progress], Any] | None = None,
+        timeout: float | None = AS_SET,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolReply:
+        """Call a tool, and have all that it answered. Arguments that do not fit are raised, or are a reply, as `invalid` says."""
+        self.check_open()
+        given = dict(arguments or {})
+        try:
+            tool = await self.agent.checked(name, given, timeout=timeout)
+        except InvalidArguments as error:
+            return read_tool_reply(self.agent.excused(error))
+        words = HostedServer(self.federation, tool.server)
+        if timeout is not AS_SET:
+            words = words.within(timeout)
+        return await words.call_tool(tool.tool, given, on_progress=on_progress, meta=meta)
+
+    # --- resources and prompts
+
+    async def resources(self) -> list[Resource]:
+        """All resources of the servers that have said what they offer, by URIs that say whose they are: `git:file:///x`."""
+        return await self._listed(Resource, "resources", "resources", "uri")
+
+    async def resource_templates(self) -> list[ResourceTemplate]:
+        """All templates, likewise."""
+        return await self._listed(ResourceTemplate, "templates", "resourceTemplates", "uriTemplate")
+
+    async def prompts(self) -> list[Prompt]:
+        """All prompts, likewise."""
+        return await self._listed(Prompt, "prompts", "prompts", "name")
+
+    async def read_resource(self, uri: str) -> ResourceReply:
+        """What is in a resource, by its URI here."""
+        words, own = self._split(uri)
+        return await words.read_resource(own)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> PromptReply:
+        """A prompt with these arguments, by its name here."""
+        words, own = self._split(name)
+        return await words.get_prompt(own, arguments, **more)
+
+    async def _listed(self, kind: type[Listed], part: Part, member: str, key: str) -> list[Listed]:
+        """What they offer, once all of them have listed it: where it was not wanted before, they are asked only now."""
+        self.check_open()
+        for id, error in (await self.federation.listed(part, timeout=self.agent.patience)).items():
+            _log.warning("the %s of %s are left out: %s", part, id, error)
+        entries = [{**one, key: f"{id}{self.agent.separator}{name}"} for id, name, one in self._offered(part)]
+        return list(read_page(kind, {member: entries}).items)
+
+    def _offered(self, part: Part) -> list[tuple[str, str, Mapping[str, Any]]]:
+        known = {id: self.federation.known(id) for id in self.federation.ids()}
+        return [
+            (id, name, one)
+            for id, offering in known.items()
+            if offering is not None
+            for name, one in offering.part(part).items()
+        ]
+
+    def _split(self, name: str) -> tuple[HostedServer, str]:
+        self.check_open()
+        id, found, own = name.partition(self.agent.separator)
+        if not found:
+            error = NoSeparator(name)
+            error.separator = self.agent.separator
+            raise error
+        return self.server(id), own
+
+    # --- pins
+
+    async def pin_report(self) -> PinReport | None:
+        """What has become of the tools that were pinned; None when there are no pins."""
+        self.check_open()
+        return (await self.agent.catalogue()).pins
+
+    async def pin(self) -> Pins:
+        """Approve of all tools as they are now: those of servers that are away stay as they were pinned. Written to the file, if there is one."""
+        self.check_open()
+        offered = self._offered("tools")
+        known = {id for id in self.federation.ids() if self.federation.known(id) is not None}
+        before = self.agent.pins or Pins()
+        gone = [id for id in before.to_json() if id.partition(":")[0] in known]
+        pins = before.pinned({f"{id}:{name}": one for id, name, one in offered}, gone)
+        if self._pin_file is not None:
+            pins.save(self._pin_file)
+        self.agent.pins = pins
+        return pins
 
     # --- how they are
 

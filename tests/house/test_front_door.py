@@ -117,7 +117,7 @@ PACKAGES_OF_THEIR_OWN = (
     *(
         "host",
         "host_files",
-        "host_words",
+        "hosted_server",
         "config",
         "actors.consent.consent",
         "actors.elicitation",
