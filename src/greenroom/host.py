@@ -73,14 +73,13 @@ if TYPE_CHECKING:
     from .client_callbacks import Roots
     from .targets import Target
 
+    SomeServer: TypeAlias = Target | UpstreamSpec
+    SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Listed = TypeVar("Listed", Tool, Resource, ResourceTemplate, Prompt)
 _log: Final = logging.getLogger("greenroom.agent")
-
-if TYPE_CHECKING:
-    SomeServer: TypeAlias = Target | UpstreamSpec
-    SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
 
 __all__ = [
     "Annex",

@@ -11,26 +11,25 @@ import asyncio
 import inspect
 import logging
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.auth.grants import AuthInfo
-from greenroom.supervision import GenServer, child, send
+from greenroom.supervision import GenServer, send
 from greenroom.transports.asgi import KNOWN
 from greenroom.transports.seam import Peer
 
-from .errors import ConfigError, GreenroomError
+from .errors import GreenroomError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from typing import TypeAlias
 
-    from greenroom.supervision import ChildSpec, ExitReason
+    from greenroom.supervision import ExitReason
     from greenroom.transports.asgi import Endpoint, Receive, Scope, Send
 
     from .hosting import Hosting
 
-if TYPE_CHECKING:
     Caller: TypeAlias = Callable[[Scope], "AuthInfo | Awaitable[AuthInfo | None] | None"]
 
 log: Final = logging.getLogger("greenroom.http")
@@ -128,8 +127,6 @@ def starlette_user(scope: Scope) -> AuthInfo | None:
 _OVER: Final = object()
 """To itself: it is over with what it holds."""
 
-F = TypeVar("F", bound="Callable[[], Any]")
-
 CLOSES_WITHIN = 30.0
 """How long closing may take, where the server's own grace is no shorter."""
 
@@ -138,39 +135,8 @@ class LifespanFailed(GreenroomError):
     """What was to be opened, or held, has not been, and nothing was raised that says why."""
 
 
-class Lifespans:
-    """The lifespans of what runs. `Server` derives from it."""
-
-    _lifespans: tuple[Callable[[], AbstractAsyncContextManager[Any]], ...] = ()
-
-    @property
-    def _runs(self) -> bool:
-        raise NotImplementedError
-
-    def lifespan(self, function: F, /) -> F:
-        """Open something before the server lets a peer in, and close it when it has stopped: ``@server.lifespan`` on an `async def` that yields once.
-
-        It takes no arguments; what it opens goes into a variable of yours. What it raises before the `yield` keeps the server from starting. There can
-        be several: each opens after those before it, and closes before them. Handlers with processes of their own do not see it.
-        """
-        if self._runs:
-            raise ConfigError("a lifespan is said before the server runs")
-        self._lifespans = (*self._lifespans, _opener(function))
-        return function
-
-    def lifespans(self) -> list[tuple[str, str]]:
-        """Those that were said: the name of each, and its module."""
-        found = [inspect.unwrap(each) for each in self._lifespans]
-        return [(getattr(each, "__name__", repr(each)), getattr(each, "__module__", "")) for each in found]
-
-    def _lifespan_children(self) -> Sequence[ChildSpec[Any]]:
-        return [
-            child(Lifespan, opener).but(id=f"lifespan {number}", shutdown=CLOSES_WITHIN)
-            for number, opener in enumerate(self._lifespans, 1)
-        ]
-
-
-def _opener(function: Any) -> Callable[[], AbstractAsyncContextManager[Any]]:
+def opener_of(function: Any) -> Callable[[], AbstractAsyncContextManager[Any]]:
+    """What a `Lifespan` enters. Raises `RegistrationError` for what is no function for that."""
     name: str = getattr(function, "__name__", repr(function))
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise RegistrationError(f"the lifespan {name} has to be an `async def` with one `yield`, where the server runs")

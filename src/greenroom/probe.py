@@ -10,7 +10,7 @@ import inspect
 import json
 from contextlib import AsyncExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_request, encode_result
@@ -20,9 +20,10 @@ from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
 
     from greenroom.transports.seam import Door
+
+    from .server import Server
 
 Message: TypeAlias = dict[str, Any]
 
@@ -33,14 +34,6 @@ class WireEnded(ConnectionError):
     """The server will say nothing more."""
 
 
-class Startable(Protocol):
-    """A server."""
-
-    def started(self) -> AbstractAsyncContextManager[Door]:
-        """Keep it running in this loop for as long as the block lasts."""
-        ...
-
-
 class WireProbe:
     """``async with WireProbe(server) as probe``: it is initialized then, unless `greet` is False.
 
@@ -49,7 +42,7 @@ class WireProbe:
 
     def __init__(
         self,
-        server: Startable | Door,
+        server: Server | Door,
         *,
         version: str = LATEST,
         capabilities: Mapping[str, Any] | None = None,

@@ -21,8 +21,8 @@ import sys
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from functools import partial
-from inspect import signature
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from inspect import signature, unwrap
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from weakref import WeakSet
 
 from greenroom.actors.cancellation import Cancellation
@@ -38,7 +38,7 @@ from greenroom.actors.subscriptions import tell_changed
 from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.visits import Visited, find_visited
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
-from greenroom.supervision import current_node, delete_child, start_child, terminate_child
+from greenroom.supervision import child, current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.binding import CannotListen
 from greenroom.transports.http_engine import Engine
@@ -62,10 +62,11 @@ from .listening import (
     unless_it_fails,
     urls_of,
 )
-from .mounting import Lifespans, Mounted
+from .mounting import CLOSES_WITHIN, Lifespan, Mounted, opener_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from typing import Self, Unpack
 
@@ -89,8 +90,10 @@ if TYPE_CHECKING:
 
     Transport = Literal["stdio", "http"]
 
+F = TypeVar("F", bound="Callable[[], Any]")
 
-class Server(Decorators, Lifespans):
+
+class Server(Decorators):
     """A server: a name, what it offers, and how it is set up."""
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
@@ -146,6 +149,7 @@ class Server(Decorators, Lifespans):
         self._bindings: list[tuple[Binding, HttpConfig]] = []
         self._certificates: list[Certificates] = []
         self._gateways: list[Gateway] = []
+        self._lifespans: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self._with: list[ChildSpec[Any]] = []
         """What lives beside the company's listeners."""
         self._receptions: list[Reception] = []
@@ -184,6 +188,24 @@ class Server(Decorators, Lifespans):
     def mounted(self) -> int:
         """How many hosts it has mounted."""
         return len(self._gateways)
+
+    # --- what it opens
+
+    def lifespan(self, function: F, /) -> F:
+        """Open something before the server lets a peer in, and close it when it has stopped: ``@server.lifespan`` on an `async def` that yields once.
+
+        It takes no arguments; what it opens goes into a variable of yours. What it raises before the `yield` keeps the server from starting. There can
+        be several: each opens after those before it, and closes before them. Handlers with processes of their own do not see it.
+        """
+        if self._runs:
+            raise ConfigError("a lifespan is said before the server runs")
+        self._lifespans.append(opener_of(function))
+        return function
+
+    def lifespans(self) -> list[tuple[str, str]]:
+        """Those that were said: the name of each, and its module."""
+        found = [unwrap(each) for each in self._lifespans]
+        return [(getattr(each, "__name__", repr(each)), getattr(each, "__module__", "")) for each in found]
 
     # --- ways to run
 
@@ -415,7 +437,11 @@ class Server(Decorators, Lifespans):
             listeners = [*(gateway_spec(each, self._changed) for each in self._gateways), *listeners]
         if self._gate is not None:
             listeners = [*self._gate.children(), *listeners]
-        spec = self.company.child_spec(listeners, first=self._lifespan_children())
+        lifespans = [
+            child(Lifespan, opener).but(id=f"lifespan {number}", shutdown=CLOSES_WITHIN)
+            for number, opener in enumerate(self._lifespans, 1)
+        ]
+        spec = self.company.child_spec(listeners, first=lifespans)
 
         async def start() -> Any:
             begins("a server")
