@@ -22,7 +22,7 @@ import threading
 import time
 from importlib import import_module
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from greenroom.supervision import (
     NORMAL,
@@ -41,7 +41,7 @@ from greenroom.supervision import (
 from .errors import GreenroomError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from types import FrameType
 
     from greenroom.supervision import ChildSpec, ExitReason, Ref
@@ -115,7 +115,7 @@ class _Program:
         if not grace >= 0:
             raise ValueError(f"grace must be 0 seconds or more, not {grace!r}")
         self.grace = grace
-        self._told: asyncio.Event | None = None
+        self._told = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = False
         self._urgent = 0
@@ -132,7 +132,7 @@ class _Program:
         ready: Callable[[], None] | None,
     ) -> None:
         """Start, wait, stop."""
-        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         if self._signalled:
             self._told.set()
         node = Node(handle_sigint=False)
@@ -155,41 +155,24 @@ class _Program:
 
     async def _start(self, children: Sequence[ChildSpec[Any]]) -> Ref[Any] | None:
         """The tree; None if a signal came before it was there, which may take a while: then what there is of it ends with the node."""
-        assert self._told is not None
-        starting = asyncio.ensure_future(start(Supervisor, children, intensity=0))
-        told = asyncio.ensure_future(self._told.wait())
-        try:
-            await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+        async with _racing(start(Supervisor, children, intensity=0), self._told.wait()) as (starting, _):
             if starting.done():
-                return starting.result()
+                return cast("Ref[Any]", starting.result())
             self._resort.hurry()
             return None
-        finally:
-            told.cancel()
-            starting.cancel()
-            await asyncio.wait((starting, told))
 
     async def _wait(
         self, top: Ref[Any], until: Callable[[Callable[[], None]], Awaitable[object]] | None
     ) -> ExitReason | None:
         """Until there is a reason to stop, and then stop; why the tree has ended, if it has by itself."""
-        assert self._told is not None
-        ended = asyncio.ensure_future(wait_down(top, None))
-        waits: list[asyncio.Future[Any]] = [ended, asyncio.ensure_future(self._told.wait())]
-        if until is not None:
-            waits.append(asyncio.ensure_future(until(self._resort.hurry)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        ordered = () if until is None else (until(self._resort.hurry),)
+        async with _racing(wait_down(top, None), self._told.wait(), *ordered) as (ended, *_):
             if ended.done():
-                return ended.result()
+                return cast("ExitReason", ended.result())
             self._resort.hurry()
             exit(top, SHUTDOWN)
             with contextlib.suppress(CallTimeout):
                 await wait_down(top, self._resort.left)
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.wait(waits)
         return None
 
     async def _close(self, node: Node) -> None:
@@ -259,9 +242,22 @@ class _Program:
         say(
             f"{signal.Signals(number).name}: stopping in order; {'SIGTERM twice' if hangup else 'once more'} ends it at once"
         )
-        if self._loop is not None and self._told is not None:
+        if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._told.set)
+
+
+@contextlib.asynccontextmanager
+async def _racing(*work: Awaitable[Any]) -> AsyncGenerator[Sequence[asyncio.Future[Any]]]:
+    """All of this, as soon as one is over; what is not when the block ends is cancelled."""
+    racing = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.wait(racing, return_when=asyncio.FIRST_COMPLETED)
+        yield racing
+    finally:
+        for each in racing:
+            each.cancel()
+        await asyncio.wait(racing)
 
 
 _listening: _Program | None = None
