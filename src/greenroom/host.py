@@ -438,13 +438,7 @@ class Host(HostFiles):
             raise UnknownServer(id, self._specs) if why is None else MisconfiguredServer(id, why)
 
     def _misconfigured(self) -> dict[str, str]:
-        """Servers of the files that could not be made, and why."""
-        household = self._household
-        if household is None:
-            return {}
-        failed = {id: "; ".join(map(str, mistakes)) for id, mistakes in household.config.failed.items()}
-        failed.update((id, household.why(id)) for id in household.troubles)
-        return {id: why for id, why in failed.items() if id not in self._specs}
+        return {id: why for id, why in self._failures().items() if id not in self._specs}
 
     def server(self, id: str) -> HostedServer:
         """One server, with all the words of a client. Raises `UnknownServer`."""

@@ -14,9 +14,10 @@ from .errors import ConfigError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncGenerator, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from greenroom.actors.client.settings import ClientSettings
+    from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.specs import Standing
     from greenroom.actors.output.limits import Limiter
     from greenroom.auth.client.door import Auth
@@ -52,8 +53,10 @@ class HostFiles:
 
     limiter: Limiter | None
     consent: Consent | None
+    federation: Federation
     _household: Household | None = None
     _follows = False
+    """Whether the rules in the files are those of its consent; else they deny, and no more."""
 
     @classmethod
     def from_config(  # noqa: PLR0913 - where it is, what there is to fill in, and who signs in
@@ -104,15 +107,10 @@ class HostFiles:
         follows = consent is None or not asked.permissions
         made: Any = cls
         host: Self = made(household.begin(), consent=asked, limits=config.limits, settings=settings, **options)
-        host.move_in(household, follows=follows)
+        host._household, host._follows = household, follows
+        household.settle_in(cast("Any", host), host._hold)
+        host._hold(household.config)
         return host
-
-    def move_in(self, household: Household, *, follows: bool) -> None:
-        """Have these files from now on. `follows`: whether the rules in them are those of its consent; else they deny, and no more."""
-        self._household = household
-        self._follows = follows
-        household.settle_in(cast("Any", self), self._hold)
-        self._hold(household.config)
 
     def _hold(self, config: HostConfig) -> None:
         """This holds from now on, of what is looked up at each call."""
@@ -140,28 +138,26 @@ class HostFiles:
         """
         return await self._files().reload(config)
 
-    def status(self) -> dict[str, Standing]:
-        """How each of them is: its state, and why it is not ready."""
-        raise NotImplementedError
-
-    def watch(self) -> AsyncGenerator[Standing]:
-        """How each of them is, and each change of that."""
-        raise NotImplementedError
+    def _failures(self) -> dict[str, str]:
+        """Servers of the files that could not be made, and why."""
+        household = self._household
+        if household is None:
+            return {}
+        troubles = {name: household.why(name) for name in household.troubles}
+        return troubles | {name: "; ".join(map(str, mistakes)) for name, mistakes in household.config.failed.items()}
 
     def reports(self) -> dict[str, ServerReport]:
         """How each configured server is: connected, failed and why, or disabled. One that failed is tried again all the while."""
-        household = self._files()
-        standings = self.status()
+        config, failures, standings = self._files().config, self._failures(), self.federation.standings()
         found: dict[str, ServerReport] = {}
-        for name, server in household.config.servers.items():
-            if server.disabled:
+        for name in (*config.servers, *config.failed):
+            server = config.servers.get(name)
+            if server is not None and server.disabled:
                 found[name] = ServerReport(name, "disabled")
-            elif name in household.troubles:
-                found[name] = ServerReport(name, "failed", household.why(name))
+            elif name in failures:
+                found[name] = ServerReport(name, "failed", failures[name])
             else:
                 found[name] = _report(name, standings.get(name))
-        for name, mistakes in household.config.failed.items():
-            found[name] = ServerReport(name, "failed", "; ".join(map(str, mistakes)))
         return found
 
     async def started(self, within: float = 30.0) -> dict[str, ServerReport]:
@@ -169,7 +165,7 @@ class HostFiles:
         reports = self.reports()
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
-                news = self.watch()
+                news = self.federation.watch()
                 while any(one.state == "connecting" for one in reports.values()):
                     await anext(news)
                     reports = self.reports()
