@@ -16,6 +16,7 @@ import contextlib
 import logging
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from greenroom.actors.client.errors import Unavailable
@@ -184,6 +185,11 @@ class Promises:
         return found
 
 
+takes_one_dict: Final = suggests(
+    "call_tool()", otherwise="a tool's arguments are one dict: call_tool(name, {{'{0}': …}}), or call(name, {0}=…)"
+)
+
+
 class ClientTools(ClientWords):
     """The words for tools, on top of all the others."""
 
@@ -223,7 +229,7 @@ class ClientTools(ClientWords):
             kind_of(into)  # what has no schema is refused before anything is done
         # The name now: a host's server may be gone when it has answered.
         promised, server = self.promises.begin(name, self), self.line.name
-        reply = await self._reply(name, {**(arguments or {}), **more})
+        reply: ToolReply = await _call_tool(self, name, {**(arguments or {}), **more})
         if reply.is_error:
             raise ToolFailed(name, reply)
         promise = NO_PROMISE
@@ -246,9 +252,7 @@ class ClientTools(ClientWords):
         except TooMuch:
             raise BadAnswer(f"what {name} answered is too much to be made a {into}", [too_much(IN_ALL)]) from None
 
-    @suggests(
-        "call_tool()", otherwise="a tool's arguments are one dict: call_tool(name, {{'{0}': …}}), or call(name, {0}=…)"
-    )
+    @takes_one_dict
     async def call_tool(
         self,
         name: str,
@@ -264,24 +268,11 @@ class ClientTools(ClientWords):
         With `task`, the server may begin a task instead (`.task`), and keeps it for so many seconds if it is a number. A tool that can only be
         called as a task is called as one, and its result waited for. Only an `idempotent` call is made again when its answer was lost on the way.
         """
-        return await self._reply(name, arguments, on_progress, task=task, meta=meta, idempotent=idempotent)
-
-    async def _reply(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        on_progress: Callable[[Progress], Any] | None = None,
-        *,
-        task: bool | float = False,
-        meta: Mapping[str, Any] | None = None,
-        idempotent: bool = False,
-    ) -> ToolReply:
         tell = on_progress or self.on_progress
         if task is not False or not self._is_task_only(name):
             try:
-                pending = self._begin(
-                    name, arguments, progress=tell is not None, task=task, meta=meta, idempotent=idempotent
-                )
+                params = _params(name, arguments, meta)
+                pending = self._begin(params, progress=tell is not None, task=task, idempotent=idempotent)
                 if tell is None:
                     return read_tool_reply(await pending.result())
                 return await _telling(PendingCall(name, pending), tell)
@@ -322,25 +313,18 @@ class ClientTools(ClientWords):
     ) -> PendingCall:
         """Begin a call, to be awaited, followed or cancelled later. Never raises for what happens on the way: the call tells."""
         check_progress(progress)
-        return PendingCall(
-            name, self._begin(name, arguments, progress=progress, task=task, meta=meta, idempotent=idempotent)
-        )
-
-    def _begin(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        *,
-        progress: bool,
-        task: bool | float,
-        meta: Mapping[str, Any] | None,
-        idempotent: bool,
-    ) -> Pending:
         params = _params(name, arguments, meta)
+        return PendingCall(name, self._begin(params, progress=progress, task=task, idempotent=idempotent))
+
+    def _begin(self, params: dict[str, Any], *, progress: bool, task: bool | float, idempotent: bool) -> Pending:
         if task is not False:
             params["task"] = {} if task is True else {"ttl": round(task * 1000)}
         again = True if idempotent else None
         return self.line.begin("tools/call", params, timeout=self._timeout, progress=progress, idempotent=again)
+
+
+_call_tool: Final[Any] = unwrap(ClientTools.call_tool)
+"""Without the check of its arguments' names, which `call` does not need."""
 
 
 async def _long_check(promise: Promise, reply: ToolReply, server: str) -> Sequence[Problem]:
@@ -393,9 +377,6 @@ async def _follow(call: PendingCall, tell: Callable[[Progress], Any]) -> None:
             _logger.exception("the function for the progress of %s failed", call.name)
 
 
-_DEFAULT: Any = ...
-
-
 @suggests("a client")
 class Client(ClientTools):
     """A client of one server."""
@@ -415,7 +396,7 @@ class Client(ClientTools):
         handler: ClientHandler | None = None,
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
-        timeout: float | None = _DEFAULT,
+        timeout: float | None = AS_SET,
         client_info: Mapping[str, Any] | None = None,
         settings: ClientSettings | None = None,
         patient: bool = False,
@@ -430,7 +411,7 @@ class Client(ClientTools):
         requests. A `patient` client waits for a server that is not there yet, as long as a handshake may take; others say at once why not.
         """
         given: dict[str, Any] = {} if client_info is None else {"client_info": client_info}
-        if timeout is not _DEFAULT:
+        if timeout is not AS_SET:
             given["request_timeout"] = timeout
         self.settings = replace(settings or ClientSettings(), **given)
         patience: float = getattr(auth, "patience", 0.0)

@@ -47,6 +47,7 @@ from greenroom.protocol.received import read_page, read_tool_reply
 from greenroom.supervision import child, node_of, whereis
 from greenroom.transports.client.memory import MemoryRoute
 
+from .client import takes_one_dict
 from .client_callbacks import Callbacks, check_callbacks, check_roots
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
@@ -517,9 +518,7 @@ class Host(HostFiles):
         tool = await self.agent.checked(name, given)
         return await self.server(tool.server).call(tool.tool, given, into=into)
 
-    @suggests(
-        "call_tool()", otherwise="a tool's arguments are one dict: call_tool(name, {{'{0}': …}}), or call(name, {0}=…)"
-    )
+    @takes_one_dict
     async def call_tool(
         self,
         name: str,
