@@ -101,7 +101,13 @@ class HostFiles:
         config = again()
         if paths and not (config.servers or config.failed) and not config.good:
             raise BadConfig([one for one in config.mistakes if not one.harmless])
-        signs_in = sign_in or _usual(config, named=bool(paths))
+
+        def usual(server: ServerConfig) -> Auth | None:
+            from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - few sign in anywhere
+
+            return usual_sign_in(config.oauth_port, named=bool(paths))(server)
+
+        signs_in = sign_in or usual
         household = Household(config, again, settings=settings, sign_in=signs_in, watch=every, free=consent is None)
         asked = Consent() if consent is None else consent
         follows = consent is None or not asked.permissions
@@ -170,17 +176,6 @@ class HostFiles:
                     await anext(news)
                     reports = self.reports()
         return reports
-
-
-def _usual(config: HostConfig, *, named: bool) -> SignIn:
-    """How users sign in where a program says nothing of it."""
-
-    def sign_in(server: ServerConfig) -> Auth | None:
-        from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - few sign in anywhere
-
-        return usual_sign_in(config.oauth_port, named=named)(server)
-
-    return sign_in
 
 
 def _report(name: str, standing: Standing | None) -> ServerReport:

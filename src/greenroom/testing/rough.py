@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import socket
 import struct
@@ -50,13 +51,12 @@ _RUBBISH: Final = b'{"jsonrpc": "2.0", \xff\x00 and the rest is lost'
 class _Rule:
     deed: Deed
     method: str | None
-    left: int | None
+    left: float
 
     def takes(self, method: str) -> bool:
-        if self.left == 0 or (self.method is not None and self.method != method):
+        if not self.left or self.method not in (None, method):
             return False
-        if self.left is not None:
-            self.left -= 1
+        self.left -= 1
         return True
 
 
@@ -125,7 +125,7 @@ class Way:
     def _add(self, deed: Deed, method: str | None, times: int | None) -> None:
         if times is not None and times < 1:
             raise ValueError(f"times={times}: how often it happens, 1 or more; None for always")
-        self._rules.append(_Rule(deed, method, times))
+        self._rules.append(_Rule(deed, method, math.inf if times is None else times))
 
     def pass_on(self, method: str, message: Message) -> None:
         """Have a message arrive, or not."""
@@ -159,7 +159,7 @@ class RoughRoute:
         self.back = Way(seed + 1)
         self.opened = 0
         """How many wires were asked for, those that were refused included."""
-        self._refused: int | None = 0
+        self._refused: float = 0
         self._refusal: TransportError = ConnectFailed("nobody answers there: refused to order")
         self._wires: list[RoughWire] = []
 
@@ -174,11 +174,8 @@ class RoughRoute:
     def open(self, owner: Pid) -> RoughWire:
         """A wire of the route, with all that goes wrong on it."""
         self.opened += 1
-        error: TransportError | None = None
-        if self._refused is None or self._refused > 0:
-            error = self._refusal
-            if self._refused is not None:
-                self._refused -= 1
+        error = self._refusal if self._refused > 0 else None
+        self._refused = max(0, self._refused - 1)
         self._wires = [wire for wire in self._wires if not wire.ended]
         wire = RoughWire(self, owner, error)
         self._wires.append(wire)
@@ -186,7 +183,7 @@ class RoughRoute:
 
     def refuse(self, times: int | None = None, error: TransportError | None = None) -> None:
         """The next `times` attempts fail, or all of them until `admit`."""
-        self._refused = times
+        self._refused = math.inf if times is None else times
         if error is not None:
             self._refusal = error
 
