@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 
     from greenroom.actors.company import Company
-    from greenroom.server import Server
     from greenroom.supervision import Node
     from greenroom.supervision.testing import Collected, FaultPlan, History, Injection, Probe, Seed, Stage
+
+    from .server import Server
 
 _MODE = "greenroom_mode"
 _SEED = "greenroom_seed"
@@ -256,7 +257,7 @@ async def mcp_server() -> AsyncGenerator[Callable[..., Any]]:
 @pytest.fixture
 async def mcp_client() -> AsyncGenerator[Callable[..., Any]]:
     """A function that opens a `Client` until the test is over, for whatever one can be made for."""
-    from greenroom.client import Client  # noqa: PLC0415 - as above
+    from .client import Client  # noqa: PLC0415 - as above
 
     async with AsyncExitStack() as opened:
         yield lambda *args, **options: opened.enter_async_context(Client(*args, **options))
@@ -265,7 +266,7 @@ async def mcp_client() -> AsyncGenerator[Callable[..., Any]]:
 @pytest.fixture
 async def mcp_host() -> AsyncGenerator[Callable[..., Any]]:
     """A function that opens a `Host` of several servers until the test is over."""
-    from greenroom.host import Host  # noqa: PLC0415 - as above
+    from .host import Host  # noqa: PLC0415 - as above
 
     async with AsyncExitStack() as opened:
         yield lambda *args, **options: opened.enter_async_context(Host(*args, **options))
