@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from greenroom.protocol import methods
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.messages import Failure, encode_notification, encode_request
-from greenroom.protocol.methods import Side
-from greenroom.protocol.negotiation import missing, unable
+from greenroom.protocol.methods import Side, missing, unable
 from greenroom.supervision import CallTimeout, send_after
 
 from .peer_channels import GivenUp, NoStream, Outbound, Withdrawn

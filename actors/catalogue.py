@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ca
 import msgspec
 
 from greenroom.errors import GreenroomError
-from greenroom.protocol.fitting import fit
-from greenroom.protocol.json import encode
+from greenroom.protocol.messages import encode
+from greenroom.protocol.outgoing import fit
 from greenroom.protocol.pages import page
 
 from .scopes import may_use, visible

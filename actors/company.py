@@ -24,10 +24,9 @@ import math
 from typing import TYPE_CHECKING, Any, Final, Protocol, overload
 
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.fitting import fit
 from greenroom.protocol.messages import encode_error, encode_notification
-from greenroom.protocol.negotiation import declares
-from greenroom.protocol.outgoing import prepared
+from greenroom.protocol.methods import declares
+from greenroom.protocol.outgoing import fit, prepared
 from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.versions import LATEST
 from greenroom.protocol.wire import plain

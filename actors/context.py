@@ -14,8 +14,7 @@ from concurrent.futures import CancelledError as FutureCancelled
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 from greenroom.errors import GreenroomError
-from greenroom.protocol.fitting import fit
-from greenroom.protocol.outgoing import prepared
+from greenroom.protocol.outgoing import fit, prepared
 from greenroom.protocol.shapes import LEVELS, Level
 from greenroom.protocol.wire import plain
 

@@ -31,10 +31,10 @@ import msgspec
 from greenroom.protocol import docstrings
 from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
 from greenroom.protocol.hints import MISSING, BadHint, docstring_of, parameters_of, why_no_value
-from greenroom.protocol.json import encode, is_object
+from greenroom.protocol.messages import encode, is_object
 from greenroom.protocol.methods import explain
 from greenroom.protocol.problems import Mismatch, Problem, Reason
-from greenroom.protocol.returns import returns_of
+from greenroom.protocol.results import returns_of
 from greenroom.protocol.schemas import arguments_of, filled, into, schema_of
 from greenroom.protocol.uris import BadTemplate, Template
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from greenroom.protocol.hints import Parameter
-    from greenroom.protocol.returns import Returns
+    from greenroom.protocol.results import Returns
     from greenroom.protocol.schemas import Arguments
     from greenroom.protocol.validation import Validator
 
@@ -563,7 +563,7 @@ class Texts:
 def _from_text(hint: Any, text: Any) -> Any:
     """What the text stands for: itself if the hint takes it, else the JSON that it is."""
     from greenroom.protocol.errors import RemoteProtocolError  # noqa: PLC0415 - who takes texts never loads them
-    from greenroom.protocol.json import decode  # noqa: PLC0415 - same
+    from greenroom.protocol.messages import decode  # noqa: PLC0415 - same
 
     try:
         return into(hint, text)

@@ -9,7 +9,7 @@ import secrets
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from greenroom.protocol.negotiation import State
+from greenroom.protocol.methods import State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
-from greenroom.protocol.meter import Meter, PacedMeter, TooMuch
+from greenroom.protocol.problems import Meter, PacedMeter, TooMuch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

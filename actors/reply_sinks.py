@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from greenroom.protocol.versions import V2025_06_18, V2025_11_25, at_least
+from greenroom.protocol.versions import V2025_06_18, V2025_11_25
 from greenroom.supervision import later
 from greenroom.transports.seam import Answer, Event
 
@@ -137,7 +137,7 @@ class ToStreams:
 
     def interrupt(self, call: Call, retry: int | None, version: str) -> bool:
         """Only a reader that knows how to come back is sent away."""
-        if not at_least(version, V2025_11_25) or (stream := self._stream(call, version)) is None:
+        if version < V2025_11_25 or (stream := self._stream(call, version)) is None:
             return False
         reader = stream.reader
         if reader is None:
@@ -150,7 +150,7 @@ class ToStreams:
         general = self.streams.general
         if last_event_id is None:
             ahead: list[Event] = []
-            if at_least(version, V2025_11_25):
+            if version >= V2025_11_25:
                 ahead.append(marker(general.name, general.delivered))
             return StreamFeed(general, general.delivered, ahead=ahead)
         found = self.streams.find(last_event_id)
@@ -172,7 +172,7 @@ class ToStreams:
             if caller is None or caller.over:
                 return None  # the caller has gone away, and was never told of a stream to come back to
             stream = call.stream = self.streams.begin(call.id)
-            ahead = [marker(stream.name, 0)] if at_least(version, V2025_11_25) else []
+            ahead = [marker(stream.name, 0)] if version >= V2025_11_25 else []
             caller.reply(StreamFeed(stream, 0, ahead=ahead))
         return call.stream
 

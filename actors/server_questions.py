@@ -25,19 +25,19 @@ from typing import (
 )
 
 from greenroom.errors import GreenroomError
-from greenroom.protocol.content import Text, is_block
+from greenroom.protocol.content import Text, ToolResult, ToolUse, is_block, said_blocks
 from greenroom.protocol.errors import BadAnswer
 from greenroom.protocol.forms import UrlElicitation, new_elicitation_id
-from greenroom.protocol.json import is_object
+from greenroom.protocol.messages import is_object
 from greenroom.protocol.problems import Mismatch
-from greenroom.protocol.results import Message, ToolResult, ToolUse, said_blocks
+from greenroom.protocol.results import Message
 from greenroom.protocol.wire import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from greenroom.protocol.results import IncludeContext, SaidBlock, ToolChoice
+    from greenroom.protocol.content import IncludeContext, SaidBlock, ToolChoice
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -10,15 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.protocol import methods, negotiation
-from greenroom.protocol import negotiation as automaton
+from greenroom.protocol import methods
 from greenroom.protocol.definitions import Implementation
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_done
-from greenroom.protocol.fitting import fit
-from greenroom.protocol.json import encode
-from greenroom.protocol.messages import encode_error, encode_notification, encode_result
-from greenroom.protocol.methods import Side
-from greenroom.protocol.negotiation import Event, State, read_hello
+from greenroom.protocol.messages import encode, encode_error, encode_notification, encode_result
+from greenroom.protocol.methods import Event, Side, State, read_hello
+from greenroom.protocol.outgoing import fit
 from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.supervision import (
@@ -54,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from greenroom.protocol.messages import Failure, Notification, Request, Response
-    from greenroom.protocol.negotiation import Hello
+    from greenroom.protocol.methods import Hello
     from greenroom.supervision import Caller, ExitReason, Monitor, Ref, Timer
     from greenroom.transports.seam import Feed, Peer
     from greenroom.transports.seam import Reply as Answered
@@ -189,7 +186,7 @@ class Session(GenServer):
         self.used = self.now()
         name = methods.ALIASES.get(notification.method, notification.method)
         params = notification.params
-        rule = automaton.judge(self.card.state, notification, gate=self.gated)
+        rule = methods.judge(self.card.state, notification, gate=self.gated)
         if not rule.taken:
             return
         if name == "notifications/initialized":
@@ -258,7 +255,7 @@ class Session(GenServer):
         if table.is_cancelled_early(request.id, self.used):
             return None
         name = request.method
-        rule = automaton.judge(self.card.state, request, gate=self.gated)
+        rule = methods.judge(self.card.state, request, gate=self.gated)
         if not rule.taken:
             raise rule.error()
         method = methods.find(name, None if name == "initialize" else self.version, Side.SERVER)
@@ -427,7 +424,7 @@ class Session(GenServer):
         card.version = hello.version
         card.client_info = hello.client_info
         card.client_capabilities = hello.capabilities
-        card.state = automaton.judge(State.NEW, Event.INITIALIZE).state
+        card.state = methods.judge(State.NEW, Event.INITIALIZE).state
         self.state = state
         self._facts = None
         return answer
@@ -574,7 +571,7 @@ def check_hello(params: dict[str, Any]) -> Hello:
 def welcome(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
     """The result of `initialize`, as that revision has it."""
     who = identity(settings)
-    result = negotiation.welcome(version, capabilities(settings, catalogue, version), who, settings.instructions)
+    result = methods.welcome(version, capabilities(settings, catalogue, version), who, settings.instructions)
     return fit("initialize", result, version)
 
 
@@ -583,7 +580,7 @@ def capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict
     tools, prompts = bool(catalogue.count("tool")), bool(catalogue.count("prompt"))
     resources = bool(catalogue.count("resource") or catalogue.count("resource_template"))
     nothing = not (tools or prompts or resources)
-    found = negotiation.Features(
+    found = methods.Features(
         tools=tools or nothing,
         tools_list_changed=True,
         resources=resources or nothing,

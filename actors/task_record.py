@@ -14,8 +14,7 @@ import msgspec
 
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
-from greenroom.protocol.json import encode, is_object, read
-from greenroom.protocol.messages import encode_error, encode_result
+from greenroom.protocol.messages import encode, encode_error, encode_result, is_object, read
 from greenroom.protocol.results import tool_result
 from greenroom.protocol.versions import JSONRPC
 from greenroom.protocol.wire import is_array

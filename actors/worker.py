@@ -13,19 +13,23 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from greenroom.protocol.conversions import is_slow
 from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled, ToolError
-from greenroom.protocol.fitting import fit
 from greenroom.protocol.forms import UrlElicitationRequired
-from greenroom.protocol.json import encode, is_object, read
-from greenroom.protocol.messages import encode_result
-from greenroom.protocol.meter import IN_ALL, TooMuch
-from greenroom.protocol.negotiation import declares, unable
-from greenroom.protocol.problems import Mismatch, too_much
-from greenroom.protocol.results import Infinite, completion_result, prompt_result, resource_contents, tool_result
-from greenroom.protocol.returns import told_of_nan
+from greenroom.protocol.messages import encode, encode_result, is_object, read
+from greenroom.protocol.methods import declares, unable
+from greenroom.protocol.outgoing import fit
+from greenroom.protocol.problems import IN_ALL, Mismatch, TooMuch, too_much
+from greenroom.protocol.results import (
+    Infinite,
+    completion_result,
+    prompt_result,
+    resource_contents,
+    told_of_nan,
+    tool_result,
+)
 from greenroom.protocol.schemas import Arguments
-from greenroom.protocol.versions import LATEST, V2025_11_25, at_least
+from greenroom.protocol.versions import LATEST, V2025_11_25
+from greenroom.protocol.wire import is_slow
 from greenroom.supervision import CallTimeout, Shutdown, current_process, describe, start_task_alone
 from greenroom.transports.seam import Peer
 
@@ -44,8 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 
     from greenroom.protocol.messages import Request
-    from greenroom.protocol.meter import Meter
-    from greenroom.protocol.problems import Problem
+    from greenroom.protocol.problems import Meter, Problem
 
     from .bulkheads import Bulkheads
     from .catalogue import Catalogue, Kind
@@ -117,7 +120,7 @@ def sent_away(job: Job, error: McpError) -> McpError:
     facts = job.facts
     # A client that has not introduced itself (there is no session) has not declared anything, and may be able all the same.
     able = declares(facts.client_capabilities, "elicitation.url") or not facts.client_info
-    if not able or not at_least(facts.version, V2025_11_25):
+    if not able or facts.version < V2025_11_25:
         problem = (
             f"{job.method} needs the capability 'elicitation.url', which the client has not declared: {error.message}"
         )

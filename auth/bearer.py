@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.json import encode
+from greenroom.protocol.messages import encode
 from greenroom.supervision import tracebacks
 from greenroom.transports.seam import Refusal
 

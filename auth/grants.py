@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeGuard
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import ProtocolError
-from greenroom.protocol.json import decode, encode, is_object
+from greenroom.protocol.messages import decode, encode, is_object
 from greenroom.transports.seam import Refusal
 
 from .errors import KINDS, Denied

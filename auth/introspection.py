@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from greenroom.errors import ConfigError, GreenroomError
-from greenroom.protocol.json import decode, is_object
+from greenroom.protocol.messages import decode, is_object
 from greenroom.supervision import ActorError, GenServer, Ref, Reject, child, later, send, send_after, spawn
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Guard, is_local

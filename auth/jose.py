@@ -17,7 +17,7 @@ from joserfc import jwk, jws, jwt
 from joserfc.errors import JoseError, SecurityWarning
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.json import is_object
+from greenroom.protocol.messages import is_object
 
 from .errors import Denied
 from .grants import object_in

@@ -8,8 +8,7 @@ import msgspec
 
 from greenroom.protocol import sse
 from greenroom.protocol.messages import Request, encode_result, parse
-from greenroom.protocol.methods import METHODS, check_params
-from greenroom.protocol.negotiation import State, judge
+from greenroom.protocol.methods import METHODS, State, check_params, judge
 from greenroom.protocol.uris import Template
 
 from .bench import Run, benchmark

@@ -15,8 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
-from greenroom.protocol.json import LIMITS, Limits
-from greenroom.protocol.messages import Failure, Notification, Request, encode_error, id_key, parse
+from greenroom.protocol.messages import LIMITS, Failure, Limits, Notification, Request, encode_error, id_key, parse
 from greenroom.supervision import ProcessExited, Wakeup, current_node, kill, spawn, tracebacks, wait_down
 
 from .access_log import log_refusal

@@ -25,8 +25,7 @@ from urllib.parse import parse_qs, quote
 
 from greenroom.protocol import sse, versions
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
-from greenroom.protocol.json import Limits
-from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, parse
+from greenroom.protocol.messages import Failure, Limits, Notification, Request, Response, encode_error, parse
 from greenroom.supervision import ProcessExited, tracebacks
 
 from . import http_answers as checks

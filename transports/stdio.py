@@ -22,8 +22,8 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from greenroom.protocol.messages import too_long
-from greenroom.protocol.sse import Lines, Overlong
+from greenroom.protocol.messages import Overlong, too_long
+from greenroom.protocol.sse import Lines
 from greenroom.supervision import (
     NORMAL,
     Exit,

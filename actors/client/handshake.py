@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.protocol.errors import ErrorCode, PeerError
-from greenroom.protocol.json import is_object
+from greenroom.protocol.messages import is_object
 from greenroom.protocol.versions import SUPPORTED
 from greenroom.supervision import Report
 from greenroom.transports.client.errors import NotMcp, TransportError, Unauthorized

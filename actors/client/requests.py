@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from greenroom.protocol.errors import BadAnswer, LocalProtocolError, RequestCancelled
 from greenroom.protocol.messages import Failure, Response, encode_notification, encode_request
-from greenroom.protocol.methods import Side
-from greenroom.protocol.negotiation import missing
+from greenroom.protocol.methods import Side, missing
 from greenroom.supervision import Backoff, Wakeup, send_after
 from greenroom.supervision.kernel.current import current
 from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.settings import BadSetting
 from greenroom.errors import suggests
-from greenroom.protocol.json import is_object
+from greenroom.protocol.messages import is_object
 from greenroom.protocol.versions import LATEST, SUPPORTED
 from greenroom.supervision import Backoff
 

@@ -18,9 +18,9 @@ from greenroom.actors.subscriptions import tell_changed, tell_gap, tell_updated
 from greenroom.actors.tasks import NO_TASK
 from greenroom.actors.visits import Visited, find_visited
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.json import Limits
 from greenroom.protocol.messages import (
     Failure,
+    Limits,
     Notification,
     Request,
     Response,

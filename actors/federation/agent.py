@@ -22,9 +22,8 @@ from greenroom.actors.client.task_only import call_as_task, is_task_only
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.paced_checks import paced
 from greenroom.errors import ConfigError, GreenroomError
-from greenroom.protocol.meter import IN_ALL, TooMuch
 from greenroom.protocol.pins import ToolRefused, tool_hash
-from greenroom.protocol.problems import too_much
+from greenroom.protocol.problems import IN_ALL, TooMuch, too_much
 from greenroom.protocol.provider_rules import title_of
 from greenroom.protocol.tool_formats import (
     NoCall,
@@ -57,9 +56,8 @@ if TYPE_CHECKING:
     from greenroom.actors.client.seam import Line
     from greenroom.actors.consent.consent import Consent
     from greenroom.actors.output.limits import Limiter
-    from greenroom.protocol.meter import Meter
     from greenroom.protocol.pins import Finding, Pins, Policy
-    from greenroom.protocol.problems import Problem
+    from greenroom.protocol.problems import Meter, Problem
     from greenroom.protocol.provider_rules import Provider
 
     from .offering import Offering, Upstreams

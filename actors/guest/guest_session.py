@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from greenroom.actors.client.errors import ClientError, RequestLost
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import LocalProtocolError, PeerError, RequestCancelled
-from greenroom.protocol.json import is_object
+from greenroom.protocol.messages import is_object
 from greenroom.protocol.wire import is_array
 from greenroom.protocol.wire import is_object as is_mapping
 from greenroom.supervision import NORMAL, Down, Exit, GenServer, Ref, Stop, kill, monitor, self_pid, spawn_link

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 
 from greenroom.errors import ConfigError, GreenroomError
-from greenroom.protocol.json import Limits, decode, encode
+from greenroom.protocol.messages import Limits, decode, encode
 from greenroom.supervision.cluster import write_key
 from greenroom.supervision.cluster.keys import LEAST, read_key
 

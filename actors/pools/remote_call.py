@@ -18,7 +18,7 @@ import msgspec
 
 from greenroom.actors.scopes import whose
 from greenroom.errors import GreenroomError
-from greenroom.protocol.json import to_float
+from greenroom.protocol.messages import to_float
 from greenroom.supervision.cluster import CannotTravel, values
 from greenroom.supervision.cluster.streams import Receipts, answering
 

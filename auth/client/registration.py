@@ -17,7 +17,7 @@ from greenroom.auth.errors import SignInError
 from greenroom.auth.grants import number, text
 from greenroom.auth.jose import public_key, sign
 from greenroom.errors import ConfigError
-from greenroom.protocol.json import encode
+from greenroom.protocol.messages import encode
 
 from .credential import LoginSettings
 from .discovery import reach

@@ -26,7 +26,7 @@ from greenroom.auth.errors import SignInError
 from greenroom.auth.folders import data_folder
 from greenroom.auth.grants import number, object_in, text, texts
 from greenroom.errors import ConfigError
-from greenroom.protocol.json import encode, is_object
+from greenroom.protocol.messages import encode, is_object
 from greenroom.supervision.private_files import check_folder, write_private
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from greenroom.auth.grants import text, texts
 from greenroom.auth.headers import base64url
 from greenroom.protocol.errors import ProtocolError
-from greenroom.protocol.json import decode, encode
+from greenroom.protocol.messages import decode, encode
 from greenroom.transports.client.http_address import is_local
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from greenroom.auth.headers import extract_basic_auth
 from greenroom.auth.jose import BadKey, check, part_of, read_keys
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ProtocolError
-from greenroom.protocol.json import decode, is_object
+from greenroom.protocol.messages import decode, is_object
 
 from .book import (
     Approve,

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from greenroom.protocol.content import Image as Image
     from greenroom.protocol.content import ResourceLink as ResourceLink
     from greenroom.protocol.content import Text as Text
+    from greenroom.protocol.content import ToolResult as ToolResult
+    from greenroom.protocol.content import ToolUse as ToolUse
     from greenroom.protocol.content import audio as audio
     from greenroom.protocol.content import blob_resource as blob_resource
     from greenroom.protocol.content import embedded as embedded
@@ -93,8 +95,6 @@ if TYPE_CHECKING:
     from greenroom.protocol.results import Message as Message
     from greenroom.protocol.results import PromptResult as PromptResult
     from greenroom.protocol.results import Structured as Structured
-    from greenroom.protocol.results import ToolResult as ToolResult
-    from greenroom.protocol.results import ToolUse as ToolUse
     from greenroom.protocol.results import WithMeta as WithMeta
     from greenroom.protocol.results import assistant_message as assistant_message
     from greenroom.protocol.results import message as message
@@ -144,16 +144,16 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.client_callbacks": "ElicitationRequest SamplingRequest UrlElicitationRequest",
     "greenroom.errors": "ConfigError GreenroomError",
     "greenroom.host": "Host",
-    "greenroom.protocol.content": "Audio Contents Embedded Image ResourceLink Text audio blob_resource "
-    "embedded image resource_link text text_resource",
+    "greenroom.protocol.content": "Audio Contents Embedded Image ResourceLink Text ToolResult ToolUse "
+    "audio blob_resource embedded image resource_link text text_resource",
     "greenroom.protocol.definitions": "Annotations Icon Prompt PromptArgument Resource ResourceTemplate Tool "
     "ToolAnnotations",
     "greenroom.protocol.errors": "BadAnswer ErrorCode McpError PeerError ProtocolError RequestCancelled ToolError",
     "greenroom.protocol.forms": "Email Titles Uri UrlElicitation UrlElicitationRequired",
     "greenroom.protocol.problems": "Mismatch",
     "greenroom.protocol.received": "LogMessage Page PromptReply RemoteTask ResourceReply ToolReply",
-    "greenroom.protocol.results": "CallToolResult Completion Message PromptResult Structured ToolResult "
-    "ToolUse WithMeta assistant_message message user_message",
+    "greenroom.protocol.results": "CallToolResult Completion Message PromptResult Structured WithMeta "
+    "assistant_message message user_message",
     "greenroom.server": "Server",
     "greenroom.service": "McpServer completion prompt resource tool",
     "greenroom.sync": "SyncClient",

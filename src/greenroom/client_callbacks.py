@@ -16,13 +16,12 @@ from greenroom.actors.client.seam import Told
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.hooks import takes
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
-from greenroom.protocol.content import is_block
+from greenroom.protocol.content import ToolUse, check_sampling, is_block, said_blocks, uses_tools
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
-from greenroom.protocol.meter import Meter
 from greenroom.protocol.methods import check_params
-from greenroom.protocol.problems import Mismatch, Problem, Reason
+from greenroom.protocol.problems import Meter, Mismatch, Problem, Reason
 from greenroom.protocol.received import read_log, read_message, text_of
-from greenroom.protocol.results import Message, ToolUse, blocks, check_sampling, said_blocks, uses_tools
+from greenroom.protocol.results import Message, blocks
 from greenroom.protocol.wire import is_array, is_object, plain
 from greenroom.supervision import Threads
 

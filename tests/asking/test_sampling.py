@@ -27,10 +27,10 @@ from greenroom import (
     text,
     user_message,
 )
+from greenroom.protocol.content import check_sampling
 from greenroom.protocol.definitions import Tool
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.negotiation import unable
-from greenroom.protocol.results import check_sampling
+from greenroom.protocol.methods import unable
 
 from .stage import EVERYTHING, performing, said
 

@@ -13,7 +13,7 @@ from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.protocol.errors import BadAnswer, PeerError
-from greenroom.protocol.json import LIMITS
+from greenroom.protocol.messages import LIMITS
 from greenroom.supervision import current_node, kill
 from greenroom.transports.client.errors import ConnectFailed, WireFull
 from greenroom.transports.client.memory import WAITING, MemoryRoute

@@ -24,8 +24,7 @@ from greenroom.protocol.received import (
     read_tool_reply,
 )
 from greenroom.protocol.reply_values import Promise, is_wrapped, plain_value, typed_value
-from greenroom.protocol.results import Message, prompt_result, resource_contents, tool_result
-from greenroom.protocol.returns import Returns
+from greenroom.protocol.results import Message, Returns, prompt_result, resource_contents, tool_result
 
 PIXEL = {"type": "image", "data": "AAEC", "mimeType": "image/png"}
 WORKING = {

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from greenroom.protocol.json import Limits
-from greenroom.protocol.messages import Notification, Request, Response
+from greenroom.protocol.messages import Limits, Notification, Request, Response
 from greenroom.transports.client import http_posts as http_stream
 from greenroom.transports.client.errors import NotMcp
 from greenroom.transports.client.http_posts import EventStream

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenroom import ConfigError
-from greenroom.protocol.json import LIMITS
+from greenroom.protocol.messages import LIMITS
 from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_posts import EventStream
 from greenroom.transports.client.http_route import HttpRoute

@@ -7,12 +7,12 @@ from collections import defaultdict
 from html import escape
 from typing import TYPE_CHECKING
 
-from greenroom.protocol.negotiation import Event, State, Verdict
+from greenroom.protocol.methods import Event, State, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from greenroom.protocol.negotiation import Table
+    from greenroom.protocol.methods import Table
 
 WIDTH, HEIGHT = 860, 330
 BOX = (210, 84)

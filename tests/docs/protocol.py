@@ -13,13 +13,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
-from greenroom.protocol.json import LIMITS, Limits
-from greenroom.protocol.messages import Request, encode_error, parse, too_long
-from greenroom.protocol.methods import METHODS, Direction, Kind, Side, check_params, find, not_found
-from greenroom.protocol.negotiation import TABLE, UNGATED, Event, State, Verdict
+from greenroom.protocol.messages import LIMITS, Limits, Overlong, Request, encode_error, parse, too_long
+from greenroom.protocol.methods import (
+    METHODS,
+    TABLE,
+    UNGATED,
+    Direction,
+    Event,
+    Kind,
+    Side,
+    State,
+    Verdict,
+    check_params,
+    find,
+    not_found,
+)
 from greenroom.protocol.pages import page
 from greenroom.protocol.shapes import Params, Result
-from greenroom.protocol.sse import Overlong
 from greenroom.protocol.uris import BadTemplate, Template
 from greenroom.protocol.versions import SUPPORTED
 

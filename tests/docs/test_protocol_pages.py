@@ -8,8 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from greenroom.protocol.errors import ErrorCode
-from greenroom.protocol.methods import METHODS
-from greenroom.protocol.negotiation import TABLE, Event, State
+from greenroom.protocol.methods import METHODS, TABLE, Event, State
 
 from . import picture, protocol
 

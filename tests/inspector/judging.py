@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from greenroom.protocol.json import is_object
+from greenroom.protocol.messages import is_object
 from greenroom.protocol.wire import is_array
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from greenroom.protocol.json import is_object
+from greenroom.protocol.messages import is_object
 from greenroom.protocol.wire import is_array
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.messages import Failure, Notification, Request, Response
-from greenroom.protocol.negotiation import TABLE, UNGATED, Event, State, Verdict, event_of, judge
+from greenroom.protocol.methods import TABLE, UNGATED, Event, State, Verdict, event_of, judge
 
 BOTH = (TABLE, UNGATED)
 

@@ -21,7 +21,7 @@ from greenroom.protocol.errors import (
     Unacceptable,
     not_done,
 )
-from greenroom.protocol.json import is_object
+from greenroom.protocol.messages import is_object
 
 
 @pytest.mark.row("WC-25")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError, Unacceptable
-from greenroom.protocol.json import LIMITS, Limits, decode, encode, is_object, read
+from greenroom.protocol.messages import LIMITS, Limits, decode, encode, is_object, read
 
 DEEP = 64
 BIG = 10**308
@@ -294,7 +294,7 @@ def test_numbers_that_msgspec_is_slow_with_are_read_by_python(
     def slow(data: bytes) -> Any:
         raise AssertionError(f"msgspec's own floats for {data[-40:]!r}")
 
-    monkeypatch.setattr("greenroom.protocol.json._decode", slow)
+    monkeypatch.setattr("greenroom.protocol.messages._decode", slow)
     assert decode(f'{{"{padding}": [{"1," * 400}{number}]}}'.encode())[padding][-1] == float(number)
     assert decode(f"[{number}]".encode()) == [float(number)]
 
@@ -303,7 +303,7 @@ def test_ordinary_floats_of_a_long_text_are_left_to_msgspec(monkeypatch: pytest.
     def slow(data: bytes) -> Any:
         raise AssertionError("eight times as slow for these")
 
-    monkeypatch.setattr("greenroom.protocol.json.read", slow)
+    monkeypatch.setattr("greenroom.protocol.messages.read", slow)
     numbers = [1.5, 0.001, 1e-5, 1e99, 12345.678, True, False, None, 10**100, 1e16] * 50
     assert decode(encode({"e-323 1e308": numbers})) == {"e-323 1e308": numbers}
 
@@ -328,7 +328,7 @@ def test_every_number_is_the_double_that_python_reads(numbers: list[str], long: 
 
 
 @pytest.mark.parametrize(
-    "module", ["reply_values", "returns", "tool_formats", "validation"], ids=lambda name: name.replace("_", " ")
+    "module", ["reply_values", "results", "tool_formats", "validation"], ids=lambda name: name.replace("_", " ")
 )
 def test_no_part_of_the_protocol_gives_a_peers_numbers_to_msgspec(module: str) -> None:
     """`read` is the one decoder of texts that came inside of a message."""

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fuzz.linearity import steps
 
-from greenroom.protocol.sse import EDGE, PATIENCE, Lines, Overlong
+from greenroom.protocol.messages import EDGE, Overlong
+from greenroom.protocol.sse import PATIENCE, Lines
 
 LIMIT = 12
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError, RemoteProtocolError
-from greenroom.protocol.json import decode
 from greenroom.protocol.messages import (
     ID_LIMIT,
     Failure,
@@ -19,6 +18,7 @@ from greenroom.protocol.messages import (
     Request,
     Response,
     classify,
+    decode,
     encode_error,
     encode_notification,
     encode_request,

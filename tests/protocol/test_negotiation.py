@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.methods import METHODS, Side
-from greenroom.protocol.negotiation import Features, declares, missing, needs, read_hello, welcome
+from greenroom.protocol.methods import METHODS, Features, Side, declares, missing, needs, read_hello, welcome
 from greenroom.protocol.versions import LATEST, SUPPORTED
 
 HELLO: dict[str, Any] = {

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
-from greenroom.protocol.messages import Salvaged, parse, salvage, too_long
-from greenroom.protocol.sse import Overlong
+from greenroom.protocol.messages import Overlong, Salvaged, parse, salvage, too_long
 
 BULK = "x" * 1000
 

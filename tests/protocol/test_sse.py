@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.sse import EDGE, KEEP_ALIVE, Event, Overlong, Parser, comment, event
+from greenroom.protocol.messages import EDGE, Overlong
+from greenroom.protocol.sse import KEEP_ALIVE, Event, Parser, comment, event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -41,7 +41,7 @@ def test_any_other_is_answered_with_the_latest(requested: Any) -> None:
         assert versions.negotiate(requested) == versions.LATEST
 
 
-def test_a_revision_has_what_came_before_it() -> None:
-    assert versions.at_least("2025-06-18", "2025-06-18")
-    assert versions.at_least("2025-11-25", "2024-11-05")
-    assert not versions.at_least("2025-03-26", "2025-06-18")
+def test_newer_revisions_compare_greater() -> None:
+    assert sorted(versions.SUPPORTED) == list(versions.SUPPORTED[::-1])
+    assert min(versions.SUPPORTED) == versions.OLDEST
+    assert max(versions.SUPPORTED) == versions.LATEST < versions.STATELESS

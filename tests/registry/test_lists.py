@@ -15,8 +15,7 @@ from greenroom.actors.scopes import reached
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import ANSWERS, at_once, timeout_of
 from greenroom.protocol.errors import McpError
-from greenroom.protocol.json import decode
-from greenroom.protocol.messages import Request
+from greenroom.protocol.messages import Request, decode
 from greenroom.protocol.versions import LATEST, SUPPORTED
 from greenroom.transports.seam import Peer
 

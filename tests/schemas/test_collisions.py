@@ -18,7 +18,7 @@ from tests.fuzz.linearity import steps as bytecodes
 from typing_extensions import TypeAliasType
 
 from greenroom.protocol.collisions import ALIKE, keys_of
-from greenroom.protocol.meter import AT_ONCE, Meter, TooMuch
+from greenroom.protocol.problems import AT_ONCE, Meter, TooMuch
 from greenroom.protocol.schemas import Mismatch, arguments_of, kind_of
 
 PRIME = (1 << 61) - 1

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from tests.fuzz.linearity import steps as bytecodes
 from tests.searches import examples
 
-from greenroom.protocol import meter as meters
-from greenroom.protocol import patterns
-from greenroom.protocol.meter import AT_ONCE, IN_ALL, Meter, PacedMeter, TooMuch
+from greenroom.protocol import patterns, problems
 from greenroom.protocol.patterns import BadPattern, Pattern, TooLong
+from greenroom.protocol.problems import AT_ONCE, IN_ALL, Meter, PacedMeter, TooMuch
 from greenroom.protocol.provider_rules import provider_schema
 from greenroom.protocol.reasons import Telling, shown
 from greenroom.protocol.schema_nodes import BadSchema, Document
@@ -390,21 +389,21 @@ def test_a_meter_ends_at_its_steps() -> None:
 def test_a_paced_meter_sleeps_between_slices_and_ends_at_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    meter = PacedMeter(10 * meters._SLICE)
-    for _ in range(10 * meters._SLICE):
+    meter = PacedMeter(10 * problems._SLICE)
+    for _ in range(10 * problems._SLICE):
         meter.spend(1)
     assert len(slept) == 9
     with pytest.raises(TooMuch):
         meter.spend(1)
-    large = PacedMeter(10 * meters._SLICE)
-    large.spend(9 * meters._SLICE)
+    large = PacedMeter(10 * problems._SLICE)
+    large.spend(9 * problems._SLICE)
     with pytest.raises(TooMuch):
-        large.spend(2 * meters._SLICE)
+        large.spend(2 * problems._SLICE)
 
 
 def test_a_paced_meter_can_be_stopped() -> None:
     meter = PacedMeter()
-    meter.spend(meters._SLICE)
+    meter.spend(problems._SLICE)
     meter.stopped = True
     with pytest.raises(TooMuch):
         meter.spend(1)

@@ -19,7 +19,7 @@ from greenroom.protocol.definitions import (
     Tool,
     ToolAnnotations,
 )
-from greenroom.protocol.fitting import BLOCKS_SINCE, SINCE, fit
+from greenroom.protocol.outgoing import BLOCKS_SINCE, SINCE, fit
 from greenroom.protocol.results import Structured, tool_result
 from greenroom.protocol.versions import LATEST, SUPPORTED
 

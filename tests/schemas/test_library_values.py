@@ -25,19 +25,19 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, computed_field
 
 from greenroom import Client, Server, Settings, ToolReply
-from greenroom.protocol.conversions import is_slow
 from greenroom.protocol.errors import LocalProtocolError, PeerError
 from greenroom.protocol.problems import Mismatch
 from greenroom.protocol.results import (
     CallToolResult,
+    Returns,
     Structured,
     UnknownShape,
     prompt_result,
     resource_contents,
+    returns_of,
     tool_result,
 )
-from greenroom.protocol.returns import Returns, returns_of
-from greenroom.protocol.wire import plain
+from greenroom.protocol.wire import is_slow, plain
 
 pd: Any = import_module("pandas")  # it has no types of its own
 

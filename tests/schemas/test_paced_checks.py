@@ -11,7 +11,7 @@ import pytest
 from greenroom import Client, Server
 from greenroom.actors.paced_checks import paced
 from greenroom.protocol.errors import BadAnswer
-from greenroom.protocol.meter import AT_ONCE, IN_ALL, Meter, PacedMeter, TooMuch
+from greenroom.protocol.problems import AT_ONCE, IN_ALL, Meter, PacedMeter, TooMuch
 from greenroom.protocol.results import Structured
 
 ROW = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}

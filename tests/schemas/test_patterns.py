@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol import patterns
-from greenroom.protocol.meter import Meter
 from greenroom.protocol.patterns import BadPattern, Pattern, TooLong, parse, to_python
+from greenroom.protocol.problems import Meter
 
 ATOMS = [
     "a",

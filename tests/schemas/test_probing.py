@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom.protocol.collisions import DictTable, SetTable
-from greenroom.protocol.meter import Meter
+from greenroom.protocol.problems import Meter
 from greenroom.protocol.schemas import Mismatch, kind_of
 
 SIZE = 1 << 13

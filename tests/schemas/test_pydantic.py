@@ -9,10 +9,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from greenroom.protocol import pydantic_models
-from greenroom.protocol.meter import IN_ALL, Meter, TooMuch
+from greenroom.protocol.problems import IN_ALL, Meter, TooMuch
 from greenroom.protocol.pydantic_models import MOST
-from greenroom.protocol.results import tool_result
-from greenroom.protocol.returns import returns_of
+from greenroom.protocol.results import returns_of, tool_result
 from greenroom.protocol.schemas import Mismatch, arguments_of, into, kind_of, schema_of
 
 

@@ -12,8 +12,7 @@ import pytest
 from greenroom.protocol.content import Block, Image, Text
 from greenroom.protocol.errors import ToolError
 from greenroom.protocol.hints import BadHint
-from greenroom.protocol.results import CallToolResult, Structured, tool_result
-from greenroom.protocol.returns import Returns, returns_of
+from greenroom.protocol.results import CallToolResult, Returns, Structured, returns_of, tool_result
 
 
 @dataclass

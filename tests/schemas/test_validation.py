@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from greenroom.protocol import json as wire_json
+from greenroom.protocol import messages
 from greenroom.protocol.definitions import Tool
-from greenroom.protocol.fitting import fit
-from greenroom.protocol.meter import AT_ONCE
+from greenroom.protocol.outgoing import fit
+from greenroom.protocol.problems import AT_ONCE
 from greenroom.protocol.validation import BadSchema, Validator, check_schema, first_error, validate
 from greenroom.protocol.versions import SUPPORTED
 
@@ -64,7 +64,7 @@ def test_a_rich_schema_survives_unchanged_and_works() -> None:
     listed = {"tools": [Tool("t", RICH).to_wire()]}
     for version in SUPPORTED:
         sent = fit("tools/list", listed, version)["tools"][0]["inputSchema"]
-        assert wire_json.decode(wire_json.encode(sent)) == before
+        assert messages.decode(messages.encode(sent)) == before
         assert list(sent) == list(before)
 
 

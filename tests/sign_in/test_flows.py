@@ -647,7 +647,7 @@ async def test_an_organisation_vouches_for_its_user() -> None:
     async def fetch(url: str, **request: Any) -> Any:
         if url == "https://sso.example/token":
             sent.append({name: value for name, [value] in parse_qs(request["body"].decode()).items()})
-            from greenroom.protocol.json import encode  # noqa: PLC0415
+            from greenroom.protocol.messages import encode  # noqa: PLC0415
 
             return Fetched(400 if "error" in said else 200, {}, encode(said), url)
         return await world.fetch(url, **request)

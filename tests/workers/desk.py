@@ -15,7 +15,7 @@ from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOp
 from greenroom.actors.jobs import Facts, Failed, Finished, Job
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import work
-from greenroom.protocol.json import decode
+from greenroom.protocol.messages import decode
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import Down, Exit, Ref, TaskSupervisor, link, start, supervise_job
 from greenroom.transports.seam import Peer

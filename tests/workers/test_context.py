@@ -14,8 +14,9 @@ from greenroom.actors.cancellation import Cancellation
 from greenroom.actors.context import CallEnded, Context
 from greenroom.actors.jobs import Facts
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Root
+from greenroom.protocol.content import ToolUse
 from greenroom.protocol.errors import McpError, PeerError, RequestCancelled
-from greenroom.protocol.results import ToolUse, assistant_message, user_message
+from greenroom.protocol.results import assistant_message, user_message
 from greenroom.supervision import CallTimeout
 from greenroom.transports.seam import Peer
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from greenroom.errors import ConfigError, suggests
-from greenroom.protocol.json import Limits
+from greenroom.protocol.messages import Limits
 
 from .command_wire import CommandWire
 from .seam import Ticket

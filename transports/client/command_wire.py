@@ -17,7 +17,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from greenroom.protocol.sse import Lines, Overlong
+from greenroom.protocol.messages import Overlong
+from greenroom.protocol.sse import Lines
 from greenroom.supervision import (
     ActorError,
     CallTimeout,

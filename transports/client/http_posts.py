@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.messages import Failure, Request, Response, parse
-from greenroom.protocol.sse import Overlong, Parser
+from greenroom.protocol.messages import Failure, Overlong, Request, Response, parse
+from greenroom.protocol.sse import Parser
 
 from .errors import (
     LATER,
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from greenroom.protocol.json import Limits
-    from greenroom.protocol.messages import Message, RequestId
+    from greenroom.protocol.messages import Limits, Message, RequestId
     from greenroom.protocol.sse import Event
 
     from .http_address import Address

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from greenroom.protocol.messages import encode_request
-from greenroom.protocol.sse import Overlong
+from greenroom.protocol.messages import Overlong, encode_request
 
 from .errors import (
     LATER,

@@ -13,8 +13,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from greenroom.protocol.json import Limits
-from greenroom.protocol.messages import Failure, Response
+from greenroom.protocol.messages import Failure, Limits, Response
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, receive, spawn_link
 
 from .errors import (

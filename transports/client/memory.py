@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
-from greenroom.protocol.json import Limits
-from greenroom.protocol.messages import Failure, Notification, Request, parse
+from greenroom.protocol.messages import Failure, Limits, Notification, Request, parse
 from greenroom.supervision import (
     SHUTDOWN,
     Exit,

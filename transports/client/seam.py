@@ -22,9 +22,7 @@ from .errors import sample
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from greenroom.protocol.json import Limits
-    from greenroom.protocol.messages import Message, RequestId
-    from greenroom.protocol.sse import Overlong
+    from greenroom.protocol.messages import Limits, Message, Overlong, RequestId
     from greenroom.supervision import Pid, Process
 
     from .errors import TransportError

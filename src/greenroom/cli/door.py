@@ -62,7 +62,7 @@ class _Json(click.ParamType):  # type: ignore[type-arg]  # as above
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from greenroom.protocol.errors import RemoteProtocolError  # noqa: PLC0415 - few options are JSON
-        from greenroom.protocol.json import decode  # noqa: PLC0415 - as above
+        from greenroom.protocol.messages import decode  # noqa: PLC0415 - as above
 
         try:
             return decode(str(value).encode())

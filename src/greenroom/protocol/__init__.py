@@ -4,6 +4,6 @@ Pure: no socket, no clock, no event loop, no other room. The caller hands in byt
 whose fault it is and as which code it travels. One idea a file; there is no list of names here, so that no program loads what it does
 not need: `from greenroom.protocol.messages import parse`.
 
-What changes from revision to revision stands in tables (`versions`, `methods`, `automaton`, `fitting`), so a later revision, even
+What changes from revision to revision stands in tables (`versions`, `methods`, `outgoing`), so a later revision, even
 one without sessions, is another column rather than another branch in all callers' code.
 """

@@ -29,8 +29,7 @@ from .wire import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from .meter import Meter
-    from .problems import Trail
+    from .problems import Meter, Trail
 
 ALIKE: Final = 64
 """So many different keys may share a hash: more than numbers do by chance, and too few to take time."""
@@ -47,9 +46,9 @@ _PROBES_OF_EACH: Final = 16
 _PROBES_IN_SETS: Final = 64
 """The same for sets: these look at ten slots in a row, which takes a third of the time, and such numbers have several rows."""
 _PROBES_OF_TINY: Final = 1000
-"""What msgspec takes for a key such as `8.5e-323`, in probes: 5 µs, where others take 0.3. For JSON numbers see `json.read`."""
+"""What msgspec takes for a key such as `8.5e-323`, in probes: 5 µs, where others take 0.3. For JSON numbers see `messages.read`."""
 _TINY: Final = re.compile(r"[eE][+-]?[0-9]{3}")
-"""Of more than two digits, as in `json`."""
+"""Of more than two digits, as in `messages`."""
 _SETS: Final = {set, frozenset, abc.Set, abc.MutableSet}
 _HARMLESS: Final = (str, bytes, bool, date, datetime, time, timedelta, Enum, types.NoneType)
 """What is hashed with a secret, or of what only a few share a hash."""

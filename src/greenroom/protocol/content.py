@@ -1,4 +1,4 @@
-"""The blocks that results and messages are made of, and the builders that handlers use for them.
+"""The blocks that results and messages are made of, the builders that handlers use for them, and conversations that are made of them.
 
 A block may be an object of these classes or a plain mapping with the same members: `is_block` tells which mappings are blocks.
 Binary data is bytes here and base64 on the wire, in both directions.
@@ -6,11 +6,15 @@ Binary data is bytes here and base64 on the wire, in both directions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
 
 from .definitions import Meta, SomeAnnotations, SomeIcon  # noqa: TC001 - the fields of structs are read at run time
-from .wire import Wire, base64_text, is_object
+from .errors import BadAnswer, LocalProtocolError
+from .wire import Wire, base64_text, is_array, is_object
 
 
 class Text(Wire, frozen=True, tag_field="type", tag="text"):
@@ -192,3 +196,179 @@ def mime_type_of(data: bytes) -> str | None:
         if data.startswith(head) and data.startswith(mark, place):
             return mime_type
     return None
+
+
+# --- Conversations with a client's model: what may be said in one, how tools are used in it, and whether an answer is one.
+# The rules are those of the model's own interfaces. A client refuses what breaks them, some time later and in words of its own; so they
+# are held here before anything is sent, and the error says which message it was.
+
+ToolChoice: TypeAlias = Literal["auto", "required", "none"]
+IncludeContext: TypeAlias = Literal["none", "thisServer", "allServers"]
+
+_SHOWN: Final = 5
+
+
+class ToolUse(Wire, frozen=True, tag_field="type", tag="tool_use"):
+    """The model wants a tool to be called."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+    meta: Meta | None = None
+
+
+class ToolResult(Wire, frozen=True, tag_field="type", tag="tool_result"):
+    """What came of a tool that the model wanted. `ToolResult.of` makes one of whatever a tool may return."""
+
+    tool_use_id: str
+    content: Sequence[Any]
+    structured_content: Mapping[str, Any] | None = None
+    is_error: bool = False
+    meta: Meta | None = None
+
+    @classmethod
+    def of(cls, use: ToolUse | str, value: Any) -> ToolResult:
+        """The answer to a use, or to its id: text, blocks, `Structured`, data as JSON text; a `ToolError` is a failure."""
+        from .results import tool_result  # noqa: PLC0415 - results are made of blocks
+
+        result = tool_result(value)
+        id = use if isinstance(use, str) else use.id
+        return cls(id, result["content"], result.get("structuredContent"), result["isError"], result.get("_meta"))
+
+
+SaidBlock: TypeAlias = Text | Image | Audio | ToolUse
+_KINDS: Final[Mapping[str, type[SaidBlock]]] = {"text": Text, "image": Image, "audio": Audio, "tool_use": ToolUse}
+
+
+# --- before it is asked
+
+
+def check_sampling(params: Mapping[str, Any]) -> None:
+    """Whether a client's model can go on with it. Raises `LocalProtocolError` that says which message is wrong, and how."""
+    owed: list[str] = []
+    for place, message in enumerate(params.get("messages", ())):
+        owed = _follow(f"messages[{place}]", message, owed)
+    if owed:
+        raise _wrong(
+            f"the messages end before {_some(owed)} got an answer: add a user message with a tool_result for each"
+        )
+    names = _tool_names(params.get("tools") or ())
+    choice: Any = params.get("toolChoice")
+    mode = choice.get("mode", "auto") if is_object(choice) else "auto"
+    if mode not in get_args(ToolChoice):
+        raise _wrong(f"tool_choice is one of {', '.join(get_args(ToolChoice))}, not {mode!r}")
+    if mode == "required" and not names:
+        raise _wrong("tool_choice is required, and there are no tools")
+    if params.get("includeContext") not in (None, *get_args(IncludeContext)):
+        raise _wrong(f"include_context is one of {', '.join(get_args(IncludeContext))}")
+    if not params.get("maxTokens", 1) > 0:
+        raise _wrong("max_tokens is 1 or more")
+
+
+def _follow(where: str, message: Any, owed: list[str]) -> list[str]:
+    """The next message, when these uses of tools wait for their results; those that wait then."""
+    role = message.get("role") if is_object(message) else None
+    if role not in ("user", "assistant"):
+        raise _wrong(f"{where}: a message is the user's or the assistant's; its role is {role!r}")
+    blocks = _blocks(where, message.get("content"))
+    results = [str(block["toolUseId"]) for block in blocks if block["type"] == "tool_result"]
+    uses = [str(block["id"]) for block in blocks if block["type"] == "tool_use"]
+    if results and role != "user":
+        raise _wrong(f"{where}: tool results are the user's to say, not the assistant's")
+    if uses and role != "assistant":
+        raise _wrong(f"{where}: only the assistant uses tools")
+    if results and len(results) != len(blocks):
+        others = sorted({str(block["type"]) for block in blocks} - {"tool_result"})
+        raise _wrong(
+            f"{where}: a message with tool results has nothing else in it, and this has {', '.join(others)} as well"
+        )
+    for ids, what in ((results, "answered"), (uses, "used")):
+        if twice := [id for id, times in Counter(ids).items() if times > 1]:
+            raise _wrong(f"{where}: {_some(twice)} is {what} twice")
+    answered, waiting = set(results), set(owed)
+    if missing := [id for id in owed if id not in answered]:
+        raise _wrong(f"{where}: {_some(missing)} needs its tool_result here, before anything else is said")
+    if strange := [id for id in results if id not in waiting]:
+        raise _wrong(f"{where}: there is a result for {_some(strange)}, which the message before did not use")
+    return uses
+
+
+def _blocks(where: str, content: Any) -> Sequence[Mapping[str, Any]]:
+    blocks: Sequence[Any] = content if is_array(content) else [content]
+    if not blocks:
+        raise _wrong(f"{where}: there is nothing in it")
+    for block in blocks:
+        if not _is_sampling_block(block):
+            kind = block.get("type") if is_object(block) else type(block).__name__
+            raise _wrong(f"{where}: {kind!r} is no whole block of text, image, audio, tool_use or tool_result")
+    return blocks
+
+
+def _is_sampling_block(block: Any) -> bool:
+    if not is_object(block):
+        return False
+    match block.get("type"):
+        case "text" | "image" | "audio":
+            return is_block(block)
+        case "tool_use":
+            return all(isinstance(block.get(name), str) for name in ("id", "name")) and is_object(block.get("input"))
+        case "tool_result":
+            content = block.get("content")
+            return isinstance(block.get("toolUseId"), str) and is_array(content) and all(map(is_block, content))
+        case _:
+            return False
+
+
+def _tool_names(tools: Sequence[Any]) -> set[str]:
+    names: set[str] = set()
+    for place, tool in enumerate(tools):
+        name = tool.get("name") if is_object(tool) else None
+        if not isinstance(name, str) or not name:
+            raise _wrong(f"tools[{place}]: a tool has a name")
+        schema = tool.get("inputSchema")
+        if not is_object(schema) or schema.get("type") != "object":
+            raise _wrong(f'tools[{place}]: the inputSchema of {name} is of {{"type": "object"}}')
+        if name in names:
+            raise _wrong(f"tools[{place}]: there are two tools called {name}")
+        names.add(name)
+    return names
+
+
+def uses_tools(params: Mapping[str, Any]) -> bool:
+    """Whether only a client whose model can use tools understands it."""
+    if params.get("tools") is not None or params.get("toolChoice") is not None:
+        return True
+    messages: Any = params.get("messages")
+    said = [one.get("content") for one in messages if is_object(one)] if is_array(messages) else []
+    blocks = [block for content in said for block in (content if is_array(content) else [content])]
+    return any(is_object(block) and block.get("type") in ("tool_use", "tool_result") for block in blocks)
+
+
+def _some(ids: Sequence[str]) -> str:
+    shown = ", ".join(repr(id) for id in dict.fromkeys(ids[:_SHOWN]))
+    return f"tool use {shown}" + (" …" if len(ids) > _SHOWN else "")
+
+
+def _wrong(why: str) -> LocalProtocolError:
+    return LocalProtocolError(f"sampling: {why}")
+
+
+# --- when it was answered
+
+
+def said_blocks(content: Any) -> list[SaidBlock | Mapping[str, Any]]:
+    """What a model said, one block or several; of a type that is not known here, as it came. Raises `BadAnswer`."""
+    found: list[SaidBlock | Mapping[str, Any]] = []
+    for block in content if is_array(content) else [content]:
+        if not is_object(block):
+            raise BadAnswer("the client's model said what is no content block")
+        kind: Any = block.get("type")
+        shape = _KINDS.get(kind) if isinstance(kind, str) else None
+        try:
+            found.append(block if shape is None else shape.from_wire(block))
+        except msgspec.ValidationError as error:
+            raise BadAnswer(f"the client's model said a broken {kind} block: {error}") from None
+    uses = [block.id for block in found if isinstance(block, ToolUse)]
+    if len(set(uses)) != len(uses):
+        raise BadAnswer("the client's model used two tools under one id")
+    return found

@@ -20,8 +20,7 @@ from .wire import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .meter import Meter
-    from .problems import Trail
+    from .problems import Meter, Trail
     from .schema_nodes import Check, Compiler, Made, Node
 
 # ruff: noqa: ARG001 - makers share their parameters, and checks theirs

@@ -1,22 +1,24 @@
-"""A question to a client before it goes out: whether its revision has words for it, whether it keeps the rules, and how it is said there.
+"""What goes out to a peer, as its revision knows it: answers, and questions, which are held against the rules before.
 
-It runs where the question is asked, so a question that cannot be asked is the asker's error, and nothing reaches the session. What the client
-has declared is the session's business (`negotiation.missing`).
+A question to a client is checked where it is asked, so one that cannot be asked is the asker's error, and nothing reaches the session. What the client
+has declared is the session's business (`methods.missing`).
 """
 
 from __future__ import annotations
 
+from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from . import methods
+import msgspec
+
+from .content import check_sampling, uses_tools
 from .errors import LocalProtocolError, McpError
-from .fitting import fit
 from .forms import check_form, check_id, check_message, check_url
 from .hints import BadHint
-from .negotiation import unable
-from .results import check_sampling, uses_tools
-from .versions import V2025_11_25, at_least
-from .wire import is_object
+from .methods import check_params, unable
+from .versions import LATEST, V2025_11_25
+from .wire import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,16 +33,16 @@ def prepared(method: str, params: dict[str, Any], version: str) -> dict[str, Any
     if check is None:
         return fit(method, params, version)
     try:
-        methods.check_params(method, params)
+        check_params(method, params)
     except McpError as error:
         raise LocalProtocolError(error.message) from None
     young = check(params)
-    if young is not None and not at_least(version, V2025_11_25):
+    if young is not None and version < V2025_11_25:
         raise unable(f"{method}: revision {version}, which this client speaks, has no {young}")
     return fit(method, params, version)
 
 
-def _elicitation(params: Mapping[str, Any]) -> str | None:
+def _check_elicitation(params: Mapping[str, Any]) -> str | None:
     check_message(params.get("message"))
     if params.get("mode") == "url":
         check_url(params.get("url"))
@@ -55,15 +57,15 @@ def _elicitation(params: Mapping[str, Any]) -> str | None:
     return "choice of several in a form" if several else None
 
 
-def _sampling(params: Mapping[str, Any]) -> str | None:
+def _check_sampling(params: Mapping[str, Any]) -> str | None:
     check_sampling(params)
     return "sampling with tools" if uses_tools(params) else None
 
 
 # What looks at the params, and names what is in them that only the newest handshake revision has.
 _CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], str | None]]] = {
-    "elicitation/create": _elicitation,
-    "sampling/createMessage": _sampling,
+    "elicitation/create": _check_elicitation,
+    "sampling/createMessage": _check_sampling,
 }
 
 
@@ -74,3 +76,171 @@ def check_progress(said: object) -> None:
             f"progress must be True or False (whether to ask for it), not {said!r}: follow it with `async for step in call.progress()` of the "
             "call that start_tool returns, or give the function to call_tool(…, on_progress=…)"
         )
+
+
+# --- What an older revision does not know is left out, or said in words that it does know.
+# Everything is made in the newest revision's shape; `fit` takes away on the way out. One table says since when there is what. Nothing
+# that is handed in is changed: lists come from a snapshot that all sessions share.
+
+# Shape -> member -> the first revision that knows it. A member that is not named here was always there.
+SINCE: Final[Mapping[str, Mapping[str, str]]] = {
+    "implementation": {"title": "2025-06-18", "icons": "2025-11-25", "description": "2025-11-25", "websiteUrl": "2025-11-25"},
+    "capabilities": {"completions": "2025-03-26", "tasks": "2025-11-25"},
+    "tool": {
+        "annotations": "2025-03-26", "title": "2025-06-18", "outputSchema": "2025-06-18", "_meta": "2025-06-18",
+        "icons": "2025-11-25", "execution": "2025-11-25",
+    },
+    "resource": {"title": "2025-06-18", "_meta": "2025-06-18", "icons": "2025-11-25"},
+    "prompt": {"title": "2025-06-18", "_meta": "2025-06-18", "icons": "2025-11-25"},
+    "argument": {"title": "2025-06-18"},
+    "annotations": {"lastModified": "2025-06-18"},
+    "block": {"_meta": "2025-06-18", "icons": "2025-11-25"},
+    "contents": {"_meta": "2025-06-18"},
+    "tool result": {"structuredContent": "2025-06-18", "task": "2025-11-25"},
+    "progress": {"message": "2025-03-26"},
+    "elicitation": {"mode": "2025-11-25"},
+    "sampling": {"tools": "2025-11-25", "toolChoice": "2025-11-25"},
+}  # fmt: skip
+
+# Block type -> the first revision that knows it. Text, image and resource were always there.
+BLOCKS_SINCE: Final[Mapping[str, str]] = {
+    "audio": "2025-03-26",
+    "resource_link": "2025-06-18",
+    "tool_use": "2025-11-25",
+    "tool_result": "2025-11-25",
+}
+
+
+def fit(method: str, result: dict[str, Any], version: str | None) -> dict[str, Any]:
+    """The result (or the parameters, of what a server sends) of a method as a revision knows it.
+
+    The same object where there is nothing to change; without a version, the newest is meant.
+    """
+    fitter = None if version is None or version >= LATEST else _FITTERS.get(method)
+    return result if fitter is None or version is None else fitter(result, version)
+
+
+def _known(shape: str, value: Any, version: str) -> Any:
+    """An object without the members that the revision does not know."""
+    since = SINCE[shape]
+    if not is_object(value) or not any(name in since or name == "annotations" for name in value):
+        return value
+    fitted = {name: one for name, one in value.items() if name not in since or version >= since[name]}
+    if "annotations" in fitted:
+        fitted["annotations"] = _known("annotations", fitted["annotations"], version)
+    return fitted
+
+
+def _block(value: Any, version: str) -> Any:
+    """A content block: an unknown one becomes a resource where it has data, and text where it has none."""
+    if not is_object(value):
+        return value
+    kind = value.get("type")
+    if kind == "resource":
+        value = {**value, "resource": _known("contents", value.get("resource"), version)}
+    floor = BLOCKS_SINCE.get(kind) if isinstance(kind, str) else None
+    if floor is None or version >= floor:
+        return _known("block", value, version)
+    match kind:
+        case "audio":
+            data = str(value.get("data", ""))
+            name = f"urn:sha256:{sha256(data.encode()).hexdigest()}"
+            return {"type": "resource", "resource": {"uri": name, "mimeType": value.get("mimeType"), "blob": data}}
+        case "resource_link":
+            said = [value.get("title") or value.get("name"), value.get("description"), value.get("uri")]
+            return {"type": "text", "text": "\n".join(str(one) for one in said if one)}
+        case _:
+            return {"type": "text", "text": msgspec.json.encode(value).decode()}
+
+
+def _blocks(value: Any, version: str) -> Any:
+    return [_block(one, version) for one in value] if is_array(value) else _block(value, version)
+
+
+def _listed(name: str, shape: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:
+    def fitted(result: dict[str, Any], version: str) -> dict[str, Any]:
+        return {**result, name: [_definition(shape, one, version) for one in result.get(name, ())]}
+
+    return fitted
+
+
+def _definition(shape: str, value: Any, version: str) -> Any:
+    value = _known(shape, value, version)
+    if shape == "prompt" and is_object(value) and is_array(arguments := value.get("arguments")):
+        value = {**value, "arguments": [_known("argument", one, version) for one in arguments]}
+    return value
+
+
+def _initialize(result: dict[str, Any], version: str) -> dict[str, Any]:
+    fitted = dict(result)
+    for name, shape in (("serverInfo", "implementation"), ("capabilities", "capabilities")):
+        if name in fitted:
+            fitted[name] = _known(shape, fitted[name], version)
+    return fitted
+
+
+def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """Data that the peer would not see otherwise is shown as text."""
+    fitted: dict[str, Any] = {**_known("tool result", result, version)}
+    if "content" in result:
+        fitted["content"] = _blocks(result["content"], version)
+    if "structuredContent" in result and "structuredContent" not in fitted and not fitted.get("content"):
+        fitted["content"] = [{"type": "text", "text": msgspec.json.encode(result["structuredContent"]).decode()}]
+    return fitted
+
+
+def _contents(result: dict[str, Any], version: str) -> dict[str, Any]:
+    contents = result.get("contents")
+    return (
+        {**result, "contents": [_known("contents", one, version) for one in contents]} if is_array(contents) else result
+    )
+
+
+def _messages(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """A message has room for one block there: several are as many messages."""
+    fitted: dict[str, Any] = {**_known("sampling", result, version)}
+    if is_array(messages := result.get("messages")):
+        fitted["messages"] = [single for one in messages for single in _singles(one, version)]
+    return fitted
+
+
+def _singles(message: Any, version: str) -> list[Any]:
+    if not is_object(message):
+        return [message]
+    content = message.get("content")
+    blocks = content if is_array(content) else [content]
+    return [{**message, "content": _block(block, version)} for block in blocks]
+
+
+def _elicitation(params: dict[str, Any], version: str) -> dict[str, Any]:
+    """Choices with titles are `enumNames` in the revision that had elicitation first."""
+    fitted: dict[str, Any] = {**_known("elicitation", params, version)}
+    schema = fitted.get("requestedSchema")
+    if is_object(schema) and is_object(fields := schema.get("properties")):
+        fitted["requestedSchema"] = {**schema, "properties": {name: _choices(one) for name, one in fields.items()}}
+    return fitted
+
+
+def _choices(field: Any) -> Any:
+    if not is_object(field) or not is_array(titled := field.get("oneOf")):
+        return field
+    if not all(is_object(one) and "const" in one and "title" in one for one in titled):
+        return field
+    rest = {name: one for name, one in field.items() if name != "oneOf"}
+    return {**rest, "enum": [one["const"] for one in titled], "enumNames": [one["title"] for one in titled]}
+
+
+_FITTERS: Final[Mapping[str, Callable[[dict[str, Any], str], dict[str, Any]]]] = {
+    "initialize": _initialize,
+    "tools/list": _listed("tools", "tool"),
+    "tools/call": _tool_result,
+    "tasks/result": _tool_result,
+    "resources/list": _listed("resources", "resource"),
+    "resources/templates/list": _listed("resourceTemplates", "resource"),
+    "resources/read": _contents,
+    "prompts/list": _listed("prompts", "prompt"),
+    "prompts/get": _messages,
+    "notifications/progress": partial(_known, "progress"),
+    "elicitation/create": _elicitation,
+    "sampling/createMessage": _messages,
+}

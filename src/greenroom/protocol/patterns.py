@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from greenroom.errors import GreenroomError
 
-from .meter import Meter
+from .problems import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

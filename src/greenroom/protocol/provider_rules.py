@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ge
 
 from greenroom.errors import GreenroomError
 
-from .meter import Meter, TooMuch
+from .problems import Meter, TooMuch
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:

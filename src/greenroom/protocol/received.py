@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from .content import Audio, Contents, Embedded, Image, ResourceLink, Text
+from .content import Audio, Contents, Embedded, Image, ResourceLink, Text, ToolResult, ToolUse
 from .definitions import Prompt, Resource, ResourceTemplate, Tool
 from .errors import BadAnswer
-from .results import CallToolResult, Completion, Message, PromptResult, ToolResult, ToolUse
+from .results import CallToolResult, Completion, Message, PromptResult
 from .shapes import LEVELS
 from .wire import Wire, is_array, is_object, plain
 

@@ -12,9 +12,8 @@ import msgspec
 
 from .content import Audio, Contents, Embedded, Image, Text
 from .errors import BadAnswer
-from .json import read
-from .meter import AT_ONCE, Meter
-from .problems import Mismatch, Problem, Reason
+from .messages import read
+from .problems import AT_ONCE, Meter, Mismatch, Problem, Reason
 from .received import ToolReply, text_of
 from .schemas import kind_of
 from .wire import is_object

@@ -8,30 +8,45 @@ nothing of it but that there was one.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import (
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+import math
+import types
+from collections import abc
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
 
 import msgspec
 
 from greenroom.errors import GreenroomError
 
-from .content import Audio, Contents, Embedded, Image, Text, blob_resource, is_block, mime_type_of
-from .conversions import is_picture, picture_of
-from .definitions import Meta  # noqa: TC001 - the fields of structs are read at run time
-from .errors import BadAnswer, ErrorCode, LocalProtocolError, McpError, ToolError
-from .problems import Problem
-from .wire import Wire, base64_text, infinity_in, is_array, is_iterable, is_object, plain
+from .collisions import inner_kinds
+from .content import Contents, Embedded, Image, blob_resource, is_block, mime_type_of
+from .conversions import MAPPINGS, is_adapted, is_model, library_schema, pydantic_door
+from .errors import ErrorCode, McpError, ToolError
+from .hints import MISSING, BadHint, refined, return_hint_of
+from .messages import read
+from .problems import Mismatch, Problem, Reason
+from .schemas import Kind, schema_of
+from .wire import (
+    Wire,
+    base64_text,
+    infinity_in,
+    is_array,
+    is_iterable,
+    is_object,
+    is_picture,
+    is_picture_class,
+    picture_of,
+    plain,
+)
 
 if TYPE_CHECKING:
-    from .returns import Returns
+    from collections.abc import Callable
+
+    from .definitions import Meta
+    from .problems import Meter, Path
 
 MOST_COMPLETIONS: Final = 100
 
@@ -225,7 +240,7 @@ def tool_result(value: Any, returns: Returns | None = None) -> dict[str, Any]:
             raise value
         case _ if returns is not None:
             pictures: list[Any] = []
-            data = returns.data(value, pictures, in_json)
+            data = returns.data(value, pictures)
             try:
                 content = _data_blocks(data, pictures)
             except Infinite as error:
@@ -409,175 +424,156 @@ def _with_meta(wire: dict[str, Any], meta: Meta | None) -> dict[str, Any]:
     return wire
 
 
-# --- Conversations with a client's model: what may be said in one, how tools are used in it, and whether an answer is one.
-# The rules are those of the model's own interfaces. A client refuses what breaks them, some time later and in words of its own; so they
-# are held here before anything is sent, and the error says which message it was.
-
-ToolChoice: TypeAlias = Literal["auto", "required", "none"]
-IncludeContext: TypeAlias = Literal["none", "thisServer", "allServers"]
-
-_SHOWN: Final = 5
+# --- What a handler promises to return, as an output schema; and whether what it returned is that.
 
 
-class ToolUse(Wire, frozen=True, tag_field="type", tag="tool_use"):
-    """The model wants a tool to be called."""
+class Returns:
+    """A promise: the output schema, and whether the data goes under `result`, since structured content must be an object."""
 
-    id: str
-    name: str
-    input: Mapping[str, Any]
-    meta: Meta | None = None
-
-
-class ToolResult(Wire, frozen=True, tag_field="type", tag="tool_result"):
-    """What came of a tool that the model wanted. `ToolResult.of` makes one of whatever a tool may return."""
-
-    tool_use_id: str
-    content: Sequence[Any]
-    structured_content: Mapping[str, Any] | None = None
-    is_error: bool = False
-    meta: Meta | None = None
-
-    @classmethod
-    def of(cls, use: ToolUse | str, value: Any) -> ToolResult:
-        """The answer to a use, or to its id: text, blocks, `Structured`, data as JSON text; a `ToolError` is a failure."""
-        result = tool_result(value)
-        id = use if isinstance(use, str) else use.id
-        return cls(id, result["content"], result.get("structuredContent"), result["isError"], result.get("_meta"))
-
-
-SaidBlock: TypeAlias = Text | Image | Audio | ToolUse
-_KINDS: Final[Mapping[str, type[SaidBlock]]] = {"text": Text, "image": Image, "audio": Audio, "tool_use": ToolUse}
-
-
-# --- before it is asked
-
-
-def check_sampling(params: Mapping[str, Any]) -> None:
-    """Whether a client's model can go on with it. Raises `LocalProtocolError` that says which message is wrong, and how."""
-    owed: list[str] = []
-    for place, message in enumerate(params.get("messages", ())):
-        owed = _follow(f"messages[{place}]", message, owed)
-    if owed:
-        raise _wrong(
-            f"the messages end before {_some(owed)} got an answer: add a user message with a tool_result for each"
-        )
-    names = _tool_names(params.get("tools") or ())
-    choice: Any = params.get("toolChoice")
-    mode = choice.get("mode", "auto") if is_object(choice) else "auto"
-    if mode not in get_args(ToolChoice):
-        raise _wrong(f"tool_choice is one of {', '.join(get_args(ToolChoice))}, not {mode!r}")
-    if mode == "required" and not names:
-        raise _wrong("tool_choice is required, and there are no tools")
-    if params.get("includeContext") not in (None, *get_args(IncludeContext)):
-        raise _wrong(f"include_context is one of {', '.join(get_args(IncludeContext))}")
-    if not params.get("maxTokens", 1) > 0:
-        raise _wrong("max_tokens is 1 or more")
-
-
-def _follow(where: str, message: Any, owed: list[str]) -> list[str]:
-    """The next message, when these uses of tools wait for their results; those that wait then."""
-    role = message.get("role") if is_object(message) else None
-    if role not in ("user", "assistant"):
-        raise _wrong(f"{where}: a message is the user's or the assistant's; its role is {role!r}")
-    blocks = _blocks(where, message.get("content"))
-    results = [str(block["toolUseId"]) for block in blocks if block["type"] == "tool_result"]
-    uses = [str(block["id"]) for block in blocks if block["type"] == "tool_use"]
-    if results and role != "user":
-        raise _wrong(f"{where}: tool results are the user's to say, not the assistant's")
-    if uses and role != "assistant":
-        raise _wrong(f"{where}: only the assistant uses tools")
-    if results and len(results) != len(blocks):
-        others = sorted({str(block["type"]) for block in blocks} - {"tool_result"})
-        raise _wrong(
-            f"{where}: a message with tool results has nothing else in it, and this has {', '.join(others)} as well"
-        )
-    for ids, what in ((results, "answered"), (uses, "used")):
-        if twice := [id for id, times in Counter(ids).items() if times > 1]:
-            raise _wrong(f"{where}: {_some(twice)} is {what} twice")
-    answered, waiting = set(results), set(owed)
-    if missing := [id for id in owed if id not in answered]:
-        raise _wrong(f"{where}: {_some(missing)} needs its tool_result here, before anything else is said")
-    if strange := [id for id in results if id not in waiting]:
-        raise _wrong(f"{where}: there is a result for {_some(strange)}, which the message before did not use")
-    return uses
-
-
-def _blocks(where: str, content: Any) -> Sequence[Mapping[str, Any]]:
-    blocks: Sequence[Any] = content if is_array(content) else [content]
-    if not blocks:
-        raise _wrong(f"{where}: there is nothing in it")
-    for block in blocks:
-        if not _is_sampling_block(block):
-            kind = block.get("type") if is_object(block) else type(block).__name__
-            raise _wrong(f"{where}: {kind!r} is no whole block of text, image, audio, tool_use or tool_result")
-    return blocks
-
-
-def _is_sampling_block(block: Any) -> bool:
-    if not is_object(block):
-        return False
-    match block.get("type"):
-        case "text" | "image" | "audio":
-            return is_block(block)
-        case "tool_use":
-            return all(isinstance(block.get(name), str) for name in ("id", "name")) and is_object(block.get("input"))
-        case "tool_result":
-            content = block.get("content")
-            return isinstance(block.get("toolUseId"), str) and is_array(content) and all(map(is_block, content))
-        case _:
-            return False
-
-
-def _tool_names(tools: Sequence[Any]) -> set[str]:
-    names: set[str] = set()
-    for place, tool in enumerate(tools):
-        name = tool.get("name") if is_object(tool) else None
-        if not isinstance(name, str) or not name:
-            raise _wrong(f"tools[{place}]: a tool has a name")
-        schema = tool.get("inputSchema")
-        if not is_object(schema) or schema.get("type") != "object":
-            raise _wrong(f'tools[{place}]: the inputSchema of {name} is of {{"type": "object"}}')
-        if name in names:
-            raise _wrong(f"tools[{place}]: there are two tools called {name}")
-        names.add(name)
-    return names
-
-
-def uses_tools(params: Mapping[str, Any]) -> bool:
-    """Whether only a client whose model can use tools understands it."""
-    if params.get("tools") is not None or params.get("toolChoice") is not None:
-        return True
-    messages: Any = params.get("messages")
-    said = [one.get("content") for one in messages if is_object(one)] if is_array(messages) else []
-    blocks = [block for content in said for block in (content if is_array(content) else [content])]
-    return any(is_object(block) and block.get("type") in ("tool_use", "tool_result") for block in blocks)
-
-
-def _some(ids: Sequence[str]) -> str:
-    shown = ", ".join(repr(id) for id in dict.fromkeys(ids[:_SHOWN]))
-    return f"tool use {shown}" + (" …" if len(ids) > _SHOWN else "")
-
-
-def _wrong(why: str) -> LocalProtocolError:
-    return LocalProtocolError(f"sampling: {why}")
-
-
-# --- when it was answered
-
-
-def said_blocks(content: Any) -> list[SaidBlock | Mapping[str, Any]]:
-    """What a model said, one block or several; of a type that is not known here, as it came. Raises `BadAnswer`."""
-    found: list[SaidBlock | Mapping[str, Any]] = []
-    for block in content if is_array(content) else [content]:
-        if not is_object(block):
-            raise BadAnswer("the client's model said what is no content block")
-        kind: Any = block.get("type")
-        shape = _KINDS.get(kind) if isinstance(kind, str) else None
+    def __init__(self, hint: Any) -> None:
+        """Raises `BadHint` for a type that has no schema."""
+        if get_origin(hint) is abc.Iterable:
+            raise BadHint(
+                "its return hint: an Iterable may never end, and a result does: return a list, and say list[…]"
+            )
         try:
-            found.append(block if shape is None else shape.from_wire(block))
-        except msgspec.ValidationError as error:
-            raise BadAnswer(f"the client's model said a broken {kind} block: {error}") from None
-    uses = [block.id for block in found if isinstance(block, ToolUse)]
-    if len(set(uses)) != len(uses):
-        raise BadAnswer("the client's model used two tools under one id")
-    return found
+            kind = _by_pydantic(hint, refined(hint, "serialization"))
+            schema = schema_of(kind, "serialization")
+        except BadHint as error:
+            raise BadHint(f"its return hint: {error}") from error
+        self._kind = Kind(kind, schema, ours=True)
+        self._adapter = kind.adapter if is_adapted(kind) else None
+        # What pydantic has written is held against what was announced, not against what the model takes; and so is what a library's type becomes.
+        self._by_schema = any(is_model(one) or library_schema(one) is not None for one in inner_kinds(kind))
+        self.wrapped = schema.get("type") != "object"
+        self.schema: dict[str, Any] = _under_result(schema) if self.wrapped else schema
+
+    def data(self, value: Any, pictures: list[Any]) -> Any:
+        """What was returned in JSON's own types, as the schema has it: a dict under a model's hint is validated and written by the model.
+
+        Raises `Mismatch`, or `UnknownShape`.
+        """
+        if self._adapter is None or isinstance(value, Coroutine):
+            return in_json(value, pictures)
+        from .pydantic_models import written  # noqa: PLC0415 - a program with an adapter has loaded it
+
+        try:
+            return in_json(written(self._adapter, value, lambda: in_json(value, pictures)))
+        except ValueError as error:
+            raise Mismatch(
+                [Problem(("result",) if self.wrapped else (), Reason(str(error), "type_mismatch"))]
+            ) from None
+
+    def errors(self, data: Any, meter: Meter | None = None) -> list[Problem]:
+        """What is wrong with structured content that is about to be sent. It is looked at as peers will see it: NaN is null there.
+
+        With a meter, raises `TooMuch` when that is used up.
+        """
+        sent, data = data, read(msgspec.json.encode(data))
+        if self.wrapped:
+            if not is_object(data) or set(data) != {"result"}:
+                return [Problem((), Reason("expected an object with `result` and nothing else", "type_mismatch"))]
+            data = data["result"]
+        try:
+            self._kind.hold(data, meter) if self._by_schema else self._kind.make(data, meter)
+        except Mismatch as error:
+            errors = error.errors
+            if self.wrapped:
+                errors = [Problem(("result", *path), reason) for path, reason in errors]
+            return told_of_nan(errors, sent)
+        return []
+
+
+def _at(path: Path, data: Any) -> Any:
+    """What is at that place; None where there is nothing."""
+    for step in path:
+        try:
+            data = data[step]
+        except (LookupError, TypeError):
+            return None
+    return data
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def told_of_nan(problems: Sequence[Problem], data: Any) -> list[Problem]:
+    """The problems of data that was looked at as peers will see it, with null for NaN, in words of what was returned."""
+    return [_of_nan(each) if _is_nan(_at(each.path, data)) else each for each in problems]
+
+
+def _of_nan(problem: Problem) -> Problem:
+    text = (
+        f"{problem.reason.removesuffix('null')}NaN: JSON has null for it, which the hint has to take (`float | None`)"
+    )
+    return Problem(problem.path, Reason(text, problem.reason.kind))
+
+
+def _by_pydantic(hint: Any, kind: Any) -> Any:
+    """What stands for a hint with a model anywhere in it: pydantic writes all of it, where it can, so that one schema holds for all."""
+    door = pydantic_door()
+    if door is None or is_adapted(kind) or not any(map(is_model, inner_kinds(kind))):
+        return kind
+    try:
+        return door.adapted(hint)
+    except door.Refused:
+        return kind
+
+
+def returns_of(function: Callable[..., Any], names: Mapping[str, Any] | None = None) -> Returns | None:
+    """The promise in a function's return hint; None where there is nothing for programs in it: text, bytes, blocks, Any, nothing.
+
+    A hint that only type checkers can see promises nothing. Raises `BadHint` for a type that has no schema.
+    """
+    data = _data_of(return_hint_of(function, names))
+    return None if data is MISSING else Returns(data)
+
+
+_NOT_DATA: Final = {MISSING, Any, object, None, type(None), str, bytes, bytearray, memoryview, list, tuple, dict}
+_OURS: Final = (Wire, CallToolResult, Structured, WithMeta)
+_LISTS: Final = {list, tuple, abc.Sequence, abc.Iterable, abc.Collection}
+
+
+def _data_of(hint: Any) -> Any:
+    """What of a hint is data for programs; `MISSING` when it is not, or not always."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return MISSING if _data_of(parts[0]) is MISSING else hint
+    if origin in (Union, types.UnionType):
+        kept = [part for part in parts if not _is(part, (ToolError, McpError))]
+        whole = not kept or any(_data_of(part) is MISSING and part is not type(None) for part in kept)
+        return MISSING if whole or set(kept) == {type(None)} else Union[tuple(kept)]  # noqa: UP007 - made of what is there
+    if origin in MAPPINGS:
+        return MISSING if parts[1:] in {(Any,), (object,)} else hint
+    if origin in _LISTS:
+        blocks = all(
+            _is(part, (Wire,)) or is_picture_class(part) or part in (Any, object, ...) or _is_blocks(part)
+            for part in parts
+        )
+        return MISSING if blocks else hint
+    nothing = origin is None and _is_hashable(hint) and hint in _NOT_DATA
+    return MISSING if nothing or is_picture_class(hint) or _is(hint, (*_OURS, ToolError, McpError)) else hint
+
+
+def _is_blocks(part: Any) -> bool:
+    """Whether it is a union of blocks, perhaps with text among them."""
+    members = get_args(part) if get_origin(part) in (Union, types.UnionType) else ()
+    return any(_is(member, (Wire,)) or is_picture_class(member) for member in members)
+
+
+def _is(kind: Any, classes: tuple[type, ...]) -> bool:
+    return isinstance(kind, type) and issubclass(kind, classes)
+
+
+def _is_hashable(hint: Any) -> bool:
+    return isinstance(hint, abc.Hashable)
+
+
+def _under_result(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object that has nothing but the value; definitions stay at the root, where references look for them."""
+    inner = {name: value for name, value in schema.items() if name != "$defs"}
+    wrapped: dict[str, Any] = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    if "$defs" in schema:
+        wrapped["$defs"] = schema["$defs"]
+    return wrapped

@@ -23,8 +23,7 @@ from .wire import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .meter import Meter
-    from .problems import Path, Trail
+    from .problems import Meter, Path, Trail
 
 
 class Finding(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NotRequired, Required, TypedDict, 
 import msgspec
 
 from .collisions import inner_kinds, keys_of
-from .conversions import convert, is_adapted, is_model, schemas_of
+from .conversions import convert, converter, is_adapted, is_model, schemas_of
 from .docstrings import read
 from .hints import (
     MISSING,
@@ -28,9 +28,8 @@ from .hints import (
     said_in,
     written_in,
 )
-from .meter import AT_ONCE, Meter, TooMuch
 from .patterns import may_explode
-from .problems import Mismatch, Problem, Reason, too_much
+from .problems import AT_ONCE, Meter, Mismatch, Problem, Reason, TooMuch, too_much
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ class Kind:
 
     def __init__(self, kind: Any, schema: Mapping[str, Any], *, ours: bool = False) -> None:
         """`kind` as `hints.refined` left it. Its values are a peer's, unless they are `ours`."""
-        self._kind = kind
-        self._ours = ours
+        self._convert = converter(kind, ours=ours)
         self.schema = dict(schema)
         self._keys = keys_of(kind)
         self._careful = any(
@@ -83,7 +81,7 @@ class Kind:
                 raise
             raise Mismatch([too_much(AT_ONCE)]) from None
         try:
-            return convert(value, self._kind, ours=self._ours)
+            return self._convert(value)
         except msgspec.ValidationError as error:
             if much:  # it fits the schema, and pydantic knows more; it may not take all that time again
                 raise Mismatch([_problem_of(error)]) from None
@@ -129,7 +127,7 @@ class Kind:
             value = _with_integers(value, steps)
             if self._keys is not None:
                 self._keys.check(value, steps)
-            return convert(value, self._kind, ours=self._ours)
+            return self._convert(value)
         except TooMuch:
             if meter is not None:
                 raise

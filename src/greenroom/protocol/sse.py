@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from .errors import LocalProtocolError
-from .json import LIMITS
+from .messages import LIMITS, Overlong
 
 KEEP_ALIVE = b": keep-alive\n\n"
 """A comment: it says nothing, and fails to arrive when the peer is gone."""
@@ -158,32 +158,8 @@ class Parser:
 # its bytes are counted and dropped, and an `Overlong` takes its place among the lines, in order. So a peer that sends 200 MiB without a
 # line break costs no memory, hears how long it was, and can go on.
 
-EDGE = 256
-"""How much is kept of both ends of what was too long, for a caller that wants to know which request it was."""
-
 PATIENCE = 2
 """An over-long line is reported when it ends, and at so many times the limit when it still has not."""
-
-
-class Overlong(NamedTuple):
-    """What is known of a message that was too long to be kept."""
-
-    length: int
-    """How many bytes it had, or had so far."""
-    head: bytes
-    """How it began."""
-    tail: bytes
-    """How it ended; empty when its end has not been seen."""
-
-    @classmethod
-    def of(cls, data: bytes) -> Overlong:
-        """What is to be kept of it."""
-        return cls(len(data), data[:EDGE], data[-EDGE:])
-
-    def longer(self, piece: bytes) -> Overlong:
-        """The same, with more of it."""
-        head = self.head if len(self.head) == EDGE else (self.head + piece[:EDGE])[:EDGE]
-        return Overlong(self.length + len(piece), head, (self.tail + piece[-EDGE:])[-EDGE:])
 
 
 class Lines:

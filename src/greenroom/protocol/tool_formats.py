@@ -15,7 +15,7 @@ import msgspec
 from greenroom.errors import GreenroomError
 
 from .definitions import Tool
-from .json import read
+from .messages import read
 from .provider_rules import provider_schema, refusals
 from .wire import is_array, is_object, plain
 

@@ -16,11 +16,10 @@ from uuid import UUID
 
 import msgspec
 
-from .json import read
 from .keywords import KEYWORDS
-from .meter import AT_ONCE, IN_ALL, Meter, TooMuch
+from .messages import read
 from .patterns import TooLong
-from .problems import Problem, Reason, path_of, too_much
+from .problems import AT_ONCE, IN_ALL, Meter, Problem, Reason, TooMuch, path_of, too_much
 from .reasons import Telling
 from .schema_nodes import YES_OR_NO, BadSchema, Compiler, Document, Enough, Findings, dialect_of, measure
 from .wire import is_object, plain

@@ -39,8 +39,3 @@ def is_supported(version: object) -> bool:
 def negotiate(requested: object) -> str:
     """What a server answers to the revision that a client asked for: that one if it can, else its latest."""
     return requested if isinstance(requested, str) and requested in SUPPORTED else LATEST
-
-
-def at_least(version: str, floor: str) -> bool:
-    """Whether `version` has what came with `floor`."""
-    return version >= floor

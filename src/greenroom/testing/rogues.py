@@ -18,9 +18,8 @@ from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
-from greenroom.protocol.json import is_object
-from greenroom.protocol.messages import Request, parse
-from greenroom.protocol.sse import Lines, Overlong
+from greenroom.protocol.messages import Overlong, Request, is_object, parse
+from greenroom.protocol.sse import Lines
 from greenroom.supervision import Exit, Quit, Ref, Shutdown, receive, self_pid, send_after, spawn_link, trap_exit
 from greenroom.transports.client.errors import ConnectionLost, ProcessDied
 from greenroom.transports.client.seam import Broken, Inbound

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.linearity import Reader
 
-from greenroom.protocol.meter import Meter, TooMuch
+from greenroom.protocol.problems import Meter, TooMuch
 from greenroom.protocol.validation import BadSchema, Validator
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from tests.fuzz.target import Target, numbers, pieces, seeded
 from tests.fuzz.targets.connections import HELLO, call
 
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.json import Limits
-from greenroom.protocol.messages import Notification, Request, parse, too_long
-from greenroom.protocol.sse import Lines, Overlong
+from greenroom.protocol.messages import Limits, Notification, Overlong, Request, parse, too_long
+from greenroom.protocol.sse import Lines
 from greenroom.transports.channel import MemoryWire
 
 if TYPE_CHECKING:

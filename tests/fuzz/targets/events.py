@@ -7,7 +7,8 @@ import re
 from tests.fuzz.target import Target, numbers, pieces, seeded
 
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.sse import Event, Overlong, Parser, comment, event
+from greenroom.protocol.messages import Overlong
+from greenroom.protocol.sse import Event, Parser, comment, event
 
 TEXTS = (
     b"id: g0:1\nevent: message\nretry: 100\ndata: a\ndata:b\n\n: keep-alive\n\ndata\n\n",

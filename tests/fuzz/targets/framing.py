@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.fuzz.target import Target, numbers, pieces, seeded
 
-from greenroom.protocol.sse import EDGE, PATIENCE, Lines, Overlong
+from greenroom.protocol.messages import EDGE, Overlong
+from greenroom.protocol.sse import PATIENCE, Lines
 
 TEXTS = (b"", b"a\nbc\r\n\n\r\nd", b"x" * 400, b"x" * 300 + b"\r\n" + b"y" * 700 + b"\nz\n", b"\r\r\n\r", b"{}\n" * 40)
 FRONTS = (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x05\x00\x02\x07", b"\x20\x10\x01\x30")

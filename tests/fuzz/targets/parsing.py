@@ -10,23 +10,25 @@ from tests.fuzz.targets.values import TOO_DEEP, measure
 from tests.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
-from greenroom.protocol.json import Limits, decode, is_object
 from greenroom.protocol.messages import (
     ID_LIMIT,
     Failure,
+    Limits,
     Message,
     Notification,
+    Overlong,
     Request,
     Response,
+    decode,
     encode_error,
     encode_notification,
     encode_request,
     encode_result,
+    is_object,
     parse,
     salvage,
 )
 from greenroom.protocol.methods import METHODS, check_params, check_result
-from greenroom.protocol.sse import Overlong
 
 TEXTS = (
     *(

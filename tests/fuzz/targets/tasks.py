@@ -15,7 +15,7 @@ from tests.fuzz.target import Target, is_object, numbers, pieces, seeded
 from tests.fuzz.targets.channels import BEGIN, Talk, ask, cancel, lines
 from tests.fuzz.targets.channels import WORDS as OTHERS
 
-from greenroom.protocol.sse import Overlong
+from greenroom.protocol.messages import Overlong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from tests.fuzz.target import Target, is_list, numbers, seeded
 from tests.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
-from greenroom.protocol.json import LIMITS, Limits, decode, encode, is_object
+from greenroom.protocol.messages import LIMITS, Limits, decode, encode, is_object
 
 TOO_DEEP = 64
 
