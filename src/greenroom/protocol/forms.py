@@ -13,7 +13,6 @@ import re
 import secrets
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import datetime
-from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_origin
 from urllib.parse import urlsplit
@@ -23,7 +22,7 @@ import msgspec
 from .errors import ErrorCode, LocalProtocolError, McpError
 from .hints import BadHint, fields_of, parts_of
 from .problems import Mismatch, Problem, Reason
-from .schemas import into, schema_of
+from .schemas import into, once_for_each, schema_of
 from .wire import is_array, is_object, plain
 
 if TYPE_CHECKING:
@@ -59,23 +58,16 @@ def form_of(kind: Any) -> dict[str, Any]:
     if is_object(kind):
         check_form(kind)
         return dict(kind)
-    try:
-        return dict(_form_of_type(kind))
-    except TypeError as error:
-        if isinstance(error, BadHint):
-            raise
-        return _make_form(kind)  # cannot be kept: its Annotated holds something unhashable
+    return dict(_form_of_type(kind))
 
 
-def _make_form(kind: Any) -> dict[str, Any]:
+@once_for_each
+def _form_of_type(kind: Any) -> dict[str, Any]:
     if kind is None:
         return {"type": "object", "properties": {}}
     form = _derived(kind)
     check_form(form)
     return form
-
-
-_form_of_type = lru_cache(maxsize=256)(_make_form)
 
 
 def _derived(kind: Any) -> dict[str, Any]:

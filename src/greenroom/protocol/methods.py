@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -65,7 +66,6 @@ class Method(NamedTuple):
 
     name: str
     direction: Direction
-    kind: Kind
     params: type[shapes.Params] = shapes.Params
     result: type[msgspec.Struct] | None = None
     """None for a notification."""
@@ -74,6 +74,7 @@ class Method(NamedTuple):
     since: str = OLDEST
     until: str | None = V2025_11_25
     """The last revision that has it; None for those that the stateless revision kept."""
+    kind: Kind = Kind.REQUEST
 
     def exists_in(self, version: str) -> bool:
         """Whether that revision has it."""
@@ -90,70 +91,45 @@ class Method(NamedTuple):
 
 
 _TO_SERVER, _TO_CLIENT, _BOTH = Direction.TO_SERVER, Direction.TO_CLIENT, Direction.BOTH
-_REQUEST, _NOTIFICATION = Kind.REQUEST, Kind.NOTIFICATION
+_told = partial(Method, kind=Kind.NOTIFICATION)
 
 METHODS: Final[Mapping[str, Method]] = {
     method.name: method
     for method in (
-        Method("initialize", _TO_SERVER, _REQUEST, shapes.Initialize, shapes.Welcome),
-        Method("ping", _BOTH, _REQUEST, shapes.Params, shapes.Result),
-        Method("tools/list", _TO_SERVER, _REQUEST, shapes.Page, shapes.Tools, "tools", until=None),
-        Method("tools/call", _TO_SERVER, _REQUEST, shapes.CallTool, shapes.ToolResult, "tools", until=None),
-        Method("resources/list", _TO_SERVER, _REQUEST, shapes.Page, shapes.Resources, "resources", until=None),
-        Method(
-            "resources/templates/list",
-            *(_TO_SERVER, _REQUEST, shapes.Page, shapes.ResourceTemplates, "resources"),
-            until=None,
-        ),
-        Method("resources/read", _TO_SERVER, _REQUEST, shapes.Uri, shapes.Contents, "resources", until=None),
-        Method("resources/subscribe", _TO_SERVER, _REQUEST, shapes.Uri, shapes.Result, "resources.subscribe"),
-        Method("resources/unsubscribe", _TO_SERVER, _REQUEST, shapes.Uri, shapes.Result, "resources.subscribe"),
-        Method("prompts/list", _TO_SERVER, _REQUEST, shapes.Page, shapes.Prompts, "prompts", until=None),
-        Method("prompts/get", _TO_SERVER, _REQUEST, shapes.GetPrompt, shapes.PromptMessages, "prompts", until=None),
+        Method("initialize", _TO_SERVER, shapes.Initialize, shapes.Welcome),
+        Method("ping", _BOTH, shapes.Params, shapes.Result),
+        Method("tools/list", _TO_SERVER, shapes.Page, shapes.Tools, "tools", until=None),
+        Method("tools/call", _TO_SERVER, shapes.CallTool, shapes.ToolResult, "tools", until=None),
+        Method("resources/list", _TO_SERVER, shapes.Page, shapes.Resources, "resources", until=None),
+        Method("resources/templates/list", _TO_SERVER, shapes.Page, shapes.ResourceTemplates, "resources", until=None),
+        Method("resources/read", _TO_SERVER, shapes.Uri, shapes.Contents, "resources", until=None),
+        Method("resources/subscribe", _TO_SERVER, shapes.Uri, shapes.Result, "resources.subscribe"),
+        Method("resources/unsubscribe", _TO_SERVER, shapes.Uri, shapes.Result, "resources.subscribe"),
+        Method("prompts/list", _TO_SERVER, shapes.Page, shapes.Prompts, "prompts", until=None),
+        Method("prompts/get", _TO_SERVER, shapes.GetPrompt, shapes.PromptMessages, "prompts", until=None),
         # Before 2025-03-26 no server could declare completions; one that has them says so all the same.
-        Method(
-            "completion/complete", _TO_SERVER, _REQUEST, shapes.Complete, shapes.Completion, "completions", until=None
-        ),
-        Method("logging/setLevel", _TO_SERVER, _REQUEST, shapes.SetLevel, shapes.Result, "logging"),
-        Method("tasks/list", _BOTH, _REQUEST, shapes.Page, shapes.Tasks, "tasks.list", V2025_11_25),
-        Method("tasks/get", _BOTH, _REQUEST, shapes.TaskId, shapes.TaskResult, "tasks", V2025_11_25),
-        Method("tasks/result", _BOTH, _REQUEST, shapes.TaskId, shapes.Result, "tasks", V2025_11_25),
-        Method("tasks/cancel", _BOTH, _REQUEST, shapes.TaskId, shapes.TaskResult, "tasks.cancel", V2025_11_25),
-        Method("roots/list", _TO_CLIENT, _REQUEST, shapes.Params, shapes.Roots, "roots"),
-        Method("sampling/createMessage", _TO_CLIENT, _REQUEST, shapes.CreateMessage, shapes.Sampled, "sampling"),
-        Method("elicitation/create", _TO_CLIENT, _REQUEST, shapes.Elicit, shapes.Answered, "elicitation", V2025_06_18),
-        Method("notifications/initialized", _TO_SERVER, _NOTIFICATION),
-        Method("notifications/cancelled", _BOTH, _NOTIFICATION, shapes.Cancelled, until=None),
-        Method("notifications/progress", _BOTH, _NOTIFICATION, shapes.Progress, until=None),
-        Method("notifications/roots/list_changed", _TO_SERVER, _NOTIFICATION, capability="roots.listChanged"),
-        Method("notifications/message", _TO_CLIENT, _NOTIFICATION, shapes.LogMessage, None, "logging", until=None),
-        Method(
-            "notifications/tools/list_changed", _TO_CLIENT, _NOTIFICATION, capability="tools.listChanged", until=None
-        ),
-        Method(
-            "notifications/resources/list_changed",
-            *(_TO_CLIENT, _NOTIFICATION),
-            capability="resources.listChanged",
-            until=None,
-        ),
-        Method(
-            "notifications/resources/updated",
-            *(_TO_CLIENT, _NOTIFICATION, shapes.Uri, None, "resources.subscribe"),
-            until=None,
-        ),
-        Method(
-            "notifications/prompts/list_changed",
-            *(_TO_CLIENT, _NOTIFICATION),
-            capability="prompts.listChanged",
-            until=None,
-        ),
-        Method(
-            "notifications/elicitation/complete",
-            *(_TO_CLIENT, _NOTIFICATION, shapes.Elicited, None, "elicitation.url", V2025_11_25),
-        ),
-        Method("notifications/tasks/status", _BOTH, _NOTIFICATION, shapes.TaskState, None, "tasks", V2025_11_25),
+        Method("completion/complete", _TO_SERVER, shapes.Complete, shapes.Completion, "completions", until=None),
+        Method("logging/setLevel", _TO_SERVER, shapes.SetLevel, shapes.Result, "logging"),
+        Method("tasks/list", _BOTH, shapes.Page, shapes.Tasks, "tasks.list", V2025_11_25),
+        Method("tasks/get", _BOTH, shapes.TaskId, shapes.TaskResult, "tasks", V2025_11_25),
+        Method("tasks/result", _BOTH, shapes.TaskId, shapes.Result, "tasks", V2025_11_25),
+        Method("tasks/cancel", _BOTH, shapes.TaskId, shapes.TaskResult, "tasks.cancel", V2025_11_25),
+        Method("roots/list", _TO_CLIENT, shapes.Params, shapes.Roots, "roots"),
+        Method("sampling/createMessage", _TO_CLIENT, shapes.CreateMessage, shapes.Sampled, "sampling"),
+        Method("elicitation/create", _TO_CLIENT, shapes.Elicit, shapes.Answered, "elicitation", V2025_06_18),
+        _told("notifications/initialized", _TO_SERVER),
+        _told("notifications/cancelled", _BOTH, shapes.Cancelled, until=None),
+        _told("notifications/progress", _BOTH, shapes.Progress, until=None),
+        _told("notifications/roots/list_changed", _TO_SERVER, capability="roots.listChanged"),
+        _told("notifications/message", _TO_CLIENT, shapes.LogMessage, None, "logging", until=None),
+        _told("notifications/tools/list_changed", _TO_CLIENT, capability="tools.listChanged", until=None),
+        _told("notifications/resources/list_changed", _TO_CLIENT, capability="resources.listChanged", until=None),
+        _told("notifications/resources/updated", _TO_CLIENT, shapes.Uri, None, "resources.subscribe", until=None),
+        _told("notifications/prompts/list_changed", _TO_CLIENT, capability="prompts.listChanged", until=None),
+        _told("notifications/elicitation/complete", _TO_CLIENT, shapes.Elicited, None, "elicitation.url", V2025_11_25),
+        _told("notifications/tasks/status", _BOTH, shapes.TaskState, None, "tasks", V2025_11_25),
         # Ours alone, and no revision's: some of what you missed is no longer kept.
-        Method("notifications/replay_truncated", _TO_CLIENT, _NOTIFICATION),
+        _told("notifications/replay_truncated", _TO_CLIENT),
     )
 }
 
@@ -476,57 +452,27 @@ class Rule(NamedTuple):
 Table: TypeAlias = "Mapping[tuple[State, Event], Rule]"
 
 
-def _take(state: State) -> Rule:
-    return Rule(Verdict.TAKE, state)
-
-
-def _ignore(state: State) -> Rule:
-    return Rule(Verdict.IGNORE, state)
-
-
-def _refuse(state: State, why: str) -> Rule:
-    return Rule(Verdict.REFUSE, state, why)
-
-
 _NEW, _INITIALIZING, _READY, _CLOSED = State
 
-_HELLO_FIRST = 'Server not initialized: send "initialize" first'
-_READY_FIRST = 'Server not initialized: send "notifications/initialized" first'
-_OVER = "The session has ended"
+_take, _ignore = partial(Rule, Verdict.TAKE), partial(Rule, Verdict.IGNORE)
+_HELLO_FIRST = Rule(Verdict.REFUSE, _NEW, 'Server not initialized: send "initialize" first')
+_READY_FIRST = Rule(Verdict.REFUSE, _INITIALIZING, 'Server not initialized: send "notifications/initialized" first')
+_OVER = Rule(Verdict.REFUSE, _CLOSED, "The session has ended")
+
+# What to do in each state, with the state that comes then.
+_RULES: Final[Mapping[Event, tuple[Rule, Rule, Rule, Rule]]] = {
+    Event.INITIALIZE: (_take(_INITIALIZING), _take(_INITIALIZING), _take(_INITIALIZING), _OVER),
+    Event.REJECTED: (_ignore(_NEW), _take(_NEW), _ignore(_READY), _ignore(_CLOSED)),
+    Event.INITIALIZED: (_ignore(_NEW), _take(_READY), _ignore(_READY), _ignore(_CLOSED)),
+    Event.PING: (_take(_NEW), _take(_INITIALIZING), _take(_READY), _OVER),
+    Event.REQUEST: (_HELLO_FIRST, _READY_FIRST, _take(_READY), _OVER),
+    Event.NOTIFICATION: (_ignore(_NEW), _take(_INITIALIZING), _take(_READY), _ignore(_CLOSED)),
+    Event.ANSWER: (_ignore(_NEW), _take(_INITIALIZING), _take(_READY), _ignore(_CLOSED)),
+    Event.END: (_take(_CLOSED), _take(_CLOSED), _take(_CLOSED), _ignore(_CLOSED)),
+}
 
 TABLE: Final[Table] = {
-    (_NEW, Event.INITIALIZE): _take(_INITIALIZING),
-    (_NEW, Event.REJECTED): _ignore(_NEW),
-    (_NEW, Event.INITIALIZED): _ignore(_NEW),
-    (_NEW, Event.PING): _take(_NEW),
-    (_NEW, Event.REQUEST): _refuse(_NEW, _HELLO_FIRST),
-    (_NEW, Event.NOTIFICATION): _ignore(_NEW),
-    (_NEW, Event.ANSWER): _ignore(_NEW),
-    (_NEW, Event.END): _take(_CLOSED),
-    (_INITIALIZING, Event.INITIALIZE): _take(_INITIALIZING),
-    (_INITIALIZING, Event.REJECTED): _take(_NEW),
-    (_INITIALIZING, Event.INITIALIZED): _take(_READY),
-    (_INITIALIZING, Event.PING): _take(_INITIALIZING),
-    (_INITIALIZING, Event.REQUEST): _refuse(_INITIALIZING, _READY_FIRST),
-    (_INITIALIZING, Event.NOTIFICATION): _take(_INITIALIZING),
-    (_INITIALIZING, Event.ANSWER): _take(_INITIALIZING),
-    (_INITIALIZING, Event.END): _take(_CLOSED),
-    (_READY, Event.INITIALIZE): _take(_INITIALIZING),
-    (_READY, Event.REJECTED): _ignore(_READY),
-    (_READY, Event.INITIALIZED): _ignore(_READY),
-    (_READY, Event.PING): _take(_READY),
-    (_READY, Event.REQUEST): _take(_READY),
-    (_READY, Event.NOTIFICATION): _take(_READY),
-    (_READY, Event.ANSWER): _take(_READY),
-    (_READY, Event.END): _take(_CLOSED),
-    (_CLOSED, Event.INITIALIZE): _refuse(_CLOSED, _OVER),
-    (_CLOSED, Event.REJECTED): _ignore(_CLOSED),
-    (_CLOSED, Event.INITIALIZED): _ignore(_CLOSED),
-    (_CLOSED, Event.PING): _refuse(_CLOSED, _OVER),
-    (_CLOSED, Event.REQUEST): _refuse(_CLOSED, _OVER),
-    (_CLOSED, Event.NOTIFICATION): _ignore(_CLOSED),
-    (_CLOSED, Event.ANSWER): _ignore(_CLOSED),
-    (_CLOSED, Event.END): _ignore(_CLOSED),
+    (state, event): rules[place] for place, state in enumerate(State) for event, rules in _RULES.items()
 }
 
 UNGATED: Final[Table] = {

@@ -8,9 +8,9 @@ Nothing is coerced: "3" is no integer, and 1 is no boolean. A number is a number
 from __future__ import annotations
 
 import re
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, Final, NotRequired, Required, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, NotRequired, Required, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .validation import Validator
 
 __all__ = ["Arguments", "BadHint", "Kind", "Mismatch", "Problem", "arguments_of", "into", "kind_of", "schema_of"]
+
+T = TypeVar("T")
 
 MOST_PROBLEMS: Final = 50
 """How many of its mistakes a peer is told at once."""
@@ -272,21 +274,26 @@ def into(hint: Any, value: Any) -> Any:
     return kind_of(hint).make(value)
 
 
+def once_for_each(make: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Keeps what is made of a hint, unless its `Annotated` holds something unhashable."""
+    kept = lru_cache(maxsize=1024)(make)
+
+    @wraps(make)
+    def found(hint: Any) -> T:
+        try:
+            return kept(hint)
+        except TypeError as error:
+            if isinstance(error, BadHint):
+                raise
+            return make(hint)
+
+    return found
+
+
+@once_for_each
 def kind_of(hint: Any) -> Kind:
     """The type with its schema, made once for each type."""
-    try:
-        return _kind_of(hint)
-    except TypeError as error:
-        if isinstance(error, BadHint):
-            raise
-        return _make_kind(hint)  # cannot be kept: its Annotated holds something unhashable
-
-
-def _make_kind(hint: Any) -> Kind:
     return Kind(refined(hint), schema_of(hint))
-
-
-_kind_of = lru_cache(maxsize=1024)(_make_kind)
 
 
 _NO_SCHEMA: Final = (TypeError, NameError, NotImplementedError)
@@ -309,7 +316,7 @@ def _schemas(
     made = {name: _with_docs(schema) for name, schema in defs.items()}
     if made or any("enum" in schema or "anyOf" in schema or "items" in schema for schema in schemas):
         # msgspec sorts choices: here they are as their author wrote them.
-        in_order = [_ordered(schema, _Places(written_in(kind))) for schema, kind in zip(schemas, kinds, strict=True)]
+        in_order = [_as_written(schema, kind) for schema, kind in zip(schemas, kinds, strict=True)]
         return in_order, _defs_in_order(made, kinds)
     return schemas, made
 
@@ -323,7 +330,7 @@ def _defs_in_order(defs: dict[str, Any], kinds: Iterable[Any]) -> dict[str, Any]
         if kind is None:
             made[name] = schema
         elif "enum" in schema:
-            made[name] = _ordered(schema, _Places(written_in(kind)))
+            made[name] = _as_written(schema, kind)
         else:
             made[name] = _members_in_order(schema, fields_of(kind))
     return made
@@ -335,7 +342,7 @@ def _members_in_order(schema: dict[str, Any], hints: Mapping[str, Any]) -> dict[
         return schema
     ordered: dict[str, Any] = {}
     for name in (each for each in hints if each in members):
-        member = _ordered(members[name], _Places(written_in(hints[name])))
+        member = _as_written(members[name], hints[name])
         said = said_in(hints[name])
         ordered[name] = {**member, "description": said} if said and "description" not in member else member
     schema = {**schema, "properties": ordered}
@@ -344,23 +351,14 @@ def _members_in_order(schema: dict[str, Any], hints: Mapping[str, Any]) -> dict[
     return schema
 
 
-class _Places:
-    """Where a value stands among those that were written; what was not is behind them all."""
-
-    def __init__(self, written: Sequence[Any]) -> None:
-        self._places: dict[tuple[Any, Any], int] = {
-            (type(one), one): place for place, one in reversed(list(enumerate(written)))
-        }
-
-    def __bool__(self) -> bool:
-        return bool(self._places)
-
-    def of(self, value: Any) -> int:
-        kind: Any = cast("Any", type(value))
-        return self._places.get((kind, value), len(self._places))
+def _as_written(schema: Any, hint: Any) -> Any:
+    """The schema of a hint with its choices in the order in which their author wrote them."""
+    written = written_in(hint)
+    return _ordered(schema, {(type(one), one): place for place, one in reversed(list(enumerate(written)))})
 
 
-def _ordered(schema: Any, places: _Places) -> Any:
+def _ordered(schema: Any, places: dict[tuple[Any, Any], int]) -> Any:
+    """What was not written is behind all that was."""
     if not places:
         return schema
     if is_object(schema):
@@ -368,7 +366,7 @@ def _ordered(schema: Any, places: _Places) -> Any:
             name: _ordered(one, places) if name not in ("default", "examples") else one for name, one in schema.items()
         }
         if is_array(choices := schema.get("enum")):
-            made["enum"] = sorted(choices, key=places.of)
+            made["enum"] = sorted(choices, key=lambda one: places.get((type(one), one), len(places)))
         return made
     return [_ordered(one, places) for one in schema] if is_array(schema) else schema
 
