@@ -26,7 +26,7 @@ from typing import (
 
 import msgspec
 
-from .wire import schema_of_kind
+from .wire import library_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -142,16 +142,14 @@ def converter(kind: Any, *, ours: bool = False) -> Callable[[Any], Any]:
 
     Values that are `ours` may be of any size; a peer's have a bound where pydantic holds the interpreter.
     """
-    return partial(msgspec.convert, type=kind, dec_hook=_ours_from_json if ours else _from_json, str_keys=True)
+    return partial(
+        msgspec.convert, type=kind, dec_hook=partial(_from_json, ours=True) if ours else _from_json, str_keys=True
+    )
 
 
 def convert(value: Any, kind: Any, *, ours: bool = False) -> Any:
     """The value as that type, once."""
     return converter(kind, ours=ours)(value)
-
-
-def _ours_from_json(kind: Any, value: Any) -> Any:
-    return _from_json(kind, value, ours=True)
 
 
 def _from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
@@ -266,11 +264,6 @@ def is_model(kind: Any) -> bool:
 def is_either(kind: Any) -> TypeGuard[type[Either]]:
     """Whether it stands for a union."""
     return isinstance(kind, type) and issubclass(kind, Either)
-
-
-def library_schema(kind: Any) -> dict[str, Any] | None:
-    """The schema of what is sent of a type that another library has made; for what goes out alone."""
-    return None if is_either(kind) or is_model(kind) else schema_of_kind(kind)
 
 
 def is_foreign(kind: Any) -> bool:

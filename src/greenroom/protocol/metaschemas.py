@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from .reasons import reason_of
+from .reasons import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,5 +30,7 @@ def complaint(schema: Mapping[str, Any], dialect: str) -> tuple[Path, str] | Non
     try:
         _CLASSES[dialect].check_schema(schema)
     except SchemaError as error:
-        return tuple(error.absolute_path), str(reason_of(str(error.validator), error.validator_value, error.instance))
+        return tuple(error.absolute_path), str(
+            Telling().reason(str(error.validator), error.validator_value, error.instance)
+        )
     return None

@@ -39,11 +39,6 @@ _FEWEST_CHOICES: Final = 10
 _MOST_COMPARED: Final = 20_000  # pairs of characters
 
 
-def reason_of(keyword: str, wanted: Any, value: Any) -> Reason:
-    """Why the value is not what the keyword wants."""
-    return Telling().reason(keyword, wanted, value)
-
-
 class Telling:
     """Says what is wrong with one value: the first reasons in full, and of very many only as much as costs no more than the check itself."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
@@ -67,19 +68,16 @@ class _YesOrNo(Findings):
 YES_OR_NO: Final = _YesOrNo(1)
 
 
+@dataclass(slots=True)
 class Seen:
     """Which members and items of one value have been evaluated."""
 
-    __slots__ = ("every_item", "every_name", "first", "indexes", "names")
-
-    def __init__(self) -> None:
-        """Nothing yet."""
-        self.names: set[str] = set()
-        self.every_name = False
-        self.first = 0
-        """So many items from the beginning have."""
-        self.indexes: set[int] = set()
-        self.every_item = False
+    names: set[str] = field(default_factory=set[str])
+    every_name: bool = False
+    first: int = 0
+    """So many items from the beginning have."""
+    indexes: set[int] = field(default_factory=set[int])
+    every_item: bool = False
 
     def add(self, other: Seen, meter: Meter) -> None:
         """What the other has seen as well."""
@@ -437,7 +435,7 @@ def measure(schema: Mapping[str, Any], meter: Meter) -> None:
 class Document:
     """One schema with all schemas inside of it, those included that only references lead to."""
 
-    def __init__(self, root: Mapping[str, Any], meter: Meter | None = None) -> None:
+    def __init__(self, root: Mapping[str, Any], meter: Meter) -> None:
         """Each reference has to lead to a schema in this document, and none in a circle that never looks at another value.
 
         Raises `BadSchema`, and `TooMuch`.
@@ -456,17 +454,13 @@ class Document:
                 self._adopt(Place(tuple(_steps(place.schema[name])), target))
         self._check_circles()
 
-    def _spend(self, steps: int) -> None:
-        if self._meter is not None:
-            self._meter.spend(steps)
-
     def _adopt(self, start: Place) -> None:
         waiting = [start]
         while waiting:
             place = waiting.pop()
             if id(place.schema) in self.places:
                 continue
-            self._spend(8 + len(place.schema))
+            self._meter.spend(8 + len(place.schema))
             self.places[id(place.schema)] = place
             for name in ("$anchor", "$dynamicAnchor"):
                 if isinstance(anchor := place.schema.get(name), str):
@@ -486,7 +480,7 @@ class Document:
         return found if is_object(found) else _NOTHING_INSIDE
 
     def _found(self, reference: str, where: Path) -> Any:
-        self._spend(5 + len(reference) // 4)
+        self._meter.spend(5 + len(reference) // 4)
         document, _, fragment = reference.partition("#")
         if document and document != str(self.root.get("$id", "")).partition("#")[0]:
             raise BadSchema(
@@ -511,28 +505,16 @@ class Document:
         return found
 
     def _check_circles(self) -> None:
-        done: set[int] = set()
-        for start in self.places.values():
-            path: dict[int, Iterator[Place]] = {}
-            waiting = [start]
-            while waiting:
-                self._spend(4)
-                place = waiting.pop()
-                key = id(place.schema)
-                if key not in done and key not in path:
-                    path[key] = self._beside(place)
-                    waiting.append(place)
-                    continue
-                after = next(path[key], None) if key in path else None
-                if after is None:
-                    path.pop(key, None)
-                    done.add(key)
-                    continue
-                waiting.append(place)
-                if id(after.schema) in path:
-                    raise BadSchema(after.path, "it refers to itself without ever looking at another value")
-                if id(after.schema) not in done:
-                    waiting.append(after)
+        beside: dict[int, dict[int, Place]] = {}
+        for key, place in self.places.items():
+            beside[key] = {id(after.schema): after for after in self._beside(place)}
+            self._meter.spend(8 * (1 + len(beside[key])))
+        try:
+            TopologicalSorter(beside).prepare()
+        except CycleError as error:
+            after, before, *_ = error.args[1]
+            why = "it refers to itself without ever looking at another value"
+            raise BadSchema(beside[before][after].path, why) from None
 
     def _beside(self, place: Place) -> Iterator[Place]:
         """The schemas that are held against the same value."""

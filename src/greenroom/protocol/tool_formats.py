@@ -205,11 +205,8 @@ def call_shape(call: Any) -> tuple[str, str]:
 def read_call(call: Any) -> ProviderCall:
     """A call of any of the providers, with its id. Raises `NoCall`, and `BadCall` for one whose arguments cannot be read."""
     id, shape = call_shape(call)
-    if shape == "anthropic":
-        return ProviderCall(id, *from_anthropic_call(call), shape)
-    if shape == "gemini":
-        return ProviderCall(id, *from_gemini_call(call), shape)
-    return ProviderCall(id, *from_openai_call(call), shape)
+    read = {"anthropic": from_anthropic_call, "gemini": from_gemini_call}.get(shape, from_openai_call)
+    return ProviderCall(id, *read(call), shape)
 
 
 def called_name(call: Any) -> str:

@@ -398,7 +398,7 @@ def picture_of(value: Any) -> Picture:
 # --- what a return hint promises
 
 
-def schema_of_kind(kind: Any) -> dict[str, Any] | None:
+def library_schema(kind: Any) -> dict[str, Any] | None:
     """The schema of what is sent of a library's type; None for one that this module knows nothing of."""
     kind = get_origin(kind) or kind
     if not isinstance(kind, type):
