@@ -111,6 +111,19 @@ BLOCKS_SINCE: Final[Mapping[str, str]] = {
 }
 
 
+# Shape, or method -> the members that have a shape, alone or in a list.
+_ANNOTATED: Final[Mapping[str, str]] = {"annotations": "annotations"}
+_RESULTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "initialize": {"serverInfo": "implementation", "capabilities": "capabilities"},
+    "tools/list": {"tools": "tool"},
+    "resources/list": {"resources": "resource"},
+    "resources/templates/list": {"resourceTemplates": "resource"},
+    "resources/read": {"contents": "contents"},
+    "prompts/list": {"prompts": "prompt"},
+}
+_INSIDE: Final[Mapping[str, Mapping[str, str]]] = {**_RESULTS, "prompt": {"arguments": "argument", **_ANNOTATED}}
+
+
 def fit(method: str, result: dict[str, Any], version: str | None) -> dict[str, Any]:
     """The result (or the parameters, of what a server sends) of a method as a revision knows it.
 
@@ -121,14 +134,14 @@ def fit(method: str, result: dict[str, Any], version: str | None) -> dict[str, A
 
 
 def _known(shape: str, value: Any, version: str) -> Any:
-    """An object without the members that the revision does not know."""
-    since = SINCE[shape]
-    if not is_object(value) or not any(name in since or name == "annotations" for name in value):
+    """An object without the members that the revision does not know, or a list of such objects."""
+    if is_array(value):
+        return [_known(shape, one, version) for one in value]
+    since, inside = SINCE.get(shape, {}), _INSIDE.get(shape, _ANNOTATED)
+    if not is_object(value) or not any(name in since or name in inside for name in value):
         return value
     fitted = {name: one for name, one in value.items() if name not in since or version >= since[name]}
-    if "annotations" in fitted:
-        fitted["annotations"] = _known("annotations", fitted["annotations"], version)
-    return fitted
+    return fitted | {name: _known(inside[name], one, version) for name, one in fitted.items() if name in inside}
 
 
 def _block(value: Any, version: str) -> Any:
@@ -157,28 +170,6 @@ def _blocks(value: Any, version: str) -> Any:
     return [_block(one, version) for one in value] if is_array(value) else _block(value, version)
 
 
-def _listed(name: str, shape: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:
-    def fitted(result: dict[str, Any], version: str) -> dict[str, Any]:
-        return {**result, name: [_definition(shape, one, version) for one in result.get(name, ())]}
-
-    return fitted
-
-
-def _definition(shape: str, value: Any, version: str) -> Any:
-    value = _known(shape, value, version)
-    if shape == "prompt" and is_object(value) and is_array(arguments := value.get("arguments")):
-        value = {**value, "arguments": [_known("argument", one, version) for one in arguments]}
-    return value
-
-
-def _initialize(result: dict[str, Any], version: str) -> dict[str, Any]:
-    fitted = dict(result)
-    for name, shape in (("serverInfo", "implementation"), ("capabilities", "capabilities")):
-        if name in fitted:
-            fitted[name] = _known(shape, fitted[name], version)
-    return fitted
-
-
 def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
     """Data that the peer would not see otherwise is shown as text."""
     fitted: dict[str, Any] = {**_known("tool result", result, version)}
@@ -187,13 +178,6 @@ def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
     if "structuredContent" in result and "structuredContent" not in fitted and not fitted.get("content"):
         fitted["content"] = [{"type": "text", "text": msgspec.json.encode(result["structuredContent"]).decode()}]
     return fitted
-
-
-def _contents(result: dict[str, Any], version: str) -> dict[str, Any]:
-    contents = result.get("contents")
-    return (
-        {**result, "contents": [_known("contents", one, version) for one in contents]} if is_array(contents) else result
-    )
 
 
 def _messages(result: dict[str, Any], version: str) -> dict[str, Any]:
@@ -231,14 +215,9 @@ def _choices(field: Any) -> Any:
 
 
 _FITTERS: Final[Mapping[str, Callable[[dict[str, Any], str], dict[str, Any]]]] = {
-    "initialize": _initialize,
-    "tools/list": _listed("tools", "tool"),
+    **{method: partial(_known, method) for method in _RESULTS},
     "tools/call": _tool_result,
     "tasks/result": _tool_result,
-    "resources/list": _listed("resources", "resource"),
-    "resources/templates/list": _listed("resourceTemplates", "resource"),
-    "resources/read": _contents,
-    "prompts/list": _listed("prompts", "prompt"),
     "prompts/get": _messages,
     "notifications/progress": partial(_known, "progress"),
     "elicitation/create": _elicitation,
