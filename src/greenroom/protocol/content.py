@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from .definitions import Meta, SomeAnnotations, SomeIcon  # noqa: TC001 - the fields of structs are read at run time
+from .definitions import Meta, ResourceFields, SomeAnnotations, SomeIcon
 from .errors import BadAnswer, LocalProtocolError
 from .wire import Wire, base64_text, is_array, is_object
 
@@ -25,36 +25,23 @@ class Text(Wire, frozen=True, tag_field="type", tag="text"):
     meta: Meta | None = None
 
 
-class Image(Wire, frozen=True, tag_field="type", tag="image"):
+class _Media(Wire, frozen=True):
+    data: bytes
+    mime_type: str
+    annotations: SomeAnnotations | None = None
+    meta: Meta | None = None
+
+
+class Image(_Media, frozen=True, tag_field="type", tag="image"):
     """A picture."""
 
-    data: bytes
-    mime_type: str
-    annotations: SomeAnnotations | None = None
-    meta: Meta | None = None
 
-
-class Audio(Wire, frozen=True, tag_field="type", tag="audio"):
+class Audio(_Media, frozen=True, tag_field="type", tag="audio"):
     """A sound."""
 
-    data: bytes
-    mime_type: str
-    annotations: SomeAnnotations | None = None
-    meta: Meta | None = None
 
-
-class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
+class ResourceLink(ResourceFields, frozen=True, tag_field="type", tag="resource_link"):
     """Where a resource can be read. It need not be one that the server lists."""
-
-    uri: str
-    name: str
-    title: str | None = None
-    description: str | None = None
-    mime_type: str | None = None
-    size: int | None = None
-    annotations: SomeAnnotations | None = None
-    icons: Sequence[SomeIcon] = ()
-    meta: Meta | None = None
 
 
 class Contents(Wire, frozen=True):

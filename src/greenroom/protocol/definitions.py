@@ -80,8 +80,8 @@ class Tool(Wire, frozen=True):
     meta: Meta | None = None
 
 
-class Resource(Wire, frozen=True):
-    """A resource as `resources/list` shows it. `size` is in bytes, where it is known."""
+class ResourceFields(Wire, frozen=True):
+    """What is said of a resource wherever it is named. `size` is in bytes, where it is known."""
 
     uri: str
     name: str
@@ -92,6 +92,10 @@ class Resource(Wire, frozen=True):
     annotations: SomeAnnotations | None = None
     icons: Sequence[SomeIcon] = ()
     meta: Meta | None = None
+
+
+class Resource(ResourceFields, frozen=True):
+    """A resource as `resources/list` shows it."""
 
 
 class ResourceTemplate(Wire, frozen=True):

@@ -172,6 +172,7 @@ _SLASHES = re.compile(r"[/\\]")
 _ROOTED = re.compile(r"[/\\]|[A-Za-z]:[/\\]")
 _RESERVED = ":/?#[]@!$&'()*+,;="
 _EXPRESSION = re.compile(r"(?P<operator>[+#./;?&=,!@|]?)(?P<name>[^:*]*)(?P<modifier>.*)", re.DOTALL)
+_PIECE = re.compile(r"([^{}]+)|\{([^}]*+)(\}?)|\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 
 
@@ -193,20 +194,16 @@ def _parts(text: str, *, segments: bool) -> list[str | Variable]:
     """A template's parts, or why it is none."""
     parts: list[str | Variable] = []
     names: set[str] = set()
-    place = 0
-    while place < len(text):
-        opened = text.find("{", place)
-        literal = text[place:] if opened < 0 else text[place:opened]
-        if "}" in literal:
-            raise BadTemplate(f"{text!r}: a '}}' at {place + literal.index('}')} that nothing opens")
-        if literal:
+    for found in _PIECE.finditer(text):
+        literal, expression, closed = found.groups()
+        if literal is not None:
             parts.append(literal)
-        if opened < 0:
-            break
-        closed = text.find("}", opened)
-        if closed < 0:
-            raise BadTemplate(f"{text!r}: the '{{' at {opened} is never closed")
-        variable = _variable(text, text[opened + 1 : closed], last=closed == len(text) - 1 and not segments)
+            continue
+        if expression is None:
+            raise BadTemplate(f"{text!r}: a '}}' at {found.start()} that nothing opens")
+        if not closed:
+            raise BadTemplate(f"{text!r}: the '{{' at {found.start()} is never closed")
+        variable = _variable(text, expression, last=found.end() == len(text) and not segments)
         if parts and isinstance(parts[-1], Variable):
             raise BadTemplate(
                 f"{text!r}: nothing stands between {parts[-1].name!r} and {variable.name!r} to tell them apart"
@@ -215,7 +212,6 @@ def _parts(text: str, *, segments: bool) -> list[str | Variable]:
             raise BadTemplate(f"{text!r}: {variable.name!r} stands in it twice")
         names.add(variable.name)
         parts.append(variable)
-        place = closed + 1
     return parts
 
 
