@@ -27,7 +27,7 @@ from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.client.task_only import call_as_task, is_task_only
 from greenroom.actors.paced_checks import beside_loop, paced
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError, ToolError
-from greenroom.protocol.outgoing import check_progress
+from greenroom.protocol.methods import check_progress
 from greenroom.protocol.problems import IN_ALL, TooMuch, too_much
 from greenroom.protocol.received import ToolReply, read_tool_reply, text_of
 from greenroom.protocol.reply_values import Promise, plain_value, typed_value

@@ -18,7 +18,7 @@ import msgspec.inspect as types
 
 from . import shapes
 from .content import uses_tools
-from .errors import BadAnswer, ErrorCode, McpError
+from .errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
 from .messages import Notification, Request, is_object
 from .versions import OLDEST, V2025_03_26, V2025_06_18, V2025_11_25, negotiate
 
@@ -180,6 +180,15 @@ def check_params(method: Method | str, params: dict[str, Any]) -> Any:
         for name in [name for name, value in params.items() if value is None and name in members]:
             del params[name]
     return shaped
+
+
+def check_progress(said: object) -> None:
+    """Whether to ask for progress is a flag. Raises `LocalProtocolError` for a function, which would never be called."""
+    if not isinstance(said, bool):
+        raise LocalProtocolError(
+            f"progress must be True or False (whether to ask for it), not {said!r}: follow it with `async for step in call.progress()` of the "
+            "call that start_tool returns, or give the function to call_tool(…, on_progress=…)"
+        )
 
 
 def check_result(method: Method | str, result: dict[str, Any]) -> Any:

@@ -69,15 +69,6 @@ _CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], str | None]]] = {
 }
 
 
-def check_progress(said: object) -> None:
-    """Whether to ask for progress is a flag. Raises `LocalProtocolError` for a function, which would never be called."""
-    if not isinstance(said, bool):
-        raise LocalProtocolError(
-            f"progress must be True or False (whether to ask for it), not {said!r}: follow it with `async for step in call.progress()` of the "
-            "call that start_tool returns, or give the function to call_tool(…, on_progress=…)"
-        )
-
-
 # --- What an older revision does not know is left out, or said in words that it does know.
 # Everything is made in the newest revision's shape; `fit` takes away on the way out. One table says since when there is what. Nothing
 # that is handed in is changed: lists come from a snapshot that all sessions share.
