@@ -67,12 +67,8 @@ class Keys:
         for trail, keys, are_names in _lists_in(value, meter):
             for kind, make in self._makers:
                 table = None if len(keys) <= ALIKE else DictTable(meter) if are_names else SetTable(meter)
-                if _too_alike(kind, make, keys, compared, table, meter):
-                    reason = Reason(f"more than {ALIKE} different values of one hash", "too_many_collisions")
-                    raise Mismatch([Problem(path_of(trail), reason)])
-                if compared.probes < 0:
-                    reason = Reason("values whose hashes fill the same slots of a table", "too_many_collisions")
-                    raise Mismatch([Problem(path_of(trail), reason)])
+                if (why := _why_too_alike(kind, make, keys, compared, table, meter)) is not None:
+                    raise Mismatch([Problem(path_of(trail), Reason(why, "too_many_collisions"))])
 
 
 class _Compared:
@@ -195,9 +191,13 @@ def _lists_in(value: Any, meter: Meter) -> list[tuple[Trail, list[Any], bool]]:
     return found[::-1]
 
 
-def _too_alike(
+_OF_ONE_HASH: Final = f"more than {ALIKE} different values of one hash"
+_OF_ONE_SLOT: Final = "values whose hashes fill the same slots of a table"
+
+
+def _why_too_alike(
     kind: Any, make: Callable[[Any], Any], keys: list[Any], compared: _Compared, table: DictTable | None, meter: Meter
-) -> bool:
+) -> str | None:
     compared.probes += (_PROBES_IN_SETS if isinstance(table, SetTable) else _PROBES_OF_EACH) * len(keys)
     groups: dict[bytes, list[Any]] = {}
     for key in keys:
@@ -208,7 +208,7 @@ def _too_alike(
                 if table is not None:
                     compared.probes -= table.add(hash(made), known=True)
                     if compared.probes < 0:
-                        return False
+                        return _OF_ONE_SLOT
                 continue
             if type(made) is float and isinstance(key, str) and _TINY.search(key):
                 compared.probes -= _PROBES_OF_TINY
@@ -225,10 +225,10 @@ def _too_alike(
         if place:
             compared.left -= place * (1 + _weight(key) // 8)
         if len(group) > ALIKE or compared.left < 0:
-            return True
+            return _OF_ONE_HASH
         if compared.probes < 0:
-            return False
-    return False
+            return _OF_ONE_SLOT
+    return None
 
 
 def _weight(key: Any) -> int:
