@@ -366,7 +366,7 @@ def _ordered(schema: Any, places: dict[tuple[Any, Any], int]) -> Any:
             name: _ordered(one, places) if name not in ("default", "examples") else one for name, one in schema.items()
         }
         if is_array(choices := schema.get("enum")):
-            made["enum"] = sorted(choices, key=lambda one: places.get((type(one), one), len(places)))
+            made["enum"] = sorted(choices, key=lambda one: places.get((cast("Any", type(one)), one), len(places)))
         return made
     return [_ordered(one, places) for one in schema] if is_array(schema) else schema
 
