@@ -23,7 +23,7 @@ from greenroom.errors import GreenroomError
 
 from .collisions import inner_kinds
 from .content import Contents, Embedded, Image, blob_resource, is_block, mime_type_of
-from .conversions import MAPPINGS, is_adapted, is_model, library_schema, pydantic_door
+from .conversions import MAPPINGS, is_adapted, is_model, pydantic_door
 from .errors import ErrorCode, McpError, ToolError
 from .hints import MISSING, BadHint, refined, return_hint_of
 from .messages import read
@@ -38,6 +38,7 @@ from .wire import (
     is_object,
     is_picture,
     is_picture_class,
+    library_schema,
     picture_of,
     plain,
 )
