@@ -16,7 +16,7 @@ from greenroom.protocol.messages import ID_LIMIT, encode_error, encode_result, i
 from greenroom.supervision import Crash, Ref, Shutdown, TaskSupervisor, exit, is_alive, monitor, send_after
 from greenroom.transports.access_log import is_on, log_call, name_in, outcome_of
 
-from .cancellation import Cancellation, end_worker
+from .jobs import Cancellation, end_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -47,7 +47,7 @@ from greenroom.transports.seam import Answer, Entered
 
 from .bulkheads import Bulkheads
 from .catalogue import Shelf
-from .hooks import Hooks
+from .jobs import Hooks
 from .names import Card, Key, Name, new_id, shown
 from .peer_channels import Ask, asked, log_body
 from .registry import Readiness, Registry, registrar_child

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from greenroom.transports.seam import Peer
 
-    from .cancellation import Cancellation
-    from .jobs import Facts, Voice
+    from .jobs import Cancellation, Facts, Voice
     from .server_questions import Question
 
 T = TypeVar("T")

@@ -34,13 +34,11 @@ from greenroom.supervision import (
 )
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 
-from .asking import Questions, Unanswered
 from .calls import ALARM, Calls, Lost
-from .hooks import Heeded, Returned, run_heeded, run_hook, run_job
-from .jobs import Facts, Failed, Finished, Job
+from .catalogue import MissingScopes, reached
+from .jobs import Facts, Failed, Finished, Heeded, Job, Returned, run_heeded, run_hook, run_job
 from .names import shown
-from .peer_channels import Ask, CallVoice, GivenUp, Interrupt, Said, Withdrawn
-from .scopes import MissingScopes, reached
+from .peer_channels import Ask, CallVoice, GivenUp, Interrupt, Questions, Said, Unanswered, Withdrawn
 from .subscriptions import Announced, Subscriptions
 from .task_record import Decided, Kept
 from .tasks import CAPABILITY, TaskCalls, declared
@@ -319,7 +317,7 @@ class Session(GenServer):
         return _DEFERRED
 
     # --- what was agreed: the revision, who the peer is and what it can do, how much it wants to hear; and the server's own state for it.
-    # Where the server wants to be called for one of them, a worker does that (`hooks`), and nothing is agreed before it came through.
+    # Where the server wants to be called for one of them, a worker does that (`run_hook`), and nothing is agreed before it came through.
 
     @property
     def version(self) -> str:

@@ -23,8 +23,8 @@ from greenroom.supervision import (
     send_after,
 )
 
+from .catalogue import caller_of
 from .names import Name
-from .scopes import caller_of
 from .session import Session
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import ChildSpec, Pid, Process, Stop
 
+    from .catalogue import Caller
     from .company import Company
     from .names import Card
     from .reply_sinks import Outlet
-    from .scopes import Caller
 
 log: Final = logging.getLogger("greenroom.sessions")
 

@@ -32,13 +32,10 @@ from greenroom.supervision import (
 )
 from greenroom.transports.access_log import is_on, log_call
 
-from .asking import refusal
 from .calls import CANCELLED, TIMED_OUT
-from .cancellation import Cancellation, end_worker
-from .hooks import run_job
-from .jobs import Failed, Finished, Job
+from .jobs import Cancellation, Failed, Finished, Job, end_worker, run_job
 from .names import shown
-from .peer_channels import AHEAD, Ask, NoStream, Said, Withdrawn, asked
+from .peer_channels import AHEAD, Ask, NoStream, Said, Withdrawn, asked, refusal
 from .task_record import (
     Cancel,
     Decided,

@@ -33,14 +33,12 @@ from greenroom.protocol.wire import is_slow
 from greenroom.supervision import CallTimeout, Shutdown, current_process, describe, start_task_alone
 from greenroom.transports.seam import Peer
 
-from .cancellation import Cancellation, end_worker
-from .catalogue import LISTINGS, NotFound, answer_of
+from .catalogue import LISTINGS, NotFound, answer_of, reached, whose
 from .context import Context
 from .handlers import Place
-from .jobs import Encoded, Facts, Failed, FarCrash, Finished
+from .jobs import Cancellation, Encoded, Facts, Failed, FarCrash, Finished, end_worker
 from .paced_checks import paced
 from .peer_channels import NoStream
-from .scopes import reached, whose
 from .server_questions import NotAwaited
 from .task_record import related
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.errors import ConfigError
 from greenroom.transports.access_log import log_refusal
 from greenroom.transports.asgi import KNOWN, relative_path
-from greenroom.transports.http_answers import Twice, encoded, fold
-from greenroom.transports.http_exchange import told
+from greenroom.transports.http_exchange import Twice, encoded, fold, told
 from greenroom.transports.seam import Peer, Refusal
 
 from .gate import Gate, asking_of

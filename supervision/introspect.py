@@ -16,16 +16,28 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from .behaviours.caller import Caller, Reject, absent, settle_call
 from .behaviours.calls import DEFAULT_TIMEOUT
-from .behaviours.server import Server
+from .behaviours.gen_server import Server
 from .kernel import api, clock, describe
 from .kernel.api import resolve
-from .kernel.behaviour import Behaviour
 from .kernel.clock import check_seconds
 from .kernel.current import current, current_node
 from .kernel.errors import ActorError, NotRegistered
 from .kernel.links import linked
 from .kernel.messages import ASK, CALL, NO_PROCESS, SYSTEM
-from .kernel.process import ALIVE, DOZING, GONE, HELD, IDLE, INLINE, QUEUED, RUNNING, UNWOUND, WORKING, Process
+from .kernel.process import (
+    ALIVE,
+    DOZING,
+    GONE,
+    HELD,
+    IDLE,
+    INLINE,
+    QUEUED,
+    RUNNING,
+    UNWOUND,
+    WORKING,
+    Behaviour,
+    Process,
+)
 from .kernel.tracebacks import log_error
 
 if TYPE_CHECKING:

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from .behaviours.caller import Reject, later
 from .behaviours.gen_server import GenServer
 from .kernel import api
-from .kernel.current import current, current_node, current_process
+from .kernel.current import Via, current, current_node, current_process
 from .kernel.errors import ActorError, AlreadyRegistered, NotAnActor, NotRegistered
 from .kernel.messages import NO_PROCESS, Down, Pid
-from .kernel.names import Via
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable, Iterable

@@ -11,14 +11,14 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from .behaviours.caller import Reject
-from .behaviours.task import Task, Work, asking, begin_task
-from .kernel import clock, exits, links
+from .behaviours.task import Task, Work, asking, begin, begin_task
+from .kernel import clock, links
+from .kernel import process as cell
 from .kernel.api import resolve
 from .kernel.current import current_node, current_process
 from .kernel.errors import ActorError, Quit
 from .kernel.messages import Crash, ExitReason, Normal, Pid, make_exit
 from .kernel.process import RUNNING, Waiter
-from .kernel.routine import begin
 from .supervisors.dynamic import DynamicChild, DynamicSupervisor
 from .supervisors.spec import (
     TEMPORARY,
@@ -172,7 +172,7 @@ class TaskSupervisor(DynamicSupervisor):
         node, own = self._otp_process.node, self._otp_process.pid
         for pid, child in tuple(self._otp_by_pid.items()):
             if type(child) is _Job and (process := node.process(pid)) is not None:
-                exits.signal(process, own, reason)
+                cell.signal(process, own, reason)
 
     def _otp_spec_of(self, name: str) -> ChildSpec[Any]:
         """What is kept of a job that is never started again: one spec for all of a name."""
@@ -250,7 +250,7 @@ async def _supervised(
     def end(task: Task[Any]) -> None:
         if linked is not None:
             links.part(linked, task.process)  # the kill is the task's alone
-        exits.kill(task.process)
+        cell.kill(task.process)
 
     try:
         return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), linked, take)

@@ -1,4 +1,4 @@
-"""The endpoint as an ASGI application: for any ASGI server, alone or mounted in another application, with no lifespan to wire.
+"""The endpoint as an ASGI application, alone, mounted in another application or behind our own listener, with pages beside it.
 
 A request runs in the task that the server gave it. Its body is read with a bound and a deadline, and the endpoint always listens for
 the disconnect. That ends the wait here and leaves the call alone: it belongs to its session. A peer that does not read what it is
@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from .access_log import log_refusal
-from .http_answers import encoded
-from .http_exchange import NO_CONTENT, Incoming, Interruption, PeerGone, slow
+from .http_exchange import EVENTS, NO_CONTENT, Hosts, Incoming, Interruption, PeerGone, encoded, slow
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 
-    from .http_answers import Headers
+    from quart import Quart
+
+    from .http_config import HttpConfig
     from .http_engine import Engine
-    from .http_exchange import BodyShare
+    from .http_exchange import BodyShare, Headers
     from .seam import Peer
 
+
+if TYPE_CHECKING:
     Scope: TypeAlias = MutableMapping[str, Any]
     Message: TypeAlias = MutableMapping[str, Any]
     Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -237,3 +241,86 @@ class AsgiResponder(Incoming):
         except (TimeoutError, OSError, RuntimeError):  # servers differ in how they say that the peer is gone
             self.gone = True
         return not self.gone
+
+
+# --- The outer shell of a listener: the endpoint, and for what is no MCP a Quart application, which is loaded for the first request that needs it.
+# Loading Quart takes 0.155 s, 282 modules and 14 MB, and most servers are never asked for a page. WebSockets are refused for all.
+
+
+_REFUSED: Final = frozenset((HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED))
+
+
+def pages(name: str, config: HttpConfig) -> Quart:
+    """The application for what is no MCP: a front page that names the server. Loads Quart."""
+    from quart import Quart  # noqa: PLC0415 - see above
+
+    app = Quart(__name__, static_folder=None, template_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = config.max_body
+    app.config["BODY_TIMEOUT"] = config.body_timeout
+    app.config["RESPONSE_TIMEOUT"] = None  # Quart would cut a long answer without a word
+
+    @app.get("/")
+    async def front() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction] - its route uses it
+        """Say what is here, and that it is well."""
+        return {"server": name, "status": "ok", "mcp": config.path}
+
+    return app
+
+
+class Shell:
+    """The ASGI application of a listener: requests for the engine go to its endpoint, all others to Quart."""
+
+    def __init__(self, engine: Engine, *, name: str = "greenroom") -> None:
+        """`name` is what the front page calls the server."""
+        self._engine = engine
+        self._name = name
+        self._endpoint = Endpoint(engine)
+        self._path = engine.config.path
+        self._hosts = Hosts(engine.config)
+        self._pages: App | None = None
+
+    def engine_for(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Engine | None:
+        """What a request of greenroom's own listener goes to without ASGI in between; None for a page."""
+        return self._engine if self._is_ours(method, path, headers) else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or self._is_ours(scope["method"], relative_path(scope), scope["headers"]):
+            await self._endpoint(scope, receive, send)
+        else:
+            await (await self._loaded())(scope, receive, _watched(scope, send))
+
+    async def _loaded(self) -> App:
+        """Quart's application. It is made in a thread, so calls go on meanwhile; two requests that come at once may make it twice."""
+        if self._pages is None:
+            self._pages = cast("App", await asyncio.to_thread(pages, self._name, self._engine.config))
+        return self._pages
+
+    def _is_ours(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        if path == self._path:
+            return True
+        if not self._hosts.allow(_header(headers, b"host")):
+            return True  # which refuses it: no page gets at any route by having its own name pointed here
+        if not self._engine.owns(path):
+            return False
+        # At the root, a browser gets the front page, and a client that asks for a stream the endpoint.
+        return path != "/" or method not in ("GET", "HEAD") or EVENTS in (_header(headers, b"accept") or "").lower()
+
+
+def _watched(scope: Scope, send: Send) -> Send:
+    """`send`, which takes note of a path that is not there."""
+
+    async def watch(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] in _REFUSED:
+            client = scope.get("client")
+            address = f"{client[0]}:{client[1]}" if client else ""
+            why = "No endpoint is at this path" if message["status"] == HTTPStatus.NOT_FOUND else "Method not allowed"
+            log_refusal(why, status=message["status"], address=address, method=scope["method"], path=scope["path"])
+        await send(message)
+
+    return watch
+
+
+def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """What a header says, if it is there."""
+    return next((value.decode("latin-1") for key, value in headers if key.lower() == name), None)

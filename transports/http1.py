@@ -19,7 +19,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from .http_answers import fold
+from .http_exchange import fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,7 +17,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision import Gate, tracebacks
-from greenroom.supervision.kernel.workers import begun
+from greenroom.supervision.kernel.node import begun
 
 from .access_log import log_refusal
 from .http1 import CONTINUE, FULL, Head, Malformed, Requests, State, refusal, wall

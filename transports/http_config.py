@@ -201,7 +201,7 @@ class HttpConfig:
             raise ConfigError(f"port must be between 0 and 65535, 0 for any that is free, not {self.port!r}")
         for name in ("allowed_origins", "allowed_hosts"):
             _check_listed(name, getattr(self, name))
-        from .http_answers import Hosts  # noqa: PLC0415 - it imports this module
+        from .http_exchange import Hosts  # noqa: PLC0415 - it imports this module
 
         Hosts(self)
         if isinstance(self.trusted_proxies, str):

@@ -28,27 +28,35 @@ from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.messages import Failure, Limits, Notification, Request, Response, encode_error, parse
 from greenroom.supervision import ProcessExited, tracebacks
 
-from . import http_answers as checks
+from . import http_exchange as checks
 from .access_log import log_refusal
 from .http1 import Head
-from .http_answers import (
+from .http_config import HttpConfig
+from .http_exchange import (
     INSTANCE_HEADER,
     JSON_HEADERS,
     KEEP_ALIVE,
     SESSION_HEADER,
     STREAM_HEADERS,
+    Board,
+    BodyBudget,
+    Exchange,
+    Interruption,
+    PeerGone,
     Refused,
+    forbid,
     frame,
     frames,
     invalid,
     lost,
+    no_room,
     preflight,
     stopped,
     stream_headers,
+    told,
+    too_large,
     visible,
 )
-from .http_config import HttpConfig
-from .http_exchange import Board, BodyBudget, Exchange, Interruption, PeerGone, forbid, no_room, told, too_large
 from .open_connections import TrustedProxies, host_in
 from .seam import Answer, Event, NeverAsked, Peer, Refusal
 
@@ -57,8 +65,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.messages import RequestId
 
-    from .http_answers import Headers
-    from .http_exchange import BodyShare
+    from .http_exchange import BodyShare, Headers
     from .seam import Door, Feed, Gatekeeper, Reply, Session
 
 if TYPE_CHECKING:

@@ -1,21 +1,373 @@
-"""One request over HTTP, as far as it is known, and the way back; and the notices outside of the door, which any caller may read."""
+"""One request over HTTP, as far as it is known, what is looked at before it is acted on, and what goes back: errors, headers, and frames of a stream.
+
+A header that comes from outside this file (an origin, a session's id, what a gatekeeper says) passes through `field`, so it
+cannot put a line break into an answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Self
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
-from .http_answers import JSON_HEADERS, Refused, field, invalid
+from greenroom.errors import ConfigError
+from greenroom.protocol import sse
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.messages import encode_error
+from greenroom.supervision import visible as shown
+
+from .http_config import ANY, LOOPBACK_NAMES
 from .open_connections import host_in, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from .http_answers import Headers
+    from greenroom.protocol.messages import RequestId
+
     from .http_config import HttpConfig
     from .http_engine import Responder
-    from .seam import Answer, Gatekeeper, Notices, Peer, Refusal
+    from .seam import Answer, Event, Gatekeeper, Notices, Peer, Refusal
+
+
+# --- What is looked at in a request before it is acted on: where from, where to, what it accepts, what it is. Pure.
+# Origins and hosts are compared by their parts, never by prefix. A header that must be single and comes twice is refused: two
+# readers could take different ones.
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+_ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@\s]+)", re.ASCII | re.IGNORECASE)
+_HOST: Final = re.compile(r"(\[[0-9a-f:.%]+\]|[^:\[\]/?#@\s,]+)(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE)
+_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SINGLE: Final = frozenset(
+    {
+        "authorization",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "origin",
+    }
+)
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Twice(Exception):
+    """A header came twice that has one value."""
+
+
+def fold(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[str, str]:
+    """The headers by lower-cased name. Raises `Twice`."""
+    folded: dict[str, str] = {}
+    for name, value in headers:
+        key = (name.decode("latin-1") if isinstance(name, bytes) else name).lower()
+        text = (value.decode("latin-1") if isinstance(value, bytes) else value).strip()
+        if key in folded:
+            if key in _SINGLE:
+                raise Twice(key)
+            text = f"{folded[key]}, {text}"
+        folded[key] = text
+    return folded
+
+
+def field(name: str, value: str) -> tuple[str, str]:
+    """A header that says what it seems to and nothing else. Raises `ValueError` for a line break or the like."""
+    if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+        raise ValueError(f"no header can be made of {name!r}: {value!r}")
+    return name, value
+
+
+class Place(NamedTuple):
+    """A host and a port; None where none is said, or any will do."""
+
+    host: str
+    port: int | None
+
+
+@lru_cache(maxsize=256)
+def place(text: str) -> Place | None:
+    """What a `Host` header says; None when it says nothing that makes sense."""
+    found = _HOST.fullmatch(text)
+    if found is None:
+        return None
+    host, port = found.groups()
+    return Place(host.strip("[]").lower(), int(port) if port else None)
+
+
+class Origin(NamedTuple):
+    """Where a page came from."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+
+def origin(text: str) -> Origin | None:
+    """What an `Origin` header says; None for `null` and for what is none."""
+    found = _ORIGIN.fullmatch(text)
+    where = place(found[2]) if found else None
+    if found is None or where is None:
+        return None
+    scheme = found[1].lower()
+    return Origin(scheme, where.host, where.port or _PORTS.get(scheme))
+
+
+class Hosts:
+    """Which names this server goes by: what keeps a foreign name from being pointed at it by DNS."""
+
+    __slots__ = ("_allowed",)
+
+    def __init__(self, config: HttpConfig) -> None:
+        """Raises `ConfigError` for an entry that is no host."""
+        listed = config.allowed_hosts
+        if listed is None:
+            listed = (*LOOPBACK_NAMES, config.host) if config.is_loopback else ANY
+        self._allowed: frozenset[Place] | None = None
+        if listed != ANY:
+            self._allowed = frozenset(_parsed(each) for each in listed)
+
+    def allow(self, header: str | None) -> bool:
+        """Whether a request that names this host is meant for us. One that names none is not."""
+        if self._allowed is None:
+            return True
+        where = place(header) if header else None
+        return where is not None and (where in self._allowed or Place(where.host, None) in self._allowed)
+
+
+def _parsed(text: str) -> Place:
+    where = place(f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text)
+    if where is None:
+        bare = text.partition("://")[2].partition("/")[0] or text.partition("/")[0]
+        instead = f": write {bare!r}, without a scheme or a path" if place(bare) is not None else ""
+        raise ConfigError(f"allowed_hosts must have names, or name:port, not {text!r}{instead}")
+    return where
+
+
+_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
+
+
+class Origins:
+    """Which pages may call."""
+
+    __slots__ = ("_listed", "_local", "_missing", "_null")
+
+    def __init__(self, config: HttpConfig) -> None:
+        """Raises `ConfigError` for an entry that is no origin."""
+        listed = config.allowed_origins
+        self._missing = config.allow_missing_origin
+        self._local = listed is None
+        self._listed: frozenset[Origin] | None = frozenset()
+        self._null = listed == ANY
+        if listed == ANY:
+            self._listed = None
+        elif listed is not None:
+            self._null = "null" in listed
+            self._listed = frozenset(_parsed_origin(each) for each in listed if each != "null")
+
+    def allow(self, header: str | None, site: str | None = None) -> bool:
+        """Whether a request with this `Origin` may come in; `site` is its `Sec-Fetch-Site`.
+
+        A browser leaves the `Origin` out of a GET that a page cannot read the answer to (an image, a frame). Where it says that this is such a
+        one of another site, the request is no program's.
+        """
+        if header is None:
+            return self._missing and site not in _OTHER_SITES
+        if header == "null":
+            return self._null
+        where = origin(header)
+        if where is None or _VALUE.fullmatch(header) is None:
+            return False
+        if self._local:
+            return where.scheme in _PORTS and where.host in LOOPBACK_NAMES
+        return self._listed is None or where in self._listed
+
+
+def _parsed_origin(text: str) -> Origin:
+    where = origin(text)
+    if where is None:
+        raise ConfigError(f"allowed_origins must have origins as scheme://host[:port], or 'null', not {text!r}")
+    return where
+
+
+@lru_cache(maxsize=256)
+def accepted(header: str) -> tuple[str, ...]:
+    """The media types, of the two that matter here, that an `Accept` header takes, in its order."""
+    taken: list[str] = []
+    for each in header.lower().split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        if any(part.startswith("q=") and _weightless(part[2:]) for part in parameters):
+            continue
+        matches: Sequence[str] = _MATCHES.get(kind, ())
+        taken += [match for match in matches if match not in taken]
+    return tuple(taken)
+
+
+_MATCHES: Final[Mapping[str, Sequence[str]]] = {
+    JSON: (JSON,),
+    "application/*": (JSON,),
+    EVENTS: (EVENTS,),
+    "text/*": (EVENTS,),
+    "*/*": (JSON, EVENTS),
+}
+
+
+def _weightless(quality: str) -> bool:
+    return bool(quality) and set(quality) <= {"0", "."}
+
+
+def is_json(content_type: str | None) -> bool:
+    """Whether a body of this type may be JSON. None said passes: what it is shows."""
+    return content_type is None or content_type.partition(";")[0].strip().lower() == JSON
+
+
+if TYPE_CHECKING:
+    Headers: TypeAlias = Sequence[tuple[str, str]]
+
+SESSION_HEADER: Final = "mcp-session-id"
+INSTANCE_HEADER: Final = "greenroom-instance"
+"""Which process has answered: with `initialize`, and with each refusal of a request that was not acted upon. A client that hears the same one twice
+knows that no load balancer has given its request to another server first, and sends it again; it could not tell otherwise."""
+KEEP_ALIVE: Final = sse.KEEP_ALIVE
+PIECE: Final = 16 * 1024
+"""How many bytes of a stream are on their way at once, unless one event has more: the rest waits where it is kept anyway."""
+PREFLIGHT_AGE: Final = "600"
+
+SESSION_LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
+STOPPED: Final = "The server stopped before this was answered; it may have been done or not"
+JSON_HEADERS: Final = (("content-type", JSON),)
+STREAM_HEADERS: Final = (
+    ("content-type", EVENTS),
+    ("cache-control", "no-cache"),
+    ("x-accel-buffering", "no"),
+)
+EXPOSED: Final = "WWW-Authenticate, Mcp-Session-Id, MCP-Protocol-Version"
+ALLOWED: Final = ("Content-Type", "Accept", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID")
+
+
+_SEEN: Final = 100
+"""How much of a value that is not allowed is told."""
+
+
+class Refused(Exception):
+    """A request gets no further than this answer."""
+
+    def __init__(  # noqa: PLR0913 - what the peer and the log are told
+        self,
+        status: int,
+        headers: Headers = (),
+        body: bytes = b"",
+        *,
+        why: str = "",
+        seen: str | None = None,
+        setting: str = "",
+        maybe_done: bool = False,
+    ) -> None:
+        """The answer, whole, and what the access log says of it: why, the value that was wrong, and the setting that would allow it.
+
+        `maybe_done`: a session may have heard of the request before it ended.
+        """
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.why = why
+        self.seen = seen
+        self.setting = setting
+        self.maybe_done = maybe_done
+
+
+def invalid(
+    status: int,
+    message: str,
+    id: RequestId | None = None,
+    headers: Headers = (),
+    *,
+    seen: str | None = None,
+    setting: str = "",
+) -> Refused:
+    """A refusal as a JSON-RPC error, for the request of that id where one was read: whatever the verb, a peer can read it."""
+    told = message if seen is None else f"{message} (it says {shown(seen, _SEEN)!r})"
+    body = encode_error(id, McpError(ErrorCode.INVALID_REQUEST, told))
+    return Refused(status, (*JSON_HEADERS, *headers), body, why=message, seen=seen, setting=setting)
+
+
+def lost(id: RequestId | None) -> bytes:
+    """The answer to a request that a session was at when it ended."""
+    return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST))
+
+
+def stopped(id: RequestId | None) -> bytes:
+    """The answer to a request that was still being worked on when the server's grace was over."""
+    return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, STOPPED))
+
+
+def stream_headers(session_id: str) -> Headers:
+    """The headers of an event stream; without an id, of one outside of any session."""
+    return (*STREAM_HEADERS, field(SESSION_HEADER, session_id)) if session_id else STREAM_HEADERS
+
+
+def visible(origin: str) -> Headers:
+    """What lets a page of this origin, which has been looked at, read the answer."""
+    return (
+        field("access-control-allow-origin", origin),
+        ("access-control-expose-headers", EXPOSED),
+        ("vary", "Origin"),
+    )
+
+
+def preflight(methods: Sequence[str], more: Sequence[str], *, crossing: bool) -> Headers:
+    """What a browser asks before it sends the real thing. `more` are the headers that the gatekeeper reads."""
+    verbs = ", ".join(methods)
+    if not crossing:
+        return (("allow", verbs),)
+    return (
+        ("allow", verbs),
+        ("access-control-allow-methods", verbs),
+        field("access-control-allow-headers", ", ".join((*ALLOWED, *more))),
+        ("access-control-max-age", PREFLIGHT_AGE),
+    )
+
+
+def frame(event: Event, retry: int | None = None) -> bytes:
+    """One event, which may itself say when to come back."""
+    return sse.event(event.id, event.data, retry=event.retry if event.retry is not None else retry)
+
+
+def frames(events: Sequence[Event], retry: int | None = None) -> Iterator[bytes]:
+    """Several of them, in as few pieces as there may be. `retry` goes with the first."""
+    piece: list[bytes] = []
+    size = 0
+    for event in events:
+        one = frame(event, retry)
+        retry = None
+        if size and size + len(one) > PIECE:
+            yield b"".join(piece)
+            piece.clear()
+            size = 0
+        piece.append(one)
+        size += len(one)
+    yield piece[0] if len(piece) == 1 else b"".join(piece)
+
+
+@lru_cache(maxsize=256)
+def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
+
+
+def encoded(headers: Sequence[tuple[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers as they go out, and as ASGI wants them. Those that are always the same are made once; what is one session's is not kept."""
+    lines = tuple(headers)
+    if lines and lines[-1][0] == SESSION_HEADER:
+        return (*_encoded(lines[:-1]), (SESSION_HEADER.encode(), lines[-1][1].encode("latin-1")))
+    return _encoded(lines)
+
+
+# --- The request and its way back; and the notices outside of authentication, which any caller may read.
 
 
 class Exchange:

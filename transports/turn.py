@@ -14,17 +14,15 @@ from urllib.parse import unquote
 
 from .asgi import PATIENT
 from .http1 import CONTINUE, Framing, Head, Shape, answer, head, wall
-from .http_answers import encoded
-from .http_exchange import NO_CONTENT, Incoming, Interruption, PeerGone, slow
+from .http_exchange import NO_CONTENT, Incoming, Interruption, PeerGone, encoded, slow
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
     from typing import Protocol
 
     from .asgi import Message, Scope
-    from .http_answers import Headers
     from .http_config import HttpConfig
-    from .http_exchange import BodyShare
+    from .http_exchange import BodyShare, Headers
 
 AHEAD: Final = 64 * 1024
 """How many bytes are read that no application has taken yet."""

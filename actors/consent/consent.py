@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from greenroom.actors.hooks import takes
+from greenroom.actors.jobs import takes
 from greenroom.errors import ConfigError
 from greenroom.protocol.pins import tool_hash
 from greenroom.supervision.fair_queue import Crowded, FairQueue, Turn

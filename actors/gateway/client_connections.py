@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from greenroom.actors.catalogue import share_of
 from greenroom.actors.client.errors import ClientError, InitTimeout, Unavailable
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.context import CallEnded, peer_of
 from greenroom.actors.federation.offering import LISTS, NOTHING, PARTS, every_list, parts_changed
 from greenroom.actors.peer_channels import NoStream
-from greenroom.actors.scopes import share_of
 from greenroom.auth.client.door import identity_of
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.actors.catalogue import LISTINGS
+from greenroom.actors.catalogue import LISTINGS, may_use, share_of
 from greenroom.actors.client.errors import ClientClosed, ClientError, RequestLost, Unavailable
 from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.task_only import call_as_task
@@ -23,7 +23,6 @@ from greenroom.actors.context import peer_of
 from greenroom.actors.federation.agent import failure
 from greenroom.actors.federation.federation_errors import FederationError
 from greenroom.actors.federation.offering import LISTS, PARTS
-from greenroom.actors.scopes import may_use, share_of
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.actors.tree import Tree
 from greenroom.actors.worker import ANSWERS

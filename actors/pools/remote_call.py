@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from greenroom.actors.scopes import whose
+from greenroom.actors.catalogue import whose
 from greenroom.errors import GreenroomError
 from greenroom.protocol.messages import to_float
 from greenroom.supervision.cluster import CannotTravel, values

@@ -18,8 +18,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.bulkheads import Bulkheads
-from greenroom.actors.cancellation import Cancellation
-from greenroom.actors.jobs import Failed, Finished, Job, at_home
+from greenroom.actors.jobs import Cancellation, Failed, Finished, Job, at_home
 from greenroom.actors.peer_channels import AHEAD
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import crashed, work

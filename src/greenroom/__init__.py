@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from greenroom.actors.handlers import ResourceOptions as ResourceOptions
     from greenroom.actors.handlers import TemplateOptions as TemplateOptions
     from greenroom.actors.handlers import ToolOptions as ToolOptions
-    from greenroom.actors.hooks import Hooks as Hooks
+    from greenroom.actors.jobs import Hooks as Hooks
     from greenroom.actors.pools.pool import Pool as Pool
     from greenroom.actors.server_questions import Accepted as Accepted
     from greenroom.actors.server_questions import Declined as Declined
@@ -134,7 +134,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.client.settings": "ClientSettings",
     "greenroom.actors.context": "CallEnded Context",
     "greenroom.actors.handlers": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
-    "greenroom.actors.hooks": "Hooks",
+    "greenroom.actors.jobs": "Hooks",
     "greenroom.actors.pools.pool": "Pool",
     "greenroom.actors.server_questions": "Accepted Declined Dismissed Root Sampled",
     "greenroom.actors.settings": "Settings",

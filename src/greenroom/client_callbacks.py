@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.seam import Told
 from greenroom.actors.consent.rules import ConsentDenied
-from greenroom.actors.hooks import takes
+from greenroom.actors.jobs import takes
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
 from greenroom.protocol.content import ToolUse, check_sampling, is_block, said_blocks, uses_tools
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError

@@ -25,12 +25,10 @@ from inspect import signature, unwrap
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from weakref import WeakSet
 
-from greenroom.actors.cancellation import Cancellation
 from greenroom.actors.catalogue import KINDS, LISTINGS, Shelf
 from greenroom.actors.company import Company
 from greenroom.actors.context import Context
-from greenroom.actors.hooks import Hooks
-from greenroom.actors.jobs import Facts, home_of_call
+from greenroom.actors.jobs import Cancellation, Facts, Hooks, home_of_call
 from greenroom.actors.pools.handler_spec import begins
 from greenroom.actors.sessions import count_sessions
 from greenroom.actors.settings import Settings
@@ -458,8 +456,8 @@ class Server(Decorators):
         self, config: HttpConfig, binding: Binding, door: Door | None = None, key: bytes | None = None
     ) -> ChildSpec[Any]:
         # A server on stdio needs neither of these.
+        from greenroom.transports.asgi import Shell  # noqa: PLC0415
         from greenroom.transports.listener import listener  # noqa: PLC0415
-        from greenroom.transports.quart_app import Shell  # noqa: PLC0415
 
         engine = self._engine(config, door, key)
         certificates = Certificates(config) if config.is_tls else None

@@ -25,9 +25,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 
-from greenroom.actors.catalogue import LISTINGS, RegistrationError
-from greenroom.actors.hooks import Hooks
-from greenroom.actors.scopes import may_use, reached
+from greenroom.actors.catalogue import LISTINGS, RegistrationError, may_use, reached
+from greenroom.actors.jobs import Hooks
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.actors.worker import ANSWERS

@@ -93,7 +93,7 @@ _BACKOFF: Final = Backoff(first=0.05, factor=2.0, longest=2.0, jitter=0.25, quie
 _PRELOAD: Final = (
     "greenroom.server",
     "greenroom.transports.listener",
-    "greenroom.transports.quart_app",
+    "greenroom.transports.asgi",
     "greenroom.worker_processes",
 )
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from greenroom.supervision.kernel import describe
 from greenroom.supervision.kernel.api import absence, voided
-from greenroom.supervision.kernel.clock import check_seconds
+from greenroom.supervision.kernel.clock import Gate, check_seconds
 from greenroom.supervision.kernel.current import current
 from greenroom.supervision.kernel.errors import CallCycle, CallTimeout, MailboxFull, NotRegistered, ProcessExited
-from greenroom.supervision.kernel.gate import Gate
 from greenroom.supervision.kernel.messages import (
     IDLE_TIMEOUT,
     NO_CONNECTION,

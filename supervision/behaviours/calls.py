@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
     from types import CodeType
 
+    from greenroom.supervision.kernel.current import Via
     from greenroom.supervision.kernel.messages import Entry
-    from greenroom.supervision.kernel.names import Via
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,26 +6,34 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
-from greenroom.supervision.kernel import exits, links
+from greenroom.supervision.kernel import links
+from greenroom.supervision.kernel import process as cell
 from greenroom.supervision.kernel.api import voided
-from greenroom.supervision.kernel.behaviour import READY
-from greenroom.supervision.kernel.current import current, current_node, current_process
+from greenroom.supervision.kernel.current import (
+    Via,
+    check_name,
+    current,
+    current_node,
+    current_process,
+    enter,
+    find,
+    is_via,
+)
 from greenroom.supervision.kernel.errors import ActorError, ProcessExited, StartFailed, StartTimeout
 from greenroom.supervision.kernel.messages import INIT, KILLED, Crash, ExitReason, Shutdown
-from greenroom.supervision.kernel.names import Via, check_name, enter, find, is_via
-from greenroom.supervision.kernel.process import DEAD, GONE, RUNNING, WORKING, Process
-from greenroom.supervision.kernel.routine import Become, Routine, begin
+from greenroom.supervision.kernel.process import DEAD, GONE, READY, RUNNING, WORKING, Process
 
 from .calls import Ref
+from .task import Become, Routine, begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable
 
+    from greenroom.supervision.kernel.current import On
     from greenroom.supervision.kernel.links import Monitor
-    from greenroom.supervision.kernel.names import On
     from greenroom.supervision.kernel.node import Node
 
-    from .server import Server
+    from .gen_server import Server
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -284,7 +292,7 @@ async def acknowledged(starting: Starting, seconds: float | None) -> None:
         await asyncio.wait((future,), timeout=seconds)
         timed_out = starting.outcome is PENDING
         if timed_out:
-            exits.kill(process)
+            cell.kill(process)
         if starting.outcome is not None:
             await future
             if timed_out and isinstance(starting.outcome, StartFailed):
@@ -294,7 +302,7 @@ async def acknowledged(starting: Starting, seconds: float | None) -> None:
         if process.activity != DEAD:
             if starting.parent is not None:
                 links.part(starting.parent, process)
-            exits.kill(process)
+            cell.kill(process)
         raise
     finally:
         if starter is not None:

@@ -1,22 +1,28 @@
-"""Task: a process that does one thing and answers with it.
+"""Processes that are one coroutine: the plain routine with a mailbox, the inbox, and the task, which answers with what it returns.
+
+`spawn` is Erlang's: the function is the process, its end is the process's end. An `Inbox` lends a mailbox to code that
+is no process (a test, a `main`), so that it can link, monitor and receive too.
 
 ``task = start_task(fetch, url)`` links it to the calling process: either's crash is the other's. `start_task_alone`
-does not: its crash is an answer like any other. A task is awaited with a deadline, asked once, or shut down; whatever
-happens to it, it has exactly one outcome. It knows on whose behalf it runs: `callers`, and the report of its crash.
+does not: its crash is an answer like any other. A task is awaited with a deadline, asked once, or shut down; it has exactly one
+outcome, however it ends. It knows on whose behalf it runs: `callers`, and the report of its crash.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
 
-from greenroom.supervision.kernel import exits, links
+from greenroom.supervision.kernel import links
+from greenroom.supervision.kernel import process as cell
 from greenroom.supervision.kernel.current import current, current_node, current_process
-from greenroom.supervision.kernel.errors import ActorError, CallTimeout
-from greenroom.supervision.kernel.messages import KILLED, SHUTDOWN, ExitReason
-from greenroom.supervision.kernel.routine import Routine, begin
+from greenroom.supervision.kernel.errors import ActorError, CallTimeout, ProcessExited, Quit
+from greenroom.supervision.kernel.messages import ASK, CALL, INFO, KILLED, NORMAL, SHUTDOWN, SIGNAL, Crash, ExitReason
+from greenroom.supervision.kernel.process import COROUTINE, GONE, HELD, WORKING, Behaviour, Process
+from greenroom.supervision.kernel.reports import CrashReport
 
 from .caller import exited
 from .calls import DEFAULT_TIMEOUT
@@ -25,10 +31,259 @@ from .threads import Threads
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 
+    from greenroom.supervision.kernel.links import Monitor
     from greenroom.supervision.kernel.messages import Entry, Pid
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.node import Node
+
+
+# --- The plain process: an `async def` that runs once, with a mailbox it can `receive` from; and the inbox.
+
 
 P = ParamSpec("P")
+_START = -1
+
+
+class Become(BaseException):
+    """Raised in a routine that ends here and goes on as another behaviour."""
+
+    def __init__(self, take_over: Callable[[], None]) -> None:
+        """`take_over` gives the process its new behaviour."""
+        super().__init__(take_over)
+        self.take_over = take_over
+
+
+class Routine(Behaviour):
+    """The behaviour of a process that is one coroutine."""
+
+    __slots__ = ("_otp_process",)
+
+    def __init__(self, process: Process) -> None:
+        """`process` is the one that the coroutine is."""
+        self._otp_process = process
+
+    def _otp_handle(self, entry: Entry) -> object:
+        _, function, args, kwargs = entry
+        return function(*args, **kwargs)
+
+    def _otp_done(self, entry: Entry, value: object) -> None:
+        cell.condemn(self._otp_process, NORMAL)
+        self._otp_process.activity = WORKING
+
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+        if isinstance(error, Become):
+            try:
+                error.take_over()
+            except BaseException as broken:  # noqa: BLE001 - it is to be what it cannot be: its crash, as any bug of it
+                error = broken
+            else:
+                return
+        if isinstance(error, Quit):
+            cell.condemn(self._otp_process, error.reason)
+            return
+        self._otp_report(error)
+        cell.condemn(self._otp_process, Crash(error))
+
+    def _otp_report(self, error: BaseException) -> None:
+        process = self._otp_process
+        process.node.reports.emit(
+            CrashReport(
+                pid=process.pid,
+                label=process.label,
+                reason=Crash(error),
+                ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
+                during="routine",
+                client=self._otp_client(),
+            )
+        )
+
+    def _otp_client(self) -> str | None:
+        """The client that wanted this to be done, where that is known."""
+        return None
+
+
+class Lent(Routine):
+    """The behaviour of an inbox: the task that it lives in is not its own, nor are that task's children."""
+
+    __slots__ = ()
+    adopts = False
+
+
+def begin(
+    node: Node,
+    function: Callable[..., Awaitable[object]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    link: bool = False,
+    trap_exit: bool = False,
+) -> Process:
+    """Make a process of a coroutine function; it runs in a later turn of the loop."""
+    parent = current_process("spawn a linked process") if link else None
+    starter = current.get()
+    if starter is not None and starter.life == GONE:
+        raise ProcessExited(starter.reason or NORMAL, starter)
+    process = node.create(parent, getattr(function, "__qualname__", None) or repr(function))
+    process.behaviour = Routine(process)
+    process.trap_exit = trap_exit
+    if parent is not None:
+        links.join(parent, process)
+    try:
+        coroutine = process.own_context().run(function, *args, **kwargs)
+    except BaseException:
+        node.discard(process)
+        raise
+    if type(coroutine) is not COROUTINE:
+        node.discard(process)
+        message = f"a process is made of an `async def` function, and {function!r} is none"
+        raise TypeError(message)
+    process.hand_over(coroutine, (_START, function, args, kwargs))
+    return process
+
+
+def spawn(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> Pid:
+    """Run `function` as a process of its own."""
+    return begin(current_node(), function, args, kwargs).pid
+
+
+def spawn_link(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> Pid:
+    """As `spawn`, linked to the calling process from the first moment."""
+    return begin(current_node(), function, args, kwargs, link=True).pid
+
+
+def spawn_monitor(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> tuple[Pid, Monitor]:
+    """As `spawn`, monitored by the calling process from the first moment."""
+    watcher = current_process("monitor")
+    process = begin(current_node(), function, args, kwargs)
+    return process.pid, links.watch(watcher, process, process.pid)
+
+
+def _message(entry: Entry) -> Any:
+    kind = entry[0]
+    if kind in (INFO, SIGNAL):
+        return entry[1]
+    if kind == ASK:
+        entry[-1].request = entry[1]
+    if kind in (CALL, ASK):
+        return entry[-1]
+    return entry[1:]
+
+
+async def receive(match: Callable[[Any], bool] | None = None, *, timeout: float | None = None) -> Any:
+    """Take the next message, or the next that `match` accepts, leaving the others where they are.
+
+    Only in a process made by `spawn`, or inside `inbox`: a behaviour gets its messages in callbacks.
+    """
+    return await take(current_process("receive"), match, timeout)
+
+
+async def take(process: Process, match: Callable[[Any], bool] | None, timeout: float | None) -> Any:
+    """`receive`, for a given process."""
+    if not isinstance(process.behaviour, Routine):
+        if process.life:
+            raise ProcessExited(process.reason or NORMAL, process.pid)
+        message = f"{process} gets its messages in callbacks: receive() is for processes made by spawn()"
+        raise TypeError(message)
+    if process.waiter is not None:
+        message = f"{process} waits for a message already, in another of its tasks: two would take each other's"
+        raise ActorError(message)
+    deadline: float | None = None
+    seen = 0
+    while True:
+        mailbox = process.mailbox
+        if mailbox is not None:
+            for index in range(seen, len(mailbox)):
+                message = _message(mailbox[index])
+                if match is None or match(message):
+                    if process.exempt and mailbox[index][0] == SIGNAL:
+                        process.exempt -= 1
+                    del mailbox[index]
+                    if not mailbox:
+                        process.node.spare = mailbox
+                        process.mailbox = process.quick = None
+                    return message
+            seen = len(mailbox)
+        if process.life:
+            raise ProcessExited(process.reason or NORMAL, process.pid)
+        if deadline is None and timeout is not None:
+            deadline = process.node.loop.time() + timeout
+        if not await _arrival(process, deadline):
+            raise CallTimeout(timeout or 0.0, process.pid, "receive a message")
+
+
+async def _arrival(process: Process, deadline: float | None) -> bool:
+    loop = process.node.loop
+    if deadline is not None and deadline <= loop.time():
+        return False
+    arrived = loop.create_future()
+
+    def wake(*, came: bool = True) -> None:
+        if not arrived.done():
+            arrived.set_result(came)
+
+    process.waiter = wake
+    process.quick = None
+    timer = None if deadline is None else loop.call_at(deadline, lambda: wake(came=False))
+    try:
+        came: bool = await arrived
+    finally:
+        process.waiter = None
+        if timer is not None:
+            timer.cancel()
+    return came
+
+
+class Inbox:
+    """A mailbox for code that is no process. Made by `inbox`."""
+
+    def __init__(self, process: Process) -> None:
+        """`process` is the cell that links and monitors see."""
+        self._process = process
+
+    @property
+    def pid(self) -> Pid:
+        """Where to send to."""
+        return self._process.pid
+
+    def __len__(self) -> int:
+        return len(self._process.mailbox or ())
+
+    def receive(self, match: Callable[[Any], bool] | None = None, *, timeout: float | None = 5.0) -> Awaitable[Any]:
+        """The next message, or the next that `match` accepts."""
+        return take(self._process, match, timeout)
+
+    def pending(self) -> tuple[Any, ...]:
+        """What lies in the mailbox, without taking it."""
+        return tuple(_message(entry) for entry in self._process.mailbox or ())
+
+
+@asynccontextmanager
+async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncGenerator[Inbox]:
+    """Be a process for as long as the block runs: `link`, `monitor`, `start_link` work in it, and `receive`.
+
+    It traps exits unless told otherwise, since there is no handler that an exit could end. On leaving, the process
+    ends as `Shutdown`, and with it whatever is still linked to it and does not trap that.
+    """
+    node = current_node()
+    process = node.create(None, label)
+    process.behaviour = Lent(process)
+    process.trap_exit = trap_exit
+    process.activity = HELD
+    token = current.set(process)
+    try:
+        yield Inbox(process)
+    finally:
+        try:
+            current.reset(token)
+        except ValueError:  # left in another context than it was entered in, as a generator's end may be
+            if current.get() is process:
+                current.set(None)
+        cell.condemn(process, SHUTDOWN)
+        await asyncio.sleep(0)
+
+
+# --- A process that does one thing and answers with it.
+
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -154,13 +409,13 @@ class Task(Generic[R]):
             links.part(me, self._process)  # the exit asked for is not the asker's
         process = self._process
         if brutally:
-            exits.kill(process)
+            cell.kill(process)
         else:
-            exits.signal(process, process.node.root_pid() if me is None else me.pid, SHUTDOWN)
+            cell.signal(process, process.node.root_pid() if me is None else me.pid, SHUTDOWN)
         outcome = await self.poll(timeout)
         if outcome is None:
             brutally = True
-            exits.kill(process)
+            cell.kill(process)
             outcome = await self.poll(None)
         asked_for = (SHUTDOWN, KILLED) if brutally else (SHUTDOWN,)
         return None if isinstance(outcome, Exited) and outcome.reason in asked_for else outcome
@@ -377,7 +632,7 @@ class _Crew(Generic[T, R]):
     def exited(self, reason: ExitReason) -> None:
         """The owner died between two items and cannot close the stream: kill its tasks."""
         for running in self.running:
-            exits.kill(running.task.process)
+            cell.kill(running.task.process)
 
     async def begin(self, item: T) -> None:
         """Start the task of one item."""
@@ -388,7 +643,7 @@ class _Crew(Generic[T, R]):
         owner = self._owner
         if self._link and owner is not None and not owner.trap_exit:
             if isinstance(task.outcome, Exited):
-                exits.signal(owner, task.pid, task.outcome.reason)
+                cell.signal(owner, task.pid, task.outcome.reason)
             elif task.outcome is None:
                 links.join(owner, task.process)
 
@@ -396,7 +651,7 @@ class _Crew(Generic[T, R]):
         """Kill one. That is not the owner's end, linked to it or not."""
         if self._owner is not None:
             links.part(self._owner, task.process)
-        exits.kill(task.process)
+        cell.kill(task.process)
 
     async def next(self) -> _Running[T, R] | None:
         """The one whose outcome is to be given next; None when the oldest is overdue."""

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.behaviours.task import spawn
 from greenroom.supervision.kernel.api import demonitor, monitor, send_after
-from greenroom.supervision.kernel.current import self_pid
+from greenroom.supervision.kernel.current import On, self_pid
 from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.messages import NO_CONNECTION, Down
-from greenroom.supervision.kernel.names import On
-from greenroom.supervision.kernel.routine import spawn
 
 from .daemon_protocol import LANDLORD, Absent, Departed, Joined, NotPlaced, Place, Placed, Renewed
 from .engine import Engine

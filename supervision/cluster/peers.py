@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from greenroom.supervision.behaviours.calls import Ref
-    from greenroom.supervision.kernel.away import Away
+    from greenroom.supervision.kernel.current import On
     from greenroom.supervision.kernel.messages import ExitReason
-    from greenroom.supervision.kernel.names import On
     from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.process import Away
 
     from .framing import Greeting
 

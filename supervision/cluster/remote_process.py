@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.supervision.behaviours.caller import Caller, exited
 from greenroom.supervision.kernel import messages
-from greenroom.supervision.kernel.away import Away
 from greenroom.supervision.kernel.errors import ActorError
-from greenroom.supervision.kernel.exits import TOMBSTONE
 from greenroom.supervision.kernel.messages import NO_CONNECTION, Pid, make_pid
+from greenroom.supervision.kernel.process import TOMBSTONE, Away
 
 from . import items
 from .addresses import CannotTravel
 
 if TYPE_CHECKING:
+    from greenroom.supervision.kernel.current import On
     from greenroom.supervision.kernel.messages import Down, Entry, Exit, ExitReason
-    from greenroom.supervision.kernel.names import On
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process, Waiter
 

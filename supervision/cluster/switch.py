@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from greenroom.supervision.kernel import exits, links, messages
+from greenroom.supervision.kernel import links, messages
+from greenroom.supervision.kernel import process as cell
 from greenroom.supervision.kernel.errors import ActorError, MailboxFull, NotRegistered
 from greenroom.supervision.kernel.messages import NO_CONNECTION, NO_PROCESS, Crash, Shutdown, as_reason, make_pid
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from greenroom.supervision.behaviours.caller import Caller
+    from greenroom.supervision.kernel.current import On
     from greenroom.supervision.kernel.messages import ExitReason, Pid
-    from greenroom.supervision.kernel.names import On
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process
 
@@ -97,7 +98,7 @@ class Switch:
         if not far.life:
             self._far.pop(far.pid, None)
             far.reason = reason
-            exits.bury(far)
+            cell.bury(far)
 
     # --- the processes of the other node
 
@@ -385,19 +386,19 @@ def _cut(switch: Switch, source: int, to: int, reason: ExitReason) -> None:
     if process is None or far is None or far not in links.linked(process):
         return  # it was unlinked meanwhile
     links.untie(process, far)
-    exits.signal(process, far.pid, as_reason(reason))
+    cell.signal(process, far.pid, as_reason(reason))
 
 
 def _exit(switch: Switch, source: int, to: Any, reason: ExitReason) -> None:
     process = _here(switch, to)
     if process is not None:
-        exits.signal(process, make_pid(switch.name, switch.life or 0, source), as_reason(reason))
+        cell.signal(process, make_pid(switch.name, switch.life or 0, source), as_reason(reason))
 
 
 def _kill(switch: Switch, to: Any) -> None:
     process = _here(switch, to)
     if process is not None:
-        exits.kill(process)
+        cell.kill(process)
 
 
 def _beat(switch: Switch) -> None:

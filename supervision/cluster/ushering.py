@@ -13,12 +13,11 @@ from greenroom.supervision.behaviours.caller import NoReply, Reject, Reply
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
 from greenroom.supervision.behaviours.starting import Options, failed, launch
-from greenroom.supervision.kernel import exits
+from greenroom.supervision.behaviours.task import spawn
+from greenroom.supervision.kernel import process as cell
 from greenroom.supervision.kernel.api import kill
-from greenroom.supervision.kernel.current import current_node, current_process
+from greenroom.supervision.kernel.current import On, current_node, current_process
 from greenroom.supervision.kernel.messages import NO_PROCESS
-from greenroom.supervision.kernel.names import On
-from greenroom.supervision.kernel.routine import spawn
 from greenroom.supervision.supervisors.spec import ChildSpec, StartLink, child
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ async def _start(request: Launch, caller: Caller[Any]) -> None:
     if request.parent is not None and parent is None:
         return  # its node was lost meanwhile
     # A start whose caller does not wait any more is taken back, however long its `init` would take.
-    caller.when_over(lambda: exits.kill(me))
+    caller.when_over(lambda: cell.kill(me))
     try:
         ref = await launch(request.options, request.server, request.args, request.kwargs, parent=parent)
     except Exception as error:  # noqa: BLE001 - whatever it was is the starter's

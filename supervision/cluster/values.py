@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from greenroom.supervision.behaviours.calls import Ref
+from greenroom.supervision.kernel.current import On
 from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.messages import Pid
-from greenroom.supervision.kernel.names import On
 from greenroom.supervision.kernel.tracebacks import FromElsewhere, told
 
 from .addresses import CannotTravel, find, name_of, shown

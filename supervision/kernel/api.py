@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import exits, links
-from .current import current, current_node, current_process
+from . import links
+from . import process as cell
+from .current import On, current, current_node, current_process, find, is_via
 from .errors import ActorError, CallTimeout
 from .messages import INFO, NO_CONNECTION, NO_PROCESS, Pid, as_reason
-from .names import On, find, is_via
 from .node import Gone
 from .process import GONE
 
@@ -104,7 +104,7 @@ def exit(who: object, reason: object) -> None:
     if process is None or process.node is not node:
         process = resolve(node, who)[0]
     if process is not None:
-        exits.signal(process, node.root_pid() if sender is None else sender.pid, why)
+        cell.signal(process, node.root_pid() if sender is None else sender.pid, why)
 
 
 def kill(who: object) -> None:
@@ -115,7 +115,7 @@ def kill(who: object) -> None:
         return
     process, _, _ = resolve(node, who)
     if process is not None and not voided():
-        exits.kill(process)
+        cell.kill(process)
 
 
 def link(who: object) -> None:
@@ -136,7 +136,7 @@ def link(who: object) -> None:
     if pid is None:
         message = f"cannot link: nobody is registered as {name!r}"
         raise ActorError(message)
-    exits.signal(me, pid, absence(me.node, pid, name))
+    cell.signal(me, pid, absence(me.node, pid, name))
 
 
 def unlink(who: object) -> None:

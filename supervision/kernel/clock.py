@@ -1,17 +1,23 @@
-"""The one file that reads a clock.
+"""Time and waiting: the clock, the deadlines of calls, and what wakes a task.
 
-Time is a parameter: everything asks the event loop, so a loop on virtual time (`greenroom.supervision.testing`)
-moves deadlines, timers, restart windows and whatever user code sleeps on, all together.
+This is the one file that reads a clock. Time is a parameter: everything asks the event loop, so a loop on virtual time
+(`greenroom.supervision.testing`) moves deadlines, timers, restart windows and whatever user code sleeps on, all together.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Generator
+    from contextvars import Context
+
+    from .node import Node
 
 
 def now(loop: AbstractEventLoop) -> float:
@@ -40,3 +46,211 @@ def check_seconds(seconds: object) -> None:
     """Refuse what is no span of time, before anything is done that would wait for it."""
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise ValueError(f"give 0 or more seconds, or None for no limit, not {seconds!r}")
+
+
+# --- Deadlines of calls, in lanes.
+# Nearly every call has a deadline and nearly none reaches it, so arming one must cost next to nothing. Calls that wait
+# equally long fall due in the order they were made: one queue per duration keeps them sorted for free, what was answered
+# is dropped when it comes to the front, and the loop has one timer for the lane instead of one per call.
+
+
+_SWEEP_FROM = 256  # a lane shorter than this is not worth sweeping
+_LANES_KEPT = 64  # with more lanes than this, those that no call waits in are dropped
+
+
+class Expiring(Protocol):
+    """Something that can come too late."""
+
+    _future: asyncio.Future[Any]
+    """Done when it was answered, or its caller waits no more."""
+
+    def expire(self, seconds: float) -> None:
+        """The deadline has passed."""
+        ...
+
+
+class _Lane:
+    __slots__ = ("handle", "queue", "seconds", "sweep_at")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.queue: deque[tuple[float, Expiring]] = deque()
+        self.handle: asyncio.TimerHandle | None = None
+        self.sweep_at = _SWEEP_FROM
+
+
+class Deadlines:
+    """All deadlines of one node."""
+
+    __slots__ = ("_lanes", "_node", "_sweep_at")
+
+    def __init__(self, node: Node) -> None:
+        """A node has one of these."""
+        self._node = node
+        self._lanes: dict[float, _Lane] = {}
+        self._sweep_at = _LANES_KEPT
+
+    def __len__(self) -> int:
+        """How many entries are held, answered ones that were not dropped yet included."""
+        return sum(len(lane.queue) for lane in self._lanes.values())
+
+    def add(self, seconds: float, item: Expiring) -> None:
+        """`item` expires in so many seconds, unless it is over by then."""
+        lane = self._lanes.get(seconds)
+        if lane is None:
+            lane = self._open(seconds)
+        queue = lane.queue
+        while queue and queue[0][1]._future.done():
+            queue.popleft()
+        if len(queue) >= lane.sweep_at:
+            # One that waits at the front holds up the answered ones behind it; sweep when they may be the most.
+            lane.queue = queue = deque(entry for entry in queue if not entry[1]._future.done())
+            lane.sweep_at = max(_SWEEP_FROM, 2 * len(queue))
+        queue.append((self._node.loop.time() + seconds, item))
+        if lane.handle is None:
+            self._arm(lane)
+
+    def _open(self, seconds: float) -> _Lane:
+        if len(self._lanes) >= self._sweep_at:
+            # Code that hands on what is left of a deadline has a lane for each call: a sweep has to be paid for by many.
+            for key, lane in tuple(self._lanes.items()):
+                if all(item._future.done() for _, item in lane.queue):
+                    if lane.handle is not None:
+                        lane.handle.cancel()
+                    del self._lanes[key]
+            self._sweep_at = max(_LANES_KEPT, 2 * len(self._lanes))
+        lane = self._lanes[seconds] = _Lane(seconds)
+        return lane
+
+    def _arm(self, lane: _Lane) -> None:
+        node = self._node
+        lane.handle = node.loop.call_at(lane.queue[0][0], self._due, lane, context=node.context)
+
+    def _due(self, lane: _Lane) -> None:
+        lane.handle = None
+        now = self._node.loop.time()
+        queue = lane.queue
+        while queue:
+            deadline, item = queue[0]
+            if not item._future.done():
+                if deadline > now:
+                    break
+                queue.popleft()
+                item.expire(lane.seconds)
+            else:
+                queue.popleft()
+        if queue:
+            self._arm(lane)
+
+    def close(self) -> None:
+        """Disarm everything."""
+        for lane in self._lanes.values():
+            if lane.handle is not None:
+                lane.handle.cancel()
+        self._lanes.clear()
+
+
+# --- Where tasks wait until something else wakes them: `Wakeup` in the loop's next turn, `Gate` at once.
+# A future makes its task go on in the next turn of the loop, which is another round of the loop's books and another look at all
+# descriptors. Code that the loop itself calls, and not inside of any task (the node's pump, a descriptor that can be read), may have
+# a task go on here and now. What asyncio asks of things that a task may wait for is all that this uses: `_asyncio_future_blocking`,
+# `get_loop`, `add_done_callback`, `cancel`, `result`.
+
+
+class Gate:
+    """For one task at a time; closed again as soon as that has passed."""
+
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_loop", "_resume")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """No task waits."""
+        self._asyncio_future_blocking = False
+        self._loop = loop
+        self._resume: Callable[[Gate], object] | None = None
+        self._context: Context | None = None
+        self._cancelled: asyncio.CancelledError | None = None
+
+    def __await__(self) -> Generator[Gate, None, None]:
+        self._cancelled = None
+        self._asyncio_future_blocking = True
+        yield self
+
+    @property
+    def taken(self) -> bool:
+        """Whether a task waits here."""
+        return self._resume is not None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the task that waited here was cancelled, and has not gone on yet."""
+        return self._cancelled is not None
+
+    @property
+    def task(self) -> Any:
+        """The task that waits here, if any."""
+        return getattr(self._resume, "__self__", None)
+
+    def open(self) -> bool:
+        """Have the task go on until it waits again, or ends; only from outside of any task. False when no task waits."""
+        resume, context = self._resume, self._context
+        if resume is None or context is None:
+            return False
+        self._resume = self._context = None
+        context.run(resume, self)
+        return True
+
+    # --- for the task
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the task that waits."""
+        return self._loop
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context) -> None:
+        """What makes the task go on, and where."""
+        self._resume, self._context = callback, context
+
+    def cancel(self, msg: object = None) -> bool:
+        """The task is cancelled: it goes on in the loop's next turn, as always."""
+        resume, context = self._resume, self._context
+        if resume is None:
+            return False
+        self._resume = self._context = None
+        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self._loop.call_soon(resume, self, context=context)
+        return True
+
+    def result(self) -> None:
+        """What the task goes on with."""
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None:
+            raise cancelled
+
+
+class Wakeup:
+    """For any number of tasks that look at something else, and wait where it is not yet as they want it."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        """No task waits."""
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def wake(self) -> None:
+        """All that wait now go on in the loop's next turn. A task that comes later waits for the next time."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until that, or until the time is over."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            if seconds is None:
+                await future
+            else:
+                await asyncio.wait((future,), timeout=seconds)
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)

@@ -14,9 +14,8 @@ from .messages import NO_PROCESS, SIGNAL, Down
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from .away import Away
     from .messages import ExitReason, Pid
-    from .process import Process
+    from .process import Away, Process
 
 
 def is_away(process: Process) -> TypeGuard[Away]:

@@ -1,30 +1,94 @@
-"""One process: its mailbox, its state of activity, and what happens around each invocation.
+"""One process: its mailbox, its state of activity, what happens around each invocation, and how it dies.
 
 An idle process is this object and nothing else: no task, no queue. A message makes it runnable; the node's pump
 drains its mailbox inside the process's own context. A handler that returns a coroutine hands over to a worker task,
 and the process is busy until that is done. However an invocation ends, `settle` decides what comes next: die, go on,
-or be idle. When a process dies is told in `exits`.
+or be idle.
+
+Death takes two steps. `condemn`: from now on nothing is delivered and nothing new begins; code that is still running is
+cancelled and gets the node's kill grace to unwind. `bury`: the code is done (or was abandoned), so names are free,
+callers are answered, links and monitors fire. No process hears of a death before the unwinding is over, so a successor
+never meets its predecessor's lock or socket.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from contextvars import Context
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from . import exits, forks, watchdog
-from .current import current
-from .messages import EXEMPT, INFO, SIGNAL, Crash
+from . import forks, links, watchdog
+from . import watchdog as stacks
+from .current import current, leave
+from .errors import InternalError
+from .messages import EXEMPT, INFO, KILLED, SIGNAL, Crash, Normal, make_down, make_exit
+from .reports import Leaked
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable
 
-    from .behaviour import Behaviour
+    from .current import On
     from .links import Monitor
-    from .messages import Down, Entry, Exit, ExitReason, Pid
+    from .messages import Down, Entry, Exit, ExitReason, NoConnection, NoProcess, Pid
     from .node import Node
+
+
+# --- What the engine asks of a behaviour: how a process deals with what is in its mailbox.
+
+
+READY: Final = object()
+"""What `_set_up` returns when nothing more is to be done before the process can go to work."""
+
+
+class Behaviour:
+    """The base of GenServer and its siblings, of plain routines, and of the dead.
+
+    The engine calls `_set_up`, and then `_handle` for each entry, inside the process's own context, and runs a coroutine that it returns in a worker; then
+    `_done` or `_failed`. The names are private because users derive from the behaviours and name their methods freely.
+    """
+
+    __slots__ = ()
+
+    _otp_methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    """Methods that a cast may name, by what the cast names: those need no look by the behaviour."""
+    _otp_special: ClassVar[frozenset[type]] = frozenset()
+    """Types of return values that the behaviour has to look at."""
+    adopts: ClassVar[bool] = True
+    """Whether tasks that are started in the process's context are its own."""
+    patient: ClassVar[bool] = False
+    """Whether a closing node waits for this one however long it takes, as it does for supervisors."""
+
+    @property
+    def inner(self) -> Behaviour:
+        """The behaviour itself: this one, unless it is an observer that stands before another."""
+        return self
+
+    def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        """Begin. Unless it is `READY`, what is returned is treated as that of an entry of the kind `INIT`."""
+        raise NotImplementedError
+
+    def _otp_handle(self, entry: Entry) -> object:
+        """Begin with one entry."""
+        raise NotImplementedError
+
+    def _otp_done(self, entry: Entry, value: object) -> None:
+        """The invocation returned `value`."""
+
+    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+        """The invocation raised."""
+
+    def _otp_report(self, error: BaseException) -> None:
+        """Tell the node that code of the process raised outside its handlers."""
+
+    def _otp_exiting(self, reason: ExitReason) -> None:
+        """The process is gone: let go of timers and the like."""
+
+
+# --- The process itself.
+
 
 COROUTINE: type = CoroutineType  # typed so that checkers do not narrow to a coroutine of unknowns
 
@@ -279,7 +343,7 @@ class Process:
             try:
                 self.behaviour._otp_failed(entry, error)
             except BaseException as broken:  # noqa: BLE001 - as in drain
-                exits.condemn(self, Crash(error))
+                condemn(self, Crash(error))
                 self.node.loop.call_exception_handler(
                     {"message": f"what {self} died of could not be dealt with", "exception": broken}
                 )
@@ -295,7 +359,7 @@ class Process:
         if node.forked:
             forks.leave()
         if self.life:
-            exits.unwound(self)
+            unwound(self)
         elif mailbox := self.mailbox:
             if self.activity != HELD:
                 self.activity = QUEUED
@@ -329,7 +393,7 @@ class Process:
         if not tasks:
             self.tasks = None
             if self.activity == UNWOUND:
-                exits.bury(self)
+                bury(self)
 
     def crash(self, error: BaseException) -> None:
         """Code of the process that is not its handler has raised: the process ends of it, at once."""
@@ -337,7 +401,7 @@ class Process:
             forks.leave(error)
         if not self.life:
             self.behaviour._otp_report(error)
-            exits.condemn(self, Crash(error))
+            condemn(self, Crash(error))
 
     # --- waiters
 
@@ -363,3 +427,210 @@ class Process:
 
 
 watchdog.runs_handlers(Process.drain.__code__, lambda frame: frame.get("self"))
+
+
+# --- How a process dies, and how other processes hear of it.
+# Burying one process can condemn the next, down a chain of any length: the graves are a queue, not a recursion.
+
+
+def condemn(process: Process, reason: ExitReason) -> None:
+    """The process is to end for this reason. The first reason stands."""
+    if process.life:
+        return
+    process.life = DYING
+    process.quick = None
+    process.reason = reason
+    if process.mailbox:
+        process.mailbox.clear()  # nothing new begins; waiting callers are told at the burial
+    activity = process.activity
+    if activity < RUNNING:
+        unwound(process)
+    elif activity == WORKING:
+        worker = process.worker
+        if worker is not None:  # else it has just ended, or not begun: its worker finds the process dying
+            worker.cancel()
+            _arm_grace(process)
+    # Else its code is below us on the stack; `settle` finds it dying.
+
+
+def unwound(process: Process) -> None:
+    """The process's own code is done; what tasks it started are cancelled and awaited too."""
+    if not process.tasks:
+        bury(process)
+    elif process.activity != UNWOUND:
+        process.activity = UNWOUND
+        _arm_grace(process)
+        for task in tuple(process.tasks):
+            task.cancel()
+
+
+def _arm_grace(process: Process) -> None:
+    grace = process.node.kill_grace if process.grace is None else process.grace
+    process.node.loop.call_later(grace, abandon, process, context=process.node.context)
+
+
+def abandon(process: Process) -> None:
+    """The grace is over and something of the process still runs: go on without it, and say so."""
+    if process.life != DYING:
+        return
+    stuck = [task for task in (process.worker, *(process.tasks or ())) if task is not None and not task.done()]
+    stack = "".join(map(stacks.of_task, stuck))
+    assert process.reason is not None
+    process.node.leaks += 1
+    process.node.quick_thread = 0
+    process.node.reports.emit(Leaked(pid=process.pid, label=process.label, reason=process.reason, stack=stack))
+    bury(process)
+
+
+def bury(process: Process) -> None:
+    """Tell callers, links and monitors. Iterative: a process that dies of it is queued behind."""
+    node = process.node
+    process.life = GONE
+    process.activity = DEAD
+    graves = node.graves
+    graves.append(process)
+    if node.burying:
+        return
+    node.burying = True
+    # What is told of a death is told by no process, the dead one least of all: it could say nothing once a process has leaked.
+    before = current.set(None)
+    try:
+        while graves:
+            _bury(graves.popleft())
+    finally:
+        current.reset(before)
+        node.burying = False
+
+
+def _bury(process: Process) -> None:
+    node, pid, reason = process.node, process.pid, process.reason
+    assert reason is not None
+    if not process.away:
+        node.processes.pop(pid.serial, None)
+    if process.names is not None:
+        for name in tuple(process.names):
+            leave(process, name)
+    process.mailbox = None
+    if (waiter := process.waiter) is not None:
+        process.waiter = None
+        waiter()
+    if (callers := process.callers) is not None:
+        process.callers = None
+        for caller in callers if isinstance(callers, dict) else (callers,):
+            caller.exited(reason)
+    if (watching := process.watching) is not None:
+        process.watching = None
+        for monitor in tuple(watching):
+            target, monitor.target = monitor.target, None
+            if target is not None:
+                links.drop_monitor(target, monitor)
+    if (linked := process.links) is not None:
+        process.links = None
+        for other in linked if isinstance(linked, dict) else (linked,):
+            links.forget_link(other, process)
+            if links.is_away(other):
+                other.cut(process, reason)
+            else:
+                signal(other, pid, reason)
+    if (monitors := process.monitors) is not None:
+        process.monitors = None
+        for monitor in monitors:
+            monitor.target = None
+            links.forget_monitor(monitor)
+            whose = monitor.pid if process.away else pid  # a name on another node may have been any process's
+            monitor.watcher.deliver_signal(make_down(monitor, whose, reason, monitor.name))
+    process.behaviour._otp_exiting(reason)
+    # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
+    process.behaviour = TOMBSTONE
+    process.context = node.context
+    process.parent = process.asker = process.waiting_on = None
+
+
+class _Tombstone(Behaviour):
+    """The behaviour of the dead: nothing reaches it."""
+
+    __slots__ = ()
+
+    def _otp_handle(self, entry: Entry) -> object:
+        raise InternalError(f"a dead process was asked to handle {entry!r}")
+
+
+TOMBSTONE = _Tombstone()
+
+
+def signal(process: Process, source: Pid, reason: ExitReason) -> None:
+    """An exit signal arrives: trapped it is a message, else all but `Normal` is the end.
+
+    `Normal` from oneself ends too, as OTP has it.
+    """
+    if links.is_away(process):
+        process.signalled(source, reason)
+    elif process.trap_exit:
+        process.deliver_signal(make_exit(source, reason))
+    elif not isinstance(reason, Normal) or source == process.pid:
+        condemn(process, reason)
+
+
+def kill(process: Process) -> None:
+    """The one exit that nothing can trap."""
+    if links.is_away(process):
+        process.killed()
+    else:
+        condemn(process, KILLED)
+
+
+# --- A process of another node, as this one sees it: what the kernel asks of the object that carries messages there.
+# It is a `Process` in everything that holds processes (a link, a monitor, a handle), with a wire where its mailbox would be. It stands in no table of
+# this node, and is buried like any other when it dies or its node is lost: links, monitors and callers hear of it by the same code.
+
+
+class Away(Process):
+    """The near end of a process that is elsewhere."""
+
+    __slots__ = ("__weakref__",)
+
+    away: ClassVar[bool] = True
+
+    def check_link(self) -> None:
+        """Refuse to be linked, saying why, if it cannot be."""
+
+    @abstractmethod
+    def joined(self, other: Process) -> None:
+        """A process of this node has linked itself to it."""
+
+    @abstractmethod
+    def parted(self, other: Process) -> None:
+        """That link was taken away."""
+
+    @abstractmethod
+    def cut(self, other: Process, reason: ExitReason) -> None:
+        """The process of this node that was linked to it has ended."""
+
+    @abstractmethod
+    def signalled(self, source: Pid, reason: ExitReason) -> None:
+        """An exit signal is sent to it."""
+
+    @abstractmethod
+    def killed(self) -> None:
+        """It is killed."""
+
+    @abstractmethod
+    def watched(self) -> None:
+        """A process of this node monitors it."""
+
+    @abstractmethod
+    def unwatched(self) -> None:
+        """One monitor of it is no more."""
+
+
+class Elsewhere(Protocol):
+    """The other nodes, as one node knows them."""
+
+    def process(self, pid: Pid) -> Away | None:
+        """The process behind a pid of another node; None when that node cannot be reached, or has begun a new life."""
+
+    def named(self, name: On) -> Away | None:
+        """The process with a name on another node, whether or not there is one; None when that node cannot be reached."""
+
+    def absence(self, node: str) -> NoProcess | NoConnection | Any:
+        """Why there was None."""

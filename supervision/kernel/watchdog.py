@@ -15,7 +15,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import clock
-from .gate import Gate
+from .clock import Gate
 from .reports import LoopBlocked
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from greenroom.supervision.behaviours.caller import IGNORE as IGNORE
 from greenroom.supervision.behaviours.caller import Ignore as Ignore
 from greenroom.supervision.behaviours.caller import Reject as Reject
 from greenroom.supervision.behaviours.caller import Stop as Stop
-from greenroom.supervision.behaviours.server import BadReturn as BadReturn
+from greenroom.supervision.behaviours.gen_server import BadReturn as BadReturn
 
 from .events import POSTPONE as POSTPONE
 from .events import Action as Action

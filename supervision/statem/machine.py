@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from greenroom.supervision.behaviours.caller import UNSET, Ignore, Reject, Stop
-from greenroom.supervision.behaviours.server import KEPT, BadReturn, Server
+from greenroom.supervision.behaviours.gen_server import KEPT, BadReturn, Server
 from greenroom.supervision.kernel import clock, describe
 from greenroom.supervision.kernel.messages import (
     ASK,

@@ -11,7 +11,7 @@ from enum import Enum
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
-from greenroom.supervision.behaviours.server import BadReturn
+from greenroom.supervision.behaviours.gen_server import BadReturn
 from greenroom.supervision.kernel import describe
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Typ
 from greenroom.supervision.behaviours.caller import Stop
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import BadReturn, GenServer
-from greenroom.supervision.kernel import clock, describe, exits, links
+from greenroom.supervision.kernel import clock, describe, links
+from greenroom.supervision.kernel import process as cell
 from greenroom.supervision.kernel.errors import AlreadyRegistered, Quit, StartFailed, StartIgnored
 from greenroom.supervision.kernel.messages import (
     CAST,
@@ -460,9 +461,9 @@ async def stop_together(
         for count, (process, _, patience) in enumerate(asked, 1):
             if process is not None:
                 if patience == BRUTAL_KILL:
-                    exits.kill(process)
+                    cell.kill(process)
                 else:
-                    exits.signal(process, supervisor.pid, SHUTDOWN)
+                    cell.signal(process, supervisor.pid, SHUTDOWN)
                     if not isinstance(patience, str) and not process.reason:
                         bounded.setdefault(patience, []).append(process)
             if not count % AT_ONCE:
@@ -472,7 +473,7 @@ async def stop_together(
             if await crowd.gone(max(0.0, began + seconds - clock.now(node.loop))):
                 break
             for process in bounded[seconds]:
-                exits.kill(process)
+                cell.kill(process)
         await crowd.gone()
     finally:
         crowd.forget()

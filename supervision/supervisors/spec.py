@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import TypeGuard, Unpack
 
     from greenroom.supervision.behaviours.calls import Ref
+    from greenroom.supervision.kernel.current import Via
     from greenroom.supervision.kernel.messages import Pid
-    from greenroom.supervision.kernel.names import Via
 
 P = ParamSpec("P")
 S = TypeVar("S")

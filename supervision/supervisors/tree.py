@@ -24,8 +24,8 @@ from .supervisor import Supervisor
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from greenroom.supervision.kernel.current import Via
     from greenroom.supervision.kernel.messages import Pid
-    from greenroom.supervision.kernel.names import Via
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from greenroom.supervision.behaviours.caller import Caller
-from greenroom.supervision.behaviours.server import Server
-from greenroom.supervision.kernel import exits, links
-from greenroom.supervision.kernel.behaviour import Behaviour
+from greenroom.supervision.behaviours.gen_server import Server
+from greenroom.supervision.kernel import links
+from greenroom.supervision.kernel import process as cell
 from greenroom.supervision.kernel.messages import (
     ASK,
     CALL,
@@ -28,7 +28,7 @@ from greenroom.supervision.kernel.messages import (
     ExitReason,
     Shutdown,
 )
-from greenroom.supervision.kernel.process import GONE, Process
+from greenroom.supervision.kernel.process import GONE, Behaviour, Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,14 +154,14 @@ def kind_of(name: str) -> FaultKind:
 @fault_kind("kill")
 def _kill(moment: Moment) -> None:
     """It is killed."""
-    exits.kill(moment.process)
+    cell.kill(moment.process)
 
 
 @fault_kind("exit")
 def _exit(moment: Moment) -> None:
     """It gets an exit signal with `reason`: normal, shutdown, killed, or any words for a crash."""
     process = moment.process
-    exits.signal(process, process.node.root_pid(), _reason(moment))
+    cell.signal(process, process.node.root_pid(), _reason(moment))
 
 
 def _reason(moment: Moment) -> ExitReason:
@@ -191,7 +191,7 @@ def _stop(moment: Moment) -> None:
     if isinstance(process.behaviour.inner, Server):
         process.deliver_exempt((STOP, NORMAL if moment.fault.reason is None else _reason(moment)))
     else:
-        exits.signal(process, process.node.root_pid(), SHUTDOWN)
+        cell.signal(process, process.node.root_pid(), SHUTDOWN)
 
 
 @fault_kind("raise", simpler=("kill", "crash"), needs=a_server)

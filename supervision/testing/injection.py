@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from greenroom.supervision.kernel import clock, exits, routine
-from greenroom.supervision.kernel.behaviour import Behaviour
+from greenroom.supervision.behaviours.task import begin
+from greenroom.supervision.kernel import clock
+from greenroom.supervision.kernel import process as cell
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.kernel.errors import CallTimeout
 from greenroom.supervision.kernel.node import Gone
+from greenroom.supervision.kernel.process import Behaviour
 from greenroom.supervision.kernel.reports import Report
 from greenroom.supervision.supervisors.tree import tree
 
@@ -67,7 +69,7 @@ class Injection:
         node = self._node = current_node()
         self._began = clock.now(node.loop)
         self._holding = Holding(node.loop)
-        self._process = routine.begin(node, Injection.run, (self,), {})
+        self._process = begin(node, Injection.run, (self,), {})
         self._process.await_death(self)
         # As long as it lives each call passes a mailbox: so a run is the same whether it is recorded or not.
         tap(self._process, lambda _, entry, pass_on: pass_on(entry))
@@ -96,7 +98,7 @@ class Injection:
         if not self._holding.over:
             gone = Gone(self._node.loop)
             self._process.await_death(gone)
-            exits.kill(self._process)
+            cell.kill(self._process)
             await gone.within(None)
 
     # --- the process

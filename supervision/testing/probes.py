@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
 from greenroom.supervision.behaviours.calls import Ref
-from greenroom.supervision.kernel import api, clock, exits
-from greenroom.supervision.kernel.behaviour import Behaviour
-from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel import api, clock
+from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel.current import Via, current_node, enter
 from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.links import Monitor
 from greenroom.supervision.kernel.messages import (
@@ -34,8 +34,7 @@ from greenroom.supervision.kernel.messages import (
     ExitReason,
     as_reason,
 )
-from greenroom.supervision.kernel.names import Via, enter
-from greenroom.supervision.kernel.process import DOZING
+from greenroom.supervision.kernel.process import DOZING, Behaviour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
@@ -105,7 +104,7 @@ class _Recording(Behaviour):
         if kind == SYSTEM:
             entry[2].reply(entry[1](self))
         elif kind == STOP:
-            exits.condemn(self._otp_process, entry[1])
+            cell.condemn(self._otp_process, entry[1])
         elif kind in (INFO, SIGNAL):
             self._message(entry[1])
         elif kind == TELL:
@@ -119,7 +118,7 @@ class _Recording(Behaviour):
     def _message(self, message: object) -> None:
         node = self._otp_process.node
         if type(message) is Exit and node.stopping and message.pid == node.root_pid():
-            exits.condemn(self._otp_process, message.reason)  # the node closes: not to be trapped
+            cell.condemn(self._otp_process, message.reason)  # the node closes: not to be trapped
         else:
             self._otp_take(message)
 
@@ -302,11 +301,11 @@ class Probe:
 
     def stop(self, reason: object = NORMAL) -> None:
         """End it, with this reason."""
-        exits.condemn(self._process, as_reason(reason))
+        cell.condemn(self._process, as_reason(reason))
 
     def crash(self, error: BaseException | None = None) -> None:
         """End it as if its code had raised."""
-        exits.condemn(self._process, Crash(ProbeCrash("on demand") if error is None else error))
+        cell.condemn(self._process, Crash(ProbeCrash("on demand") if error is None else error))
 
 
 def _fits(message: object, pattern: object, where: tuple[Callable[[Any], object], ...]) -> bool:

@@ -10,10 +10,9 @@ from weakref import WeakKeyDictionary
 from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.starting import Options
 from greenroom.supervision.kernel import api, clock
-from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel.current import current_node, find
 from greenroom.supervision.kernel.errors import CallTimeout, NotRegistered
 from greenroom.supervision.kernel.messages import NO_PROCESS, Pid
-from greenroom.supervision.kernel.names import find
 from greenroom.supervision.kernel.node import Gone
 from greenroom.supervision.supervisors import tree as clients
 from greenroom.supervision.supervisors.base import BaseSupervisor

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
 from greenroom.supervision.behaviours.threads import resting, works_for
-from greenroom.supervision.kernel import gate, workers
+from greenroom.supervision.kernel import clock, node
 from greenroom.supervision.kernel.current import node_of
 
 if TYPE_CHECKING:
@@ -238,8 +238,8 @@ async def advance(seconds: float) -> None:
 # --- What each task waits for, in words: for the reader who has to find out why nothing happens.
 
 _OURS = {
-    workers.__file__,
-    gate.__file__,
+    node.__file__,
+    clock.__file__,
     str(Path(__file__).with_name("stage.py")),
 }  # files whose frames say nothing about a test
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
@@ -254,7 +254,7 @@ def _inner(awaitable: Any) -> Any:
             return found
     # A worker of the engine drives a handler's coroutine by hand, in another context.
     frame: FrameType | None = getattr(awaitable, "gi_frame", None)
-    driver = frame is not None and frame.f_code.co_filename == workers.__file__
+    driver = frame is not None and frame.f_code.co_filename == node.__file__
     return frame.f_locals.get("coroutine") if frame is not None and driver else None
 
 
@@ -279,7 +279,7 @@ def frames(task: asyncio.Task[Any]) -> list[FrameType]:
 def is_worker(task: asyncio.Task[Any]) -> bool:
     """Whether the engine made this task, to run handlers in."""
     at = _everything(task)
-    return bool(at) and at[0].f_code.co_filename == workers.__file__
+    return bool(at) and at[0].f_code.co_filename == node.__file__
 
 
 def handles_for(task: asyncio.Task[Any]) -> Process | None:

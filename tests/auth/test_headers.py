@@ -23,7 +23,7 @@ from greenroom.auth.headers import (
     quoted,
 )
 from greenroom.auth.jose import BadKey, check, heading_of, read_keys, secret_key
-from greenroom.transports.http_answers import field
+from greenroom.transports.http_exchange import field
 
 from .reception import KEY, KINDS
 

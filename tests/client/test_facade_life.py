@@ -13,7 +13,7 @@ import pytest
 from greenroom import Client, ClientClosed, Context, NotReady, Server
 from greenroom.supervision import Supervisor, kill, start, stop, wait_down, whereis
 from greenroom.supervision.kernel.current import node_of
-from greenroom.supervision.kernel.exits import abandon
+from greenroom.supervision.kernel.process import abandon
 
 
 def make_server() -> Server:

@@ -15,7 +15,7 @@ from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_posts import EventStream
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_wire import can_be_sent_back, request_headers
-from greenroom.transports.http_answers import field
+from greenroom.transports.http_exchange import field
 
 URL = "http://127.0.0.1:1/mcp"
 SPLITS = [

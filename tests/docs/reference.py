@@ -29,10 +29,16 @@ FOLDER = "docs/reference"
 THEMES: dict[str, tuple[str, ...]] = {
     "A node": ("kernel.node", "kernel.current", "kernel.pid", "background"),
     "Starting": ("behaviours.starting", "behaviours.becoming"),
-    "Servers": ("behaviours.gen_server", "behaviours.actions", "behaviours.server", "behaviours.serving"),
+    "Servers": ("behaviours.gen_server", "behaviours.actions", "behaviours.serving"),
     "Asking": ("behaviours.calls", "behaviours.call", "behaviours.caller", "behaviours.requests"),
-    "Processes": ("kernel.process", "kernel.api", "kernel.routine", "kernel.messages", "kernel.links", "kernel.timers"),
-    "Names": ("kernel.names", "registry"),
+    "Processes": (
+        *("kernel.process", "kernel.api", "kernel.messages", "kernel.links", "kernel.clock.Timer"),
+        *(f"behaviours.task.{name}" for name in ("Inbox", "inbox", "receive", "spawn", "spawn_link", "spawn_monitor")),
+    ),
+    "Names": (
+        *(f"kernel.current.{name}" for name in ("On", "Via", "register", "registered", "unregister", "whereis")),
+        "registry",
+    ),
     "Supervisors": (
         "supervisors.supervisor",
         "supervisors.dynamic",
@@ -51,7 +57,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "Reports": ("kernel.reports", "supervisors.reports"),
     "Errors": ("kernel.errors", "supervisors.errors"),
 }
-"""Themes in the order of the page, each with the modules whose names it takes; what none takes stands under `REST`."""
+"""Themes in the order of the page, each with the modules, or single names, that it takes; what none takes stands under `REST`."""
 
 REST = "Further"
 MEMBERS: dict[str, tuple[str, ...]] = {
@@ -135,10 +141,10 @@ def _theme(module: str, name: str) -> str:
     value = getattr(room, name)
     if isinstance(value, type) and issubclass(value, GreenroomError):
         return "Errors"
-    for theme, modules in THEMES.items():
-        if any(module == each or module.startswith(f"{each}.") for each in modules):
-            return theme
-    return REST
+    taken = {each: theme for theme, parts in THEMES.items() for each in parts}
+    parts = f"{module}.{name}".split(".")
+    wholes = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((taken[each] for each in wholes if each in taken), REST)
 
 
 def _by_kind(name: str) -> tuple[int, str]:

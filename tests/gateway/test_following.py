@@ -9,7 +9,7 @@ import pytest
 
 from greenroom import Host, Server
 from greenroom.actors.client.errors import Unavailable
-from greenroom.actors.hooks import Hooks
+from greenroom.actors.jobs import Hooks
 from greenroom.probe import WireProbe
 from greenroom.protocol.errors import McpError
 from greenroom.supervision import kill, wait_down, whereis, which_children

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import ConfigError, Host, McpServer, Server
-from greenroom.actors.hooks import Hooks
+from greenroom.actors.jobs import Hooks
 from greenroom.probe import WireProbe
 
 if TYPE_CHECKING:

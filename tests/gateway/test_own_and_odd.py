@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Client, Host, Server
-from greenroom.actors.hooks import Hooks
+from greenroom.actors.jobs import Hooks
 from greenroom.auth.grants import AuthInfo
 from greenroom.probe import WireProbe
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError

@@ -13,7 +13,7 @@ import pytest
 from tests.searches import one_in
 
 from greenroom.actors.company import Company
-from greenroom.actors.hooks import Hooks
+from greenroom.actors.jobs import Hooks
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import LONGEST, OF_ALL
 from greenroom.protocol.errors import PeerError

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.catalogue import caller_of, share_of
 from greenroom.actors.company import Company
-from greenroom.actors.hooks import Hooks
-from greenroom.actors.scopes import caller_of, share_of
+from greenroom.actors.jobs import Hooks
 from greenroom.actors.session import Session
 from greenroom.actors.sessions import Sessions
 from greenroom.actors.settings import Settings

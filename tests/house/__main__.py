@@ -37,12 +37,15 @@ def main() -> None:
         ("lines of code, without blanks, comments and docstrings", f"{sum(map(code_lines, tree.sources)):,}"),
         ("lines of module docstrings and imports", f"{header_share(tree):.1%}"),
         (f"modules of less than {SMALL} lines with one importer", f"{len(small_modules(tree))}"),
-        ("files that a tools/call over HTTP passes; changes of room", f"{len(served.modules)}; {served.changes}"),
+        (
+            "files that a tools/call over HTTP passes; changes of room (without supervision)",
+            f"{len(served.modules)}; {served.changes()} ({served.changes(above=True)})",
+        ),
         ("files that a client's call passes; objects for one POST", f"{len(called.modules)}; {called.sent.total()}"),
         ("modules that an HTTP client loads", loaded.stdout.strip()),
         ("names at the front door", f"{len(greenroom.__all__)}"),
     ):
-        print(f"{what:62} {count}")
+        print(f"{what:80} {count}")
     if "--list" in sys.argv:
         print("\nsmall modules with one importer:", *small_modules(tree), sep="\n  ")
         for what, route in (("served", served), ("called", called)):

@@ -38,15 +38,16 @@ class Route:
         if event == "call" and module.startswith("greenroom."):
             self.modules[module] = None
             if frame.f_code.co_name == "__init__":
-                kind = type(frame.f_locals["self"])
+                kind: type[object] = frame.f_locals["self"].__class__
                 self.made[kind.__name__] += 1
                 self.sent[kind.__name__] += kind.__module__.startswith("greenroom.transports.")
 
-    @property
-    def changes(self) -> int:
-        """How often the next module is of another room."""
+    def changes(self, *, above: bool = False) -> int:
+        """How often the next module is of another room; `above` the engine, modules of supervision are not counted."""
         rooms = [module.split(".")[1] for module in self.modules]
-        return sum(one != other for one, other in pairwise(rooms))
+        return sum(
+            one != other for one, other in pairwise(room for room in rooms if not above or room != "supervision")
+        )
 
 
 async def followed(here: Callable[[], Awaitable[Any]]) -> Route:

@@ -145,7 +145,7 @@ BELOW: dict[str, str] = {
     "cluster.streams": "pools, guests and remote wires count what is on its way, and answer questions in one way",
     "cluster.thespian_taming": "loads Thespian, which the public module of the package does not",
     "kernel.current": "a hosting takes its node from a loop that was closed, and a client's request its caller, without a call",
-    "kernel.workers": "each request that such a task serves has a context of its own",
+    "kernel.node": "each request that such a task serves has a context of its own",
     "kernel.forks": "a child that a pool's handler forks ends as one of a thread does",
     "testing.replay": "the pytest plugin says how to replay what it has seen",
     "testing.stage": "the pytest plugin runs tests on the stage",

@@ -54,7 +54,7 @@ NO_SECRET = {
         "supervision/cluster/thespian_taming.py",
         "hashlib.sha256(text).hexdigest() != known",
     ): "a digest of Thespian's sources",
-    ("transports/quart_app.py", "key.lower() == name"): "the name of a header",
+    ("transports/asgi.py", "key.lower() == name"): "the name of a header",
     ("transports/tls.py", "error.verify_code == _EXPIRED"): "OpenSSL's number of an error",
     ("transports/tls.py", "error.verify_code == _NOT_YET"): "as above",
 }

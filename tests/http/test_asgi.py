@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision.testing import advance
-from greenroom.transports.asgi import Endpoint, relative_path
+from greenroom.transports.asgi import Endpoint, Shell, pages, relative_path
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
-from greenroom.transports.quart_app import Shell, pages
 
 from .desk import BOTH, HELLO
 from .fakes import FakeDoor

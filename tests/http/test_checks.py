@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.transports import http_answers as checks
-from greenroom.transports.http_answers import EVENTS, JSON, Hosts, Origins
+from greenroom.transports import http_exchange as checks
 from greenroom.transports.http_config import HttpConfig
+from greenroom.transports.http_exchange import EVENTS, JSON, Hosts, Origins
 
 LOCAL_HOSTS = ["localhost", "localhost:9090", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:9090", "LocalHost:80"]
 FOREIGN_HOSTS = [

@@ -11,7 +11,7 @@ import pytest
 
 from greenroom import Context, Server, Settings
 from greenroom.supervision import kill, which_children
-from greenroom.transports.http_answers import KEEP_ALIVE
+from greenroom.transports.http_exchange import KEEP_ALIVE
 
 from .desk import Desk, Paper, note, sse
 

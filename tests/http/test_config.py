@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from greenroom.errors import ConfigError
-from greenroom.transports.http_answers import Origins
 from greenroom.transports.http_config import HttpConfig, is_loopback
+from greenroom.transports.http_exchange import Origins
 
 
 @pytest.mark.row("ST-02")

@@ -10,8 +10,7 @@ import pytest
 
 from greenroom.protocol.messages import encode_notification
 from greenroom.supervision.testing import advance
-from greenroom.transports.http_answers import PIECE, frame, frames
-from greenroom.transports.http_exchange import Interruption
+from greenroom.transports.http_exchange import PIECE, Interruption, frame, frames
 from greenroom.transports.seam import Event
 
 from .desk import Desk, Paper, sse

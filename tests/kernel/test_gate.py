@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision import GenServer, start
-from greenroom.supervision.kernel.gate import Gate, Wakeup
+from greenroom.supervision.kernel.clock import Gate, Wakeup
 
 from .actors import turns
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from greenroom.supervision import CallTimeout, Node, Options, Ref, inbox, kill, send_after, start
 from greenroom.supervision.behaviours.calls import request
-from greenroom.supervision.kernel.timers import Deadlines
+from greenroom.supervision.kernel.clock import Deadlines
 from greenroom.supervision.testing import run
 
 from .actors import Log, turns

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.company import Company
-from greenroom.actors.hooks import Hooks
+from greenroom.actors.jobs import Hooks
 from greenroom.actors.peer_channels import AHEAD, CallVoice
 from greenroom.actors.pools import worker_main as seat
 from greenroom.actors.pools.pool import Pool

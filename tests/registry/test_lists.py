@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.actors.catalogue import reached
 from greenroom.actors.entries import prompt_entry, resource_entry, template_entry, tool_entry
 from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.jobs import Facts
-from greenroom.actors.scopes import reached
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import ANSWERS, at_once, timeout_of
 from greenroom.protocol.errors import McpError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.company import UnknownSession
-from greenroom.actors.hooks import Hooks
+from greenroom.actors.jobs import Hooks
 from greenroom.actors.peer_channels import NoStream
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import LocalProtocolError, McpError, PeerError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from greenroom.actors.catalogue import Shelf
-from greenroom.actors.hooks import Hooks
+from greenroom.actors.jobs import Hooks
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Request

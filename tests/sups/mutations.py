@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import greenroom.supervision.behaviours.task
 import greenroom.supervision.groups
 import greenroom.supervision.kernel.api
-import greenroom.supervision.kernel.exits
-import greenroom.supervision.kernel.routine
+import greenroom.supervision.kernel.process
 import greenroom.supervision.statem.machine
 import greenroom.supervision.supervisors.base
 import greenroom.supervision.supervisors.dynamic
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 # Any: mutations put wrong parts into an engine, whatever their types.
 api: Any = greenroom.supervision.kernel.api
-exits: Any = greenroom.supervision.kernel.exits
+exits: Any = greenroom.supervision.kernel.process
 base: Any = greenroom.supervision.supervisors.base
 dynamic: Any = greenroom.supervision.supervisors.dynamic
 shutdown: Any = greenroom.supervision.supervisors.base
 supervisor: Any = greenroom.supervision.supervisors.supervisor
-routine: Any = greenroom.supervision.kernel.routine.Routine
+routine: Any = greenroom.supervision.behaviours.task.Routine
 groups: Any = greenroom.supervision.groups.Groups
 agenda: Any = greenroom.supervision.statem.machine.Agenda
 window: Any = greenroom.supervision.supervisors.base.RestartWindow

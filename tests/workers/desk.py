@@ -8,11 +8,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from greenroom.actors.bulkheads import Bulkheads
-from greenroom.actors.cancellation import Cancellation
 from greenroom.actors.catalogue import Shelf
 from greenroom.actors.entries import prompt_entry, resource_entry, template_entry, tool_entry
 from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
-from greenroom.actors.jobs import Facts, Failed, Finished, Job
+from greenroom.actors.jobs import Cancellation, Facts, Failed, Finished, Job
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import work
 from greenroom.protocol.messages import decode

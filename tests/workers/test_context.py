@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from greenroom.actors.cancellation import Cancellation
 from greenroom.actors.context import CallEnded, Context
-from greenroom.actors.jobs import Facts
+from greenroom.actors.jobs import Cancellation, Facts
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Root
 from greenroom.protocol.content import ToolUse
 from greenroom.protocol.errors import McpError, PeerError, RequestCancelled

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 
-from greenroom.actors.scopes import caller_of, whose
+from greenroom.actors.catalogue import caller_of, whose
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.protocol.results import CallToolResult, Structured, WithMeta

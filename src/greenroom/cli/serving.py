@@ -217,9 +217,9 @@ def settings_of_run(server: str) -> Sequence[str]:
 def configured(http: str, origin: Sequence[str], typed: Typed = _NOTHING) -> HttpConfig:
     """Where to listen, and how. Raises `Misused`."""
     from greenroom.errors import ConfigError  # noqa: PLC0415 - not for help
-    from greenroom.transports.http_answers import Hosts, Origins  # noqa: PLC0415 - as above
-    from greenroom.transports.http_answers import origin as parsed  # noqa: PLC0415 - as above
     from greenroom.transports.http_config import HttpConfig, is_loopback  # noqa: PLC0415 - as above
+    from greenroom.transports.http_exchange import Hosts, Origins  # noqa: PLC0415 - as above
+    from greenroom.transports.http_exchange import origin as parsed  # noqa: PLC0415 - as above
 
     host, port = place(http)
     allowed: Any = None

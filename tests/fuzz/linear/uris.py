@@ -14,7 +14,7 @@ from greenroom.protocol import provider_rules as provider_names
 from greenroom.protocol.errors import LocalProtocolError, McpError
 from greenroom.protocol.forms import check_url
 from greenroom.protocol.uris import Template
-from greenroom.transports import http_answers as http_checks
+from greenroom.transports import http_exchange as http_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from tests.fuzz.target import Target, seeded
 
-from greenroom.transports import http_answers as checks
+from greenroom.transports import http_exchange as checks
 from greenroom.transports.asgi import relative_path
-from greenroom.transports.http_answers import visible
 from greenroom.transports.http_config import LOOPBACK_NAMES, HttpConfig
+from greenroom.transports.http_exchange import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
