@@ -6,6 +6,7 @@
     ├─ McpError                 a JSON-RPC error: code, message, data; raised by a handler, it is the answer
     │  └─ PeerError             the other side answered our request with this one
     │     └─ BadAnswer          or with what was not asked for
+    ├─ RequestCancelled         the call was cancelled: its result will not be used
     ├─ ToolError                a tool says that it failed: `isError`, which the model sees and can act on
     └─ ProtocolError            one side broke the rules of the wire
        ├─ LocalProtocolError    we did: nothing was sent
