@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast, final
 
 from greenroom.supervision.kernel import clock, describe, watchdog
 from greenroom.supervision.kernel import process as cell
-from greenroom.supervision.kernel import watchdog as stacks
 from greenroom.supervision.kernel.errors import ActorError, Quit, StartIgnored
 from greenroom.supervision.kernel.messages import (
     ASK,
@@ -285,7 +284,7 @@ def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during
         ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
         during=during,
         client=None if caller is None or caller.process is None else str(caller.process),
-        client_stack="" if caller is None else stacks.of_awaiter(caller.waited_for, CALL_CODE),
+        client_stack="" if caller is None else watchdog.of_awaiter(caller.waited_for, CALL_CODE),
     )
 
 

@@ -20,7 +20,6 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from . import forks, links, watchdog
-from . import watchdog as stacks
 from .current import current, leave
 from .errors import InternalError
 from .messages import EXEMPT, INFO, KILLED, SIGNAL, Crash, Normal, make_down, make_exit
@@ -474,7 +473,7 @@ def abandon(process: Process) -> None:
     if process.life != DYING:
         return
     stuck = [task for task in (process.worker, *(process.tasks or ())) if task is not None and not task.done()]
-    stack = "".join(map(stacks.of_task, stuck))
+    stack = "".join(map(watchdog.of_task, stuck))
     assert process.reason is not None
     process.node.leaks += 1
     process.node.quick_thread = 0
