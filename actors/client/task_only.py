@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.wire import is_object
@@ -32,8 +33,11 @@ async def call_as_task(line: Line, params: Mapping[str, Any], **options: Any) ->
     loop = asyncio.get_running_loop()
     began = loop.time()
     pending = line.begin("tools/call", {"task": {}, **params}, **options)
+    # A future, and no shielded task: asyncio would log the error of a request whose caller has left.
+    answered: asyncio.Future[dict[str, Any]] = loop.create_future()
+    pending.when_settled(partial(_settle, answered))
     try:
-        begun = await asyncio.shield(pending.result())
+        begun = await answered
     except asyncio.CancelledError:
         pending.when_settled(lambda result, _: _cancel(line, result))  # it has begun, perhaps, and then has to end
         raise
@@ -47,6 +51,17 @@ async def call_as_task(line: Line, params: Mapping[str, Any], **options: Any) ->
     except (asyncio.CancelledError, RequestTimeout):
         _cancel(line, begun)
         raise
+
+
+def _settle(
+    answered: asyncio.Future[dict[str, Any]], result: dict[str, Any] | None, error: BaseException | None
+) -> None:
+    if answered.done():
+        return
+    if error is None:
+        answered.set_result({} if result is None else result)
+    else:
+        answered.set_exception(error)
 
 
 def _task_id(begun: Mapping[str, Any] | None) -> str | None:

@@ -263,7 +263,7 @@ class ClientSettings(LoginSettings):
     """What to sign with instead of a secret."""
     algorithm: Algorithm = "ES256"
     issuer: str | None = None
-    """The authorization server that knows this program: no other is shown its id, or its secret."""
+    """The authorization server that knows this program: no other authorization server is shown its id, or its secret."""
 
     def known_as(self, client_id: str) -> Identity:
         """The identity of the program where it is known by that id."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from greenroom import Client, Host, PeerError, RequestTimeout, Server
+from greenroom.actors.client.errors import ClientClosed
+from greenroom.actors.client.requests import PendingRequest
+from greenroom.actors.client.task_only import call_as_task
 from greenroom.protocol.errors import ErrorCode
 
 
@@ -73,3 +77,28 @@ async def test_a_task_that_is_not_waited_for_any_more_is_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         await asyncio.wait_for(seen["ended"].wait(), 30)
+
+
+async def test_an_error_that_comes_after_its_caller_has_left_is_not_logged() -> None:
+    loop = asyncio.get_running_loop()
+    logged: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: logged.append(context))
+    begun: list[PendingRequest] = []
+
+    class Silent:
+        def begin(self, method: str, params: dict[str, Any]) -> PendingRequest:
+            begun.append(PendingRequest(loop, 1, method, params))
+            return begun[0]
+
+    line: Any = Silent()
+    call = asyncio.ensure_future(call_as_task(line, {"name": "slow"}))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    begun.pop().settle(None, ClientClosed())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    del call
+    gc.collect()
+    assert logged == []

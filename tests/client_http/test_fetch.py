@@ -72,16 +72,19 @@ async def test_redirects_in_a_circle_and_to_what_is_no_place() -> None:
     async def circle(visit: Visit) -> None:
         await visit.reply(302, location="/mcp")
 
+    places = iter(("gopher://old.invalid/", "//["))
+
     async def nowhere(visit: Visit) -> None:
-        await visit.reply(302, location="gopher://old.invalid/")
+        await visit.reply(302, location=next(places))
 
     async with document(circle) as server:
         with pytest.raises(NotMcp, match="more than 2 redirects"):
             await Fetcher(HERE, redirects=2)(server.url)
         assert len(server.visits) == 3
     async with document(nowhere) as server:
-        with pytest.raises(NotMcp, match="no place to fetch from"):
-            await Fetcher(HERE, redirects=2)(server.url, headers={"authorization": "Bearer hush"})
+        for _ in range(2):
+            with pytest.raises(NotMcp, match="no place to fetch from"):
+                await Fetcher(HERE, redirects=2)(server.url, headers={"authorization": "Bearer hush"})
 
 
 async def test_nobody_there_and_nowhere_at_all() -> None:

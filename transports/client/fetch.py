@@ -10,7 +10,6 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import urljoin
 
-from greenroom.errors import ConfigError
 from greenroom.transports.http1 import Malformed, State
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ResponseTooLarge, SilentTooLong
@@ -83,7 +82,7 @@ class Fetcher:
                     location = found.headers.get("location")
                     if not self.redirects or found.status not in _MOVED or location is None or method != "GET":
                         return found
-                    there = _place(urljoin(address.url, location))
+                    there = _place(location, address.url)
                     if there.origin != address.origin:
                         headers = None  # what was meant for one is not told to another
                     address = there
@@ -164,8 +163,8 @@ def _request(address: Address, method: str, headers: Mapping[str, str], body: by
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-def _place(url: str) -> Address:
+def _place(url: str, base: str = "") -> Address:
     try:
-        return Address.of(url)
-    except ConfigError as error:
+        return Address.of(urljoin(base, url))
+    except ValueError as error:  # which a `ConfigError` is as well
         raise NotMcp(f"this is no place to fetch from: {error}") from None
