@@ -266,6 +266,7 @@ class Seat(GenServer):
     def _over(self, call: _Call, reason: ExitReason) -> Awaitable[None] | None:
         self._limit_processor(off=True)
         outcome = self._outcome(call, reason)
+        call.job = None  # which has the call for its session: the arguments would wait for the garbage collector
         if outcome.body is not None and len(outcome.body) > words.PIECE:
             return self._over_in_parts(call.number, outcome, outcome.body)
         self._done(call.number, outcome)

@@ -163,6 +163,7 @@ class Warden:
         for name, (order, _) in self._pending.items():
             self._pending[name] = (order, time.monotonic())
             system.orders.send(order)
+        self._hear_keeper(system)  # what came with its greeting is read already: no selector tells of it
 
     def _replace(self, system: ProcessEngine) -> None:
         """A part of the system has ended: end what is left of it, and start another. No node's process is touched."""

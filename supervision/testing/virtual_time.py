@@ -237,11 +237,11 @@ async def advance(seconds: float) -> None:
 
 # --- What each task waits for, in words: for the reader who has to find out why nothing happens.
 
-_OURS = {
-    node.__file__,
-    clock.__file__,
-    str(Path(__file__).with_name("stage.py")),
-}  # files whose frames say nothing about a test
+# The code of the engine's own steps, whose frames say nothing about a test.
+_WORKER, _FINISH = (vars(node.Workers)[name].__code__ for name in ("_work", "_finish"))
+_DRIVER = vars(node.InContext)["__await__"].__code__
+_ENGINE = {_WORKER, _FINISH, _DRIVER}
+_OURS = {clock.__file__, str(Path(__file__).with_name("stage.py"))}  # files of which the same holds
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
 _DEEPEST = 1000  # coroutines in one another; a chain that is longer goes in circles
 
@@ -254,7 +254,7 @@ def _inner(awaitable: Any) -> Any:
             return found
     # A worker of the engine drives a handler's coroutine by hand, in another context.
     frame: FrameType | None = getattr(awaitable, "gi_frame", None)
-    driver = frame is not None and frame.f_code.co_filename == node.__file__
+    driver = frame is not None and frame.f_code is _DRIVER
     return frame.f_locals.get("coroutine") if frame is not None and driver else None
 
 
@@ -273,18 +273,20 @@ def _everything(task: asyncio.Task[Any]) -> list[FrameType]:
 
 def frames(task: asyncio.Task[Any]) -> list[FrameType]:
     """Where a task is suspended: the frames of its coroutines, outermost first, without those of the engine."""
-    return [frame for frame in _everything(task) if frame.f_code.co_filename not in _OURS]
+    return [
+        frame for frame in _everything(task) if frame.f_code not in _ENGINE and frame.f_code.co_filename not in _OURS
+    ]
 
 
 def is_worker(task: asyncio.Task[Any]) -> bool:
     """Whether the engine made this task, to run handlers in."""
     at = _everything(task)
-    return bool(at) and at[0].f_code.co_filename == node.__file__
+    return bool(at) and at[0].f_code is _WORKER
 
 
 def handles_for(task: asyncio.Task[Any]) -> Process | None:
     """The process whose handler a worker is in."""
-    found = (frame.f_locals.get("process") for frame in _everything(task) if frame.f_code.co_filename in _OURS)
+    found = (frame.f_locals.get("process") for frame in _everything(task) if frame.f_code in _ENGINE)
     return next((process for process in found if process is not None), None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,6 +47,22 @@ async def test_arguments_are_held_to_their_hints_in_the_worker(house: House) -> 
     refused = await result(house, "add", a=1, b="two")
     assert refused["isError"]
     assert text_of(refused).startswith("Invalid arguments for add")
+
+
+async def test_a_call_and_its_arguments_are_let_go_of_without_the_garbage_collector(house: House) -> None:
+    house.tool(handlers.echo, POOL)
+    await house.open()
+    async with house.probe() as probe:
+        await probe.call("echo", value=1)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                await probe.call("echo", value="x" * 1_000_000)
+            held = [each for each in gc.get_objects() if type(each) is seat._Call]
+        finally:
+            gc.enable()
+    assert held == []
 
 
 VALUES: list[Any] = [None, "", "ä\n", 10**30, 1.5, [1, {"x": None}], {"deep": {"deeper": [True]}}, "x" * 1_000_000]

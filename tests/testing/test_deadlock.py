@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.supervision import GenServer, start
+from greenroom.supervision import GenServer, current_node, start
 from greenroom.supervision.testing import Deadlock, Endless, VirtualLoop, run
+from greenroom.supervision.testing.virtual_time import frames, handles_for, is_worker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -84,6 +85,16 @@ def test_a_deadlock_is_told_with_everybody_who_waits(stuck: Callable[[], Awaitab
         run(stuck)
     assert "nothing can ever happen" in str(caught.value)
     assert time.monotonic() - began < 5
+
+
+async def test_a_task_in_the_nodes_own_code_is_not_taken_for_a_worker() -> None:
+    closer = asyncio.create_task(current_node().close(), name="closer")
+    assert not is_worker(closer)
+    assert frames(closer) != []
+    assert handles_for(closer) is None
+    closer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closer
 
 
 def test_the_deadlock_shows_the_line_in_its_traceback() -> None:
