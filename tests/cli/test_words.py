@@ -130,6 +130,7 @@ def test_each_shell_has_its_script(kind: str, has: str) -> None:
     one_in(
         3,
         [
+            (("config", "check", "green"), ["file,green"]),
             (("in",), ["plain,inspect", "plain,install"]),
             (("config", "s"), ["plain,schema", "plain,show"]),
             (("call", "--ti"), ["plain,--timeout"]),

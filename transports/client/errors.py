@@ -136,12 +136,12 @@ class Unauthorized(HttpError):
 
     reason = "unauthorized"
 
-    renewed = False
-    """Whether there are other credentials by now, for whatever is sent again."""
-
-    def __init__(self, status: int = 401, body: str = "", where: str = "", challenge: str = "") -> None:
-        """`challenge` is what `WWW-Authenticate` said."""
+    def __init__(
+        self, status: int = 401, body: str = "", where: str = "", challenge: str = "", *, renewed: bool = False
+    ) -> None:
+        """`challenge` is what `WWW-Authenticate` said; `renewed`, whether there are other credentials by now, for what is sent again."""
         super().__init__(status, body, where)
+        self.renewed = renewed
         self.args = (status, body, where, challenge)  # what another one is made of, in another process
         self.challenge = challenge
 

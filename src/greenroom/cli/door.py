@@ -93,7 +93,9 @@ class Argument(click.Argument):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Of several words the first is the target."""
         completes = self._completes
-        if not completes or (completes != "name" and self.nargs < 0 and ctx.params.get(self.name or "")):
+        if not completes:
+            return super().shell_complete(ctx, incomplete)
+        if completes != "name" and self.nargs < 0 and ctx.params.get(self.name or ""):
             return []
         found: list[CompletionItem] = []
         if completes != "file":

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
@@ -512,9 +513,9 @@ class Document:
         try:
             TopologicalSorter(beside).prepare()
         except CycleError as error:
-            after, before, *_ = error.args[1]
+            edges = (beside[before][after].path for after, before in pairwise(error.args[1]))
             why = "it refers to itself without ever looking at another value"
-            raise BadSchema(beside[before][after].path, why) from None
+            raise BadSchema(next(path for path in edges if path[-1] in _REFERENCES), why) from None
 
     def _beside(self, place: Place) -> Iterator[Place]:
         """The schemas that are held against the same value."""
