@@ -39,7 +39,7 @@ async def somebody_else(run: Run) -> None:
     """Calls of a server while another one is watched, against calls while none is, in turns."""
     async with Node():
         plain, other = await start(Counter), await start(Counter)
-        turns = run.count // (2 * ROUNDS)
+        turns = calls_in_a_turn(run.count)
         with_watch: list[float] = []
         without: list[float] = []
         for number in range(2 * ROUNDS):
@@ -52,9 +52,14 @@ async def somebody_else(run: Run) -> None:
         run.record(statistics.median(with_watch) / statistics.median(without))
 
 
+def calls_in_a_turn(count: int) -> int:
+    """So many that all turns together have about `count` calls, and each at least one: of none there is no time to compare."""
+    return max(1, count // (2 * ROUNDS))
+
+
 async def compare(one: Ref[Counter], other: Ref[Counter], count: int) -> float:
     """How many times as long the other's calls take."""
-    turns = count // (2 * ROUNDS)
+    turns = calls_in_a_turn(count)
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(ROUNDS):
         for which in (0, 1) if number % 2 else (1, 0):
