@@ -45,28 +45,13 @@ test-all: ## make test, then make deep; of the branches, as many as the floor sa
 	$(MAKE) test COVERAGE=1
 	$(MAKE) deep COVERAGE=1
 
-# Each folder of tests is in one room; a test compares.
-ROOMS := actors auth cli client cluster config docs federation house pools protocol supervision testing transports
-ROOM_actors      := agent asking consent elicitation ensemble mentions mistakes output registry server session tasks
-ROOM_auth        := auth sign_in
-ROOM_cli         := cli first_use inspector
-ROOM_client      := calling client conformance
-ROOM_cluster     := cluster
-ROOM_config      := config
-ROOM_docs        := demo docs examples
-ROOM_federation  := federation gateway guests under_fire
-ROOM_house       := benchmarks features house interop moving packaging trials typing
-ROOM_pools       := blast isolation once pools survival workers
-ROOM_protocol    := fuzz protocol schemas
-ROOM_supervision := behaviours kernel otp statem sups supervision
-ROOM_testing     := faults testing
-ROOM_transports  := client_command client_http frames hostile http stdio tls
+# CONTRIBUTING.md has a table of packages and their tests.
 ifneq ($(filter quick,$(MAKECMDGOALS)),)
-$(if $(filter $(ROOM),$(ROOMS)),,$(error make quick ROOM=…: one of $(ROOMS)))
+$(if $(and $(ROOM),$(wildcard $(ROOM:%=tests/%))),,$(error make quick ROOM=…: a folder below tests, such as actors/client; CONTRIBUTING.md says which belongs to which package))
 endif
 
-quick: $(STAMP) ## the tests of one room, without its deep ones: ROOM=auth
-	$(PYTEST) $(SHARED) $(ROOM_$(ROOM):%=tests/%)
+quick: $(STAMP) ## the tests of one folder, without its deep ones: ROOM=actors/client
+	$(PYTEST) $(SHARED) $(ROOM:%=tests/%)
 
 check: $(STAMP) ## the gates only: ruff, mypy, pyright
 	$(BIN)/ruff check --quiet .
@@ -84,7 +69,7 @@ conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite
 
 interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server, and our client theirs; servers that were moved here, beside what they were
 	$(BIN)/python -m tests.interop
-	$(BIN)/python -m tests.client_http
+	$(BIN)/python -m tests.transports.client_http
 	$(BIN)/python -m tests.moving
 
 servers: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp servers) ## our client calls servers that others wrote, and ours: ONLY=fetch
@@ -100,7 +85,7 @@ terminal: $(STAMP) ## whoever does in tmux what the tutorial of first use says, 
 	$(BIN)/python -m tests.first_use $(if $(HERE),--here)
 
 tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
-	$(BIN)/python -m tests.tls
+	$(BIN)/python -m tests.transports.tls
 
 once: $(STAMP) ## calls that must not be done twice, while everything between breaks and dies: each has one outcome, and it is true. CALLS=20000, SEED=
 	$(BIN)/python -m tests.once --calls $(CALLS) $(if $(SEED),--seed $(SEED))
@@ -167,14 +152,14 @@ docs: $(STAMP) $(DOCS) ## build the documentation into docs/_build; a warning is
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -b html docs docs/_build/html
 
 # Versions and hashes only: which index they come from is the business of whoever installs.
-versions: $(STAMP) ## part of the suite on the other Pythons that are supported, each in an environment of its own: VERSIONS=3.13 TESTS=tests/http
+versions: $(STAMP) ## part of the suite on the other Pythons that are supported, each in an environment of its own: VERSIONS=3.13 TESTS=tests/transports/http
 	for version in $(VERSIONS); do there=$(PEERS)/python-$$version; \
 	  PATH="$$(printf '%s:' $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version*/bin)$$PATH" $(BIN)/uv --quiet venv --clear --no-python-downloads --python $$version $$there && \
 	  $(UV) sync --python $$there --require-hashes --no-build-isolation requirements/build.txt requirements/dev.txt && \
 	  $(UV) install --python $$there --no-build-isolation --no-deps --editable . && \
 	  $$there/bin/pytest $(SHARED) -p no:cacheprovider $(TESTS) || exit; done
 VERSIONS ?= 3.12 3.13
-TESTS    ?= $(addprefix tests/,auth kernel protocol registry schemas session statem supervision tasks)
+TESTS    ?= $(addprefix tests/,actors/registry actors/session actors/tasks auth greenroom/protocol greenroom/schemas supervision/kernel supervision/statem supervision/supervisors $(patsubst tests/%,%,$(wildcard tests/supervision/test_*.py)))
 
 lock: $(STAMP) ## resolve the dependencies anew
 	$(BIN)/uv pip compile $(UVFLAGS) --group build -o requirements/build.txt

@@ -77,15 +77,15 @@ def notes() -> str:
 class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
     """Each request has one answer; the next step begins when it has come. An update has no request, and may come before the answer to the call that caused it."""
 
-    def receiveMsg_ActorAddress(self, guest: Any, sender: Any) -> None:  # noqa: D102, N802 - Thespian's
+    def receiveMsg_ActorAddress(self, guest: Any, sender: Any) -> None:  # noqa: N802 - Thespian's
         self.guest, self.employer = guest, sender
         self.pinned = self.changed = False
         self.send(guest, Subscribe("board", "board://notes"))
 
-    def receiveMsg_Subscribed(self, answer: Subscribed, sender: Any) -> None:  # noqa: ARG002, D102, N802
+    def receiveMsg_Subscribed(self, answer: Subscribed, sender: Any) -> None:  # noqa: ARG002, N802
         self.send(self.guest, CallTool("board", "post", {"note": "lunch at one"}))
 
-    def receiveMsg_ToolResult(self, answer: ToolResult, sender: Any) -> None:  # noqa: ARG002, D102, N802
+    def receiveMsg_ToolResult(self, answer: ToolResult, sender: Any) -> None:  # noqa: ARG002, N802
         if answer.is_error:
             print("secretary: wipe has failed:", answer.text)
             self.send(self.employer, "done")
@@ -94,20 +94,20 @@ class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
         self.pinned = True
         self.read_the_board()
 
-    def receiveMsg_Updated(self, update: Updated, sender: Any) -> None:  # noqa: ARG002, D102, N802
+    def receiveMsg_Updated(self, update: Updated, sender: Any) -> None:  # noqa: ARG002, N802
         self.changed = True
         self.read_the_board()
 
-    def read_the_board(self) -> None:  # noqa: D102
+    def read_the_board(self) -> None:
         if self.pinned and self.changed:
             print("secretary: the board is not what it was")
             self.send(self.guest, ReadResource("board", "board://notes"))
 
-    def receiveMsg_ResourceContents(self, answer: ResourceContents, sender: Any) -> None:  # noqa: ARG002, D102, N802
+    def receiveMsg_ResourceContents(self, answer: ResourceContents, sender: Any) -> None:  # noqa: ARG002, N802
         print(f"secretary: the board says {answer.text!r}")
         self.send(self.guest, CallTool("board", "wipe"))
 
-    def receiveMsg_Failed(self, answer: Failed, sender: Any) -> None:  # noqa: ARG002, D102, N802
+    def receiveMsg_Failed(self, answer: Failed, sender: Any) -> None:  # noqa: ARG002, N802
         print("secretary:", answer.reason, answer.text)
 
 

@@ -58,7 +58,7 @@ class Converter(Actor):  # type: ignore[misc]
 
     RATES = {"USD": 1.1, "JPY": 160.0}  # noqa: RUF012 - as people write it
 
-    def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: D102, N802 - Thespian's
+    def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: N802 - Thespian's
         if isinstance(message, Convert):
             amount = round(message.amount * self.RATES[message.to], message.rounded)
             self.send(sender, Converted(amount, message.to))
@@ -67,7 +67,7 @@ class Converter(Actor):  # type: ignore[misc]
 class Hermit(Actor):  # type: ignore[misc]
     """Never answers."""
 
-    def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: D102, N802
+    def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: N802
         pass
 
 

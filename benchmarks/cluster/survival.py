@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.survival.stage import Stage
+from tests.actors.survival.stage import Stage
 
 from benchmarks.cluster import isolation  # not from here: processes of anyio import this file as one by itself
 from benchmarks.rounds import Effort

@@ -30,7 +30,7 @@ from .node_records import EngineFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# ruff: noqa: D107, F401, N813, N815, TC002 - Thespian's names are its own, and others have them from here
+# ruff: noqa: F401, N813, N815, TC002 - Thespian's names are its own, and others have them from here
 
 
 if TYPE_CHECKING:

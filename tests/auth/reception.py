@@ -9,7 +9,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.http.desk import Desk, Paper, sse
+from tests.transports.http.desk import Desk, Paper, sse
 
 from greenroom import Context, HttpConfig, Server
 from greenroom.auth.bearer import BearerAuth

@@ -21,7 +21,7 @@ from .reception import AUDIENCE, ISSUER, KEY, Reception, basic, bearer, call, cl
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.http.desk import Paper
+    from tests.transports.http.desk import Paper
 
 SETS: list[tuple[str, ...]] = [(), ("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("a", "c"), ("a", "b", "c")]
 NEEDED = ("a", "b", "c")

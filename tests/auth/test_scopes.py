@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.http.desk import Paper, sse
+from tests.transports.http.desk import Paper, sse
 
 from greenroom import Client, Context, McpError, McpServer, RegistrationError, Server, ToolOptions, tool
 from greenroom.actors.entries import tool_entry

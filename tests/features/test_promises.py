@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import httpx
 import pytest
-from tests.sign_in.world import CHALLENGE, URL, World
+from tests.auth.client.world import CHALLENGE, URL, World
 
 from greenroom import Client, Host, Server, Settings, UrlElicitation, UrlElicitationRequired
 from greenroom.auth import APIKeyAuth, EnterpriseManaged, FileStore, MemoryStore, OAuth, SignInError

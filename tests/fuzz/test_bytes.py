@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.http.wire import Client
 from tests.searches import examples
+from tests.transports.http.wire import Client
 
 from greenroom.protocol.sse import Lines
 from greenroom.supervision import Supervisor, start, stop

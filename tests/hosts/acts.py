@@ -11,9 +11,9 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from tests.cluster import machine_tools
-from tests.cluster.engine_stage import Hand, eventually, gone
-from tests.cluster.machine_stage import ROOT, Member, key_file
+from tests.supervision.cluster import machine_tools
+from tests.supervision.cluster.engine_stage import Hand, eventually, gone
+from tests.supervision.cluster.machine_stage import ROOT, Member, key_file
 
 from greenroom import Client, Command, Pool, RequestLost, Server, ToolError
 from greenroom import Host as ServersHost
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Act: TypeAlias = Callable[[Field, Path], Coroutine[Any, Any, str]]
 
 ACTS: dict[str, Act] = {}
-PROGRAM = ROOT / "tests/cluster/programs/there.py"
+PROGRAM = ROOT / "tests/supervision/cluster/programs/there.py"
 
 
 def act(function: Act) -> Act:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.engine_stage import Hand
-from tests.cluster.machine_stage import Machines, Member, gathered
+from tests.supervision.cluster.engine_stage import Hand
+from tests.supervision.cluster.machine_stage import Machines, Member, gathered
 
 from .field import HERE, THERE
 

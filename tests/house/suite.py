@@ -27,13 +27,13 @@ POLL = 0.1
 """Seconds that a `while` loop may pause between two looks at another program, which has no event to tell of."""
 
 MAY_SLEEP: dict[str, str] = {
-    "tests/client_command/test_orphans.py::killed": "a host is killed at random moments of its start, which no event stands for",
-    "tests/cluster/core/test_meeting.py::test_a_node_whose_own_loop_hung_gives_up_no_other": "the blocked loop is what is tested",
-    "tests/cluster/test_engine_deaths.py::test_an_application_that_stands_still_loses_no_node": "the blocked loop is what is tested",
-    "tests/config/test_host.py::test_a_tools_time_is_its_servers_whatever_the_transport": "a tool takes longer than its limit, behind a real socket",
-    "tests/hostile/test_abandoned.py::_once_gone": "each look leaves a timer in the server for a minute, so it looks seldom",
-    "tests/hostile/test_abandoned.py::_settled": "as above: each look leaves a timer behind",
-    "tests/testing/test_virtual_time.py::test_an_answer_from_a_thread_of_ones_own_is_waited_for": "the virtual clock waits for a thread that takes real time",
+    "tests/transports/client_command/test_orphans.py::killed": "a host is killed at random moments of its start, which no event stands for",
+    "tests/supervision/cluster/core/test_meeting.py::test_a_node_whose_own_loop_hung_gives_up_no_other": "the blocked loop is what is tested",
+    "tests/supervision/cluster/test_engine_deaths.py::test_an_application_that_stands_still_loses_no_node": "the blocked loop is what is tested",
+    "tests/greenroom/config/test_host.py::test_a_tools_time_is_its_servers_whatever_the_transport": "a tool takes longer than its limit, behind a real socket",
+    "tests/transports/hostile/test_abandoned.py::_once_gone": "each look leaves a timer in the server for a minute, so it looks seldom",
+    "tests/transports/hostile/test_abandoned.py::_settled": "as above: each look leaves a timer behind",
+    "tests/supervision/testing/test_virtual_time.py::test_an_answer_from_a_thread_of_ones_own_is_waited_for": "the virtual clock waits for a thread that takes real time",
 }
 """Functions that pause in real time, by file and name, each with the reason why it waits for no event."""
 
@@ -166,21 +166,25 @@ def row_marks(tree: Tree) -> list[str]:
     ]
 
 
-_ROOM = re.compile(r"^ROOM_(\w+) +:= (.+)$", re.MULTILINE)
+_ROW = re.compile(r"^\| (.+?) \| (.*`tests/.+) \|$", re.MULTILINE)
 
 
-def rooms(tree: Tree) -> list[str]:
-    """`make quick` finds each folder of tests in one room, and no other folder."""
-    makefile = tree.files.get("Makefile", "")
-    named = [folder for _, folders in _ROOM.findall(makefile) for folder in folders.split()]
-    there = {PurePosixPath(path).parts[1] for path, _ in _tests(tree)}
-    wrong = [f"Makefile: tests/{folder} is in no ROOM" for folder in sorted(there - set(named))]
-    wrong += [f"Makefile: tests/{folder} has no tests" for folder in sorted(set(named) - there)]
-    wrong += [f"Makefile: tests/{folder} twice" for folder in sorted(set(named)) if named.count(folder) > 1]
-    (listed,) = re.findall(r"^ROOMS := (.+)$", makefile, re.MULTILINE) or [""]
-    if listed.split() != [room for room, _ in _ROOM.findall(makefile)]:
-        wrong.append("Makefile: ROOMS is not the list of all ROOM_…, in their order")
+def folders(tree: Tree) -> list[str]:
+    """The table in CONTRIBUTING names the tests of each package, and every folder of tests once."""
+    table = _ROW.findall(tree.files.get("CONTRIBUTING.md", ""))
+    listed = {package for packages, _ in table for package in re.findall(r"`([\w/]+)`", packages)}
+    named = [folder for _, tests in table for folder in re.findall(r"`tests/([\w/]+)`", tests)]
+    packages = {str(PurePosixPath(source.path).parent) for source in tree.sources}
+    there = {str(PurePosixPath(path).parent.relative_to("tests")) for path, _ in _tests(tree)}
+    wrong = [f"CONTRIBUTING.md: no row says where the tests of {package} are" for package in sorted(packages - listed)]
+    wrong += [f"CONTRIBUTING.md: tests/{folder} has no tests" for folder in sorted(set(named) - there)]
+    wrong += [f"CONTRIBUTING.md: tests/{folder} stands in no row" for folder in sorted(there - set(named))]
+    wrong += [
+        f"CONTRIBUTING.md: tests/{folder} stands there twice"
+        for folder in sorted(set(named))
+        if named.count(folder) > 1
+    ]
     return wrong
 
 
-RULES = (silent_returns, skips, sleeps, row_marks, rooms)
+RULES = (silent_returns, skips, sleeps, row_marks, folders)

@@ -139,16 +139,23 @@ def test_only_files_of_tests_are_looked_at() -> None:
         assert suite.sleeps(Tree({path: text}), {}) == []
 
 
-def test_a_folder_of_tests_that_make_quick_cannot_find_or_finds_twice_is_told() -> None:
-    makefile = "ROOMS := auth cli\nROOM_auth := auth gone\nROOM_cli  := cli auth\n"
-    files = {"Makefile": makefile, "tests/auth/test_a.py": "", "tests/cli/test_b.py": "", "tests/docs/test_c.py": ""}
-    assert suite.rooms(Tree(files)) == [
-        "Makefile: tests/docs is in no ROOM",
-        "Makefile: tests/gone has no tests",
-        "Makefile: tests/auth twice",
+def test_a_package_without_a_row_and_a_wrong_folder_of_tests_are_refused() -> None:
+    table = "| package | tests |\n|---|---|\n| `auth` | `tests/auth`, `tests/gone` |\n| the repository | `tests/docs` `tests/docs` |\n"
+    files = {
+        "CONTRIBUTING.md": table.replace("the repository", "`actors`"),
+        "auth/a.py": "",
+        "actors/b.py": "",
+        "transports/c.py": "",
+        "tests/auth/test_a.py": "",
+        "tests/greenroom/cli/test_b.py": "",
+        "tests/docs/test_c.py": "",
+    }
+    assert suite.folders(Tree(files)) == [
+        "CONTRIBUTING.md: no row says where the tests of transports are",
+        "CONTRIBUTING.md: tests/gone has no tests",
+        "CONTRIBUTING.md: tests/greenroom/cli stands in no row",
+        "CONTRIBUTING.md: tests/docs stands there twice",
     ]
-    *_, wrong = suite.rooms(Tree({**files, "Makefile": makefile.replace("ROOMS := auth cli", "ROOMS := auth")}))
-    assert wrong == "Makefile: ROOMS is not the list of all ROOM_…, in their order"
 
 
 def test_a_name_with_an_address_is_refused() -> None:

@@ -20,7 +20,7 @@ from tests.fuzz.target import Target, numbers, pieces
 from tests.fuzz.targets import frames
 from tests.fuzz.targets.connections import CONFIG, GET, GOOD, PATIENCE, WORDS, entered, leave, look_at
 from tests.fuzz.wires import Wire, answers
-from tests.tls.authority import Authority
+from tests.transports.tls.authority import Authority
 
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.http1_wire import Http1Wire

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.fuzz.target import Target, numbers, seeded
 from tests.fuzz.targets.values import TOO_DEEP, measure
-from tests.protocol.python_json import python_says
+from tests.greenroom.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
 from greenroom.protocol.messages import (

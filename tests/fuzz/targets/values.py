@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.fuzz.target import Target, is_list, numbers, seeded
-from tests.protocol.python_json import python_says
+from tests.greenroom.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
 from greenroom.protocol.messages import LIMITS, Limits, decode, encode, is_object

@@ -1,0 +1,26 @@
+"""Every test here leaves no process behind."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.transports.client_command.tree import MARK, children, gone
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch, root: Path) -> Generator[str]:
+    """What all processes of the test carry."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    monkeypatch.setattr(sys, "path", [str(root), *sys.path])  # other processes find what the tests bring, too
+    before = set(children())
+    yield mark
+    assert not gone(mark, 5.0)
+    assert not {pid: what for pid, what in children().items() if pid not in before}

@@ -1,0 +1,70 @@
+"""Who plays in the tests of questions: a server with its real workers, and clients on a channel or on streams."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.actors.session.players import join
+
+from greenroom import Server
+from greenroom.probe import WireProbe
+from greenroom.protocol.versions import LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+
+    from tests.actors.session.players import Player
+
+    from greenroom import Settings
+    from greenroom.actors.company import Company
+
+EVERYTHING: dict[str, Any] = {
+    "sampling": {"tools": {}, "context": {}},
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {"listChanged": True},
+}
+
+
+class Stage:
+    """A server that runs, and how to get on it."""
+
+    def __init__(self, server: Server, company: Company, entered: AsyncExitStack) -> None:
+        self.server = server
+        self.company = company
+        self._entered = entered
+
+    async def probe(
+        self,
+        answers: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None,
+        *,
+        capabilities: Mapping[str, Any] = EVERYTHING,
+        version: str = LATEST,
+    ) -> WireProbe:
+        """A client on a channel. What it has no answer for it leaves open."""
+        probe = WireProbe(self.company, capabilities=capabilities, answers=answers, version=version)
+        return await self._entered.enter_async_context(probe)
+
+    async def player(self, *, capabilities: Mapping[str, Any] = EVERYTHING, version: str = LATEST) -> Player:
+        """A client on streams."""
+        return await join(self.company, version=version, capabilities=capabilities)
+
+    async def questions(self) -> list[str]:
+        """Which questions are open, of whichever session."""
+        cards = await self.server.peers.all()
+        return [id for card in cards for id in (await self.server.peers.snapshot(card.id))["questions"]]
+
+
+@asynccontextmanager
+async def performing(*tools: Callable[..., Any], settings: Settings | None = None) -> AsyncGenerator[Stage]:
+    """A server with these tools, for as long as the block lasts."""
+    server = Server("stage", settings=settings)
+    for tool in tools:
+        server.tool(tool)
+    async with server.started() as company, AsyncExitStack() as stack:
+        yield Stage(server, company, stack)
+
+
+def said(result: Mapping[str, Any]) -> str:
+    """What a tool said."""
+    return "".join(block["text"] for block in result["content"])

@@ -1,0 +1,161 @@
+"""Orders to a node may be odd, or too much, and so may the loop and the machine: the caller is told, and no other node notices."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.searches import one_in
+
+from greenroom.errors import ConfigError
+from greenroom.supervision import GenServer, Node, StartFailed
+from greenroom.supervision.cluster import bootstrap as lifeline
+from greenroom.supervision.cluster import warden_process
+from greenroom.supervision.cluster.bootstrap import Inherited
+from greenroom.supervision.cluster.cluster import Host
+from greenroom.supervision.cluster.daemon_protocol import Aboard, Finish, Reaped, encoded
+from greenroom.supervision.cluster.node_records import EngineFailed, NodeFailed
+from greenroom.supervision.cluster.specs import NodeSpec
+from greenroom.supervision.cluster.ushering import start_on
+from greenroom.supervision.cluster.warden_process import WardenProcess
+
+from .engine_stage import Hand, staged
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+ODD = "odd-\udcff"
+"""A name of a file that is no text."""
+
+
+class Where(GenServer):
+    """Says what its process was told."""
+
+    def told(self) -> tuple[bytes, bytes, bytes]:
+        return os.fsencode(Path.cwd()), os.environb[b"ODD"], os.fsencode(sys.path[0])
+
+
+class Noter(GenServer):
+    """Tells the warden what it should not."""
+
+    def note(self, data: bytes) -> None:
+        assert Inherited.notes is not None
+        Inherited.notes.send(data)
+
+
+NOTHING = [
+    b"",
+    b"x",
+    *map(encoded, (Aboard("odd", 0), Aboard("odd", -1), Aboard("odd", 1), Reaped(1, 0), Reaped(-1, -9), Finish())),
+]
+"""Datagrams that code in a node may send to where notes go; none of them tells of a process that is there, or was."""
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_names_that_are_no_text_are_told_byte_for_byte(tmp_path: Path) -> None:
+    folder = tmp_path / ODD
+    folder.mkdir()
+    root: Any = Path(__file__).parents[3]  # a path, where import has strings
+    async with staged() as stage:
+        told = NodeSpec(cwd=str(folder), env={"ODD": ODD}, path=(str(folder), root, *sys.path))
+        host = await stage.cluster.start_node(told)
+        where = await start_on(await host.call(Host.node_name), Where)
+        assert await where.call(Where.told) == (os.fsencode(folder), os.fsencode(ODD), os.fsencode(folder))
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_what_is_too_much_is_refused_and_no_other_node_ends_of_it() -> None:
+    async with staged() as stage:
+        hand = await stage.hand(await stage.host())
+        for wanted, why in (({"env": {"A": "x" * 1_000_000}}, "look at its env"), ({"preload": (ODD,)}, "no text")):
+            with pytest.raises(StartFailed) as failed:
+                await stage.host(**wanted)
+            assert isinstance(failed.value.__cause__, NodeFailed)
+            assert why in str(failed.value.__cause__)
+        assert await hand.call(Hand.process_id) in (await stage.running()).values()
+        await stage.host()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ({"env": {"A": 5}}, "what A is set to must be a text"),
+        ({"env": {"A": "b\0c"}}, "what A is set to must be a text without NUL"),
+        ({"env": {"A=B": "c"}}, "names of variables, without ="),
+        ({"env": {5: "c"}}, "names of variables"),
+        ({"path": "lib"}, r"such as \('lib',\)"),
+        ({"requires": {1: 2}}, "capabilit"),
+    ],
+    ids=str,
+)
+def test_what_can_be_known_before_is_refused_where_it_is_written(wanted: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        NodeSpec(**wanted)
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_a_program_whose_folder_was_removed_can_start_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    async with staged() as stage:
+        hand = await stage.hand(await stage.host())
+        assert await hand.call(Hand.process_id) != os.getpid()
+
+
+@pytest.mark.greenroom(clock="real")
+@pytest.mark.parametrize("data", one_in(3, NOTHING))
+async def test_a_note_that_says_nothing_is_nobodys_end(data: bytes) -> None:
+    async with staged() as stage:
+        host = await stage.host()
+        warden = await stage.part("warden")
+        noter = await start_on(await host.call(Host.node_name), Noter)
+        await noter.call(Noter.note, data)
+        await stage.host()
+        assert await stage.part("warden") == warden
+
+
+@pytest.fixture
+def no_place(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """There is nowhere to put a temporary file, on disk or in memory."""
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(warden_process, "nameless_file", full)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    yield
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.usefixtures("no_place")
+def test_a_warden_that_cannot_be_started_leaves_nothing() -> None:
+    async def main() -> None:
+        before = len(lifeline._held)
+        with pytest.raises(EngineFailed, match="No space left on device"):
+            WardenProcess(lambda _: None)
+        assert len(lifeline._held) == before
+
+    asyncio.run(main())
+
+
+def test_all_of_it_works_on_uvloop(caplog: pytest.LogCaptureFixture) -> None:
+    import uvloop  # noqa: PLC0415 - an extra
+
+    async def main() -> None:
+        async with Node(), staged() as stage:
+            hand = await stage.hand(await stage.host())
+            assert await hand.call(Hand.process_id) != os.getpid()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

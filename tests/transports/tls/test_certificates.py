@@ -1,0 +1,276 @@
+"""Certificates are tried before anything listens, and what is wrong with them is told by file and reason."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.transports.http.wire import house
+
+from greenroom import ConfigError, HttpConfig, Server
+from greenroom.supervision import Supervisor, start, stop
+from greenroom.transports.client.http_settings import Trust
+from greenroom.transports.tls import BadCertificate, Certificates
+
+from .authority import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def config(certfile: Path, keyfile: Path | None = None, **settings: Any) -> HttpConfig:
+    return HttpConfig(port=0, certfile=certfile, keyfile=keyfile, **settings)
+
+
+async def serial(port: int, context: ssl.SSLContext) -> str:
+    """Which certificate is shown."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    shown = writer.get_extra_info("peercert")["serialNumber"]
+    writer.transport.abort()
+    return str(shown)
+
+
+# --- what is wrong
+
+
+@pytest.mark.parametrize("setting", [{"keyfile": "k.pem"}, {"cacertfile": "ca.pem"}, {"http2": True}], ids=str)
+def test_without_a_certificate_there_is_no_tls(setting: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="needs a certfile"):
+        HttpConfig(**setting)
+
+
+def test_a_password_is_shown_to_nobody(tmp_path: Path) -> None:
+    certfile, keyfile = Authority(tmp_path).issue(password=b"hunter2")
+    made = config(certfile, keyfile, keyfile_password="hunter2")
+    assert "hunter2" not in repr(made)
+    with pytest.raises(BadCertificate) as caught:
+        Certificates(config(certfile, keyfile, keyfile_password="swordfish"))
+    assert "swordfish" not in str(caught.value)
+    assert str(caught.value) == f"keyfile {keyfile}: keyfile_password does not open it"
+
+
+@pytest.mark.parametrize("name", ["certfile", "keyfile", "cacertfile"])
+def test_a_file_that_is_missing(tmp_path: Path, name: str) -> None:
+    certfile, keyfile = Authority(tmp_path).issue()
+    files: dict[str, Any] = {"certfile": certfile, "keyfile": keyfile, name: tmp_path / "none.pem"}
+    with pytest.raises(BadCertificate, match=rf"^{name} .*none.pem: there is no such file$"):
+        Certificates(HttpConfig(**files))
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certfile, keyfile = Authority(tmp_path).issue()
+    really: Any = Path.open
+
+    def refused(path: Path, *arguments: Any, **named: Any) -> Any:
+        if path == keyfile:
+            raise PermissionError(13, "Permission denied")
+        return really(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(BadCertificate, match="this user may not read it"):
+        Certificates(config(certfile, keyfile))
+
+
+def test_a_folder_is_no_certificate(tmp_path: Path) -> None:
+    with pytest.raises(BadCertificate, match=r"Is a directory"):
+        Certificates(config(tmp_path))
+
+
+def nothing(authority: Authority) -> dict[str, Any]:
+    certfile, keyfile = authority.issue()
+    certfile.write_text("nothing")
+    return {"certfile": certfile, "keyfile": keyfile}
+
+
+def no_key(authority: Authority) -> dict[str, Any]:
+    return {"certfile": authority.issue()[0]}
+
+
+def another_key(authority: Authority) -> dict[str, Any]:
+    return {"certfile": authority.issue("one")[0], "keyfile": authority.issue("two")[1]}
+
+
+def encrypted(authority: Authority) -> dict[str, Any]:
+    certfile, keyfile = authority.issue(password=b"secret")
+    return {"certfile": certfile, "keyfile": keyfile}
+
+
+def broken(authority: Authority) -> dict[str, Any]:
+    certfile, keyfile = authority.issue()
+    lines = certfile.read_text().splitlines()
+    certfile.write_text("\n".join([lines[0], "AAAA", *lines[2:]]))
+    return {"certfile": certfile, "keyfile": keyfile}
+
+
+def no_authority(authority: Authority) -> dict[str, Any]:
+    certfile, keyfile = authority.issue()
+    return {"certfile": certfile, "keyfile": keyfile, "cacertfile": keyfile}
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (nothing, r"certfile .*: there is no certificate in it"),
+        (no_key, r"keyfile .*: there is no private key in it"),
+        (another_key, r"keyfile .*: the key is not that of the certificate in"),
+        (encrypted, r"keyfile .*: it is encrypted: say keyfile_password"),
+        (broken, r"OpenSSL cannot use them"),
+        (no_authority, r"cacertfile .*: there is no certificate in it"),
+    ],
+)
+def test_what_cannot_be_used(tmp_path: Path, files: Callable[[Authority], dict[str, Any]], told: str) -> None:
+    with pytest.raises(BadCertificate, match=told):
+        Certificates(HttpConfig(**files(Authority(tmp_path))))
+
+
+@pytest.mark.parametrize("password", ["hunter2", b"hunter2"])
+def test_a_password_opens_the_key(tmp_path: Path, password: str | bytes) -> None:
+    certfile, keyfile = Authority(tmp_path).issue(password=b"hunter2")
+    assert Certificates(config(certfile, keyfile, keyfile_password=password)).context.get_ciphers()
+
+
+def test_one_file_for_both(tmp_path: Path) -> None:
+    certfile, keyfile = Authority(tmp_path).issue()
+    both = tmp_path / "both.pem"
+    both.write_bytes(keyfile.read_bytes() + certfile.read_bytes())
+    assert Certificates(config(both)).context.get_ciphers()
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "told"),
+    [
+        (-10, -1, "the certificate has expired"),
+        (1, 30, "the certificate is not valid yet"),
+        (-1, 3, "the certificate expires in 3.0 days"),
+        (-1, 60, None),
+    ],
+)
+def test_a_certificate_that_is_not_of_its_time_is_a_warning(
+    tmp_path: Path, begins: float, ends: float, told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    certfile, keyfile = Authority(tmp_path).issue(begins=begins, ends=ends)
+    with caplog.at_level(logging.WARNING):
+        Certificates(config(certfile, keyfile))
+    assert [record.getMessage() for record in caplog.records] == ([f"certfile {certfile}: {told}"] if told else []) or (
+        told is not None and told in caplog.text
+    )
+
+
+def test_nothing_listens_when_it_cannot(tmp_path: Path) -> None:
+    server = Server("secure")
+    with pytest.raises(BadCertificate):
+        server.run("http", config=config(tmp_path / "none.pem"))
+    assert server.urls == []
+
+
+# --- what is spoken
+
+
+@pytest.mark.row("ST-12")
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_tls_from_1_2_on(authority: Authority, secure: dict[str, Any], version: ssl.TLSVersion) -> None:
+    async with house(**secure) as opened:
+        context = authority.client()
+        context.minimum_version = context.maximum_version = version
+        assert await serial(opened.port, context)
+
+
+@pytest.mark.row("ST-12")
+def test_both_ends_say_themselves_that_1_2_is_the_least(
+    secure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defaults of Python and OpenSSL are the same today, and are a system's to change."""
+    real = ssl.SSLContext.__new__
+
+    def older(cls: type[ssl.SSLContext], *more: Any, **named: Any) -> ssl.SSLContext:
+        """With the defaults of another time, or of a system that needs them."""
+        made: ssl.SSLContext = real(cls, *more, **named)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            made.minimum_version = ssl.TLSVersion.TLSv1
+        return made
+
+    monkeypatch.setattr(ssl.SSLContext, "__new__", staticmethod(older))
+    assert ssl.create_default_context().minimum_version is ssl.TLSVersion.TLSv1
+    made = {
+        "server": Certificates(HttpConfig(**secure)).context,
+        "client": Trust().context(),
+        "client with a certificate named": Trust(cacertfile=secure["certfile"]).context(),
+    }
+    assert {name: each.minimum_version for name, each in made.items()} == dict.fromkeys(made, ssl.TLSVersion.TLSv1_2)
+
+
+@pytest.mark.row("ST-12")
+async def test_no_tls_before_1_2(authority: Authority, secure: dict[str, Any]) -> None:
+    async with house(**secure) as opened:
+        context = authority.client()
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, OSError)):
+            await serial(opened.port, context)
+
+
+@pytest.mark.row("ST-12")
+@pytest.mark.parametrize(
+    ("http2", "offered", "chosen"),
+    [
+        (False, ["h2", "http/1.1"], "http/1.1"),
+        (False, ["h2"], None),
+        (False, [], None),
+        (True, ["http/1.1", "h2"], "h2"),
+        (True, ["http/1.1"], "http/1.1"),
+        (True, [], None),
+    ],
+)
+async def test_which_protocol_is_agreed_on(
+    authority: Authority, secure: dict[str, Any], http2: Any, offered: list[str], chosen: str | None
+) -> None:
+    async with house(**secure, http2=http2) as opened:
+        context = authority.client(alpn=offered)
+        _, writer = await asyncio.open_connection("127.0.0.1", opened.port, ssl=context)
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == chosen
+        writer.transport.abort()
+
+
+@pytest.mark.row("ST-12")
+async def test_clients_show_who_they_are_where_that_is_asked(
+    tmp_path: Path, authority: Authority, secure: dict[str, Any]
+) -> None:
+    ours = Authority(tmp_path, "ours")
+    async with house(**secure, cacertfile=ours.certfile) as opened:
+        good = authority.client(shows=ours.issue("friend"))
+        assert await serial(opened.port, good)
+        for shows in (None, authority.issue("stranger")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", opened.port, ssl=authority.client(shows=shows))
+            with pytest.raises(ssl.SSLError):  # in TLS 1.3 it is told after the client believes to be in
+                await reader.read()
+            writer.transport.abort()
+
+
+async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certfile, keyfile = authority.issue()
+    server = Server("secure")
+    spec = server.child_spec("http", config=config(certfile, keyfile))
+    supervisor = await start(Supervisor, [spec])
+    (url,) = server.urls
+    assert url.startswith("https://127.0.0.1:")
+    port = int(url.split(":")[2].split("/")[0])
+    context = authority.client()
+    first = await serial(port, context)
+    authority.issue()
+    assert await serial(port, context) == first
+    server.reload_certificates()
+    second = await serial(port, context)
+    assert second != first
+    keyfile.write_text("half writ")
+    with pytest.raises(BadCertificate):
+        server.reload_certificates()
+    assert await serial(port, context) == second
+    await stop(supervisor)
