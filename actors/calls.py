@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.messages import Request
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Timer
-    from greenroom.transports.seam import Reply
+    from greenroom.transports.interfaces import Reply
 
     from .peer_channels import CallVoice
     from .session import Session

@@ -24,7 +24,7 @@ from greenroom.transports.open_connections import address_of, host_in, is_proxie
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from greenroom.transports.seam import Peer
+    from greenroom.transports.interfaces import Peer
 
     from .entries import CompletionEntry, Entry, PromptEntry, ResourceEntry, TemplateEntry, ToolEntry
     from .jobs import Facts, Job

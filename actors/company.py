@@ -43,14 +43,14 @@ from greenroom.supervision import (
     current_node,
 )
 from greenroom.transports.access_log import log_refusal
-from greenroom.transports.seam import Answer, Entered
+from greenroom.transports.interfaces import Answer, Entered
 
 from .bulkheads import Bulkheads
 from .catalogue import Shelf
 from .jobs import Hooks
 from .names import Card, Key, Name, new_id, shown
 from .peer_channels import Ask, asked, log_body
-from .registry import Readiness, Registry, registrar_child
+from .registry import Readiness, ServerRegistry, registrar_child
 from .reply_sinks import SingleFeed, ToAnswer, ToChannel, ToOneStream, ToStreams
 from .session import ENDED, REFUSED, Session, check_hello
 from .sessions import Sessions, TooManySessions, card_of, find_session, open_session
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.messages import Failure, Notification, Request, Response
     from greenroom.supervision import ChildSpec, Pid
-    from greenroom.transports.seam import Feed, Peer, Reply
+    from greenroom.transports.interfaces import Feed, Peer, Reply
 
     from .catalogue import Kind
     from .jobs import Around, Job, Own
@@ -114,7 +114,7 @@ class Company:
         self.sessions: Ref[Sessions] = Ref(self.name("sessions"), None)
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
         registrar: Ref[Registrar] = Ref(self.name("registry"))
-        self.registry = Registry(self, registrar)
+        self.registry = ServerRegistry(self, registrar)
         self.peers = Peers(self)
         """The peers that are there, and how to reach them when no call of theirs is under way."""
         self.new_id: NewId = new_id

@@ -23,7 +23,7 @@ from .server_questions import Asker, NotAwaited, asks
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
-    from greenroom.transports.seam import Peer
+    from greenroom.transports.interfaces import Peer
 
     from .jobs import Cancellation, Facts, Voice
     from .server_questions import Question

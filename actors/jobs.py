@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from greenroom.supervision import Pid, Ref, Shutdown, Threads
-    from greenroom.transports.seam import Peer
+    from greenroom.transports.interfaces import Peer
 
     from .bulkheads import Bulkheads
     from .catalogue import Catalogue, Kind, Shelf

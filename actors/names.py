@@ -14,7 +14,7 @@ from greenroom.protocol.methods import State
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom.transports.seam import Peer
+    from greenroom.transports.interfaces import Peer
 
     from .reply_sinks import Channel
 

@@ -114,7 +114,7 @@ class Registering(Generic[Done, Dropped]):
         return self._drop("prompt", name)
 
 
-class Registry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]):
+class ServerRegistry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]):
     """A handle; any number of them may exist for one company."""
 
     def __init__(self, house: House, registrar: Ref[Registrar]) -> None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from greenroom.protocol.versions import V2025_06_18, V2025_11_25
 from greenroom.supervision import later
-from greenroom.transports.seam import Answer, Event
+from greenroom.transports.interfaces import Answer, Event
 
 from .streams import TRUNCATED, Stream, StreamFeed, Streams, Waiting, marker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from greenroom.transports.seam import Feed, Reply
+    from greenroom.transports.interfaces import Feed, Reply
 
     from .calls import Call
     from .settings import Settings

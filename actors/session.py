@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import Failure, Notification, Request, Response
     from greenroom.protocol.methods import Hello
     from greenroom.supervision import Caller, ExitReason, Monitor, Ref, Timer
-    from greenroom.transports.seam import Feed, Peer
-    from greenroom.transports.seam import Reply as Answered
+    from greenroom.transports.interfaces import Feed, Peer
+    from greenroom.transports.interfaces import Reply as Answered
 
     from .calls import Call
     from .catalogue import Catalogue

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from greenroom.supervision import Gate, current_node
-from greenroom.transports.seam import Event
+from greenroom.transports.interfaces import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

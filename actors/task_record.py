@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.messages import Request
     from greenroom.supervision import Pid, Ref
-    from greenroom.transports.seam import Peer
+    from greenroom.transports.interfaces import Peer
 
     from .jobs import Facts
 

@@ -31,7 +31,7 @@ from greenroom.protocol.schemas import Arguments
 from greenroom.protocol.versions import LATEST, V2025_11_25
 from greenroom.protocol.wire import is_slow
 from greenroom.supervision import CallTimeout, Shutdown, current_process, describe, start_task_alone
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .catalogue import LISTINGS, NotFound, answer_of, reached, whose
 from .context import Context

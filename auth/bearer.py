@@ -25,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 from greenroom.errors import ConfigError
 from greenroom.protocol.messages import encode
 from greenroom.supervision import tracebacks
-from greenroom.transports.seam import Refusal
+from greenroom.transports.interfaces import Refusal
 
 from .errors import Denied
 from .grants import bearer_refusal, chosen_way, from_claims, is_many, number, settled, text, texts

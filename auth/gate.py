@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from greenroom.supervision import ChildSpec
-    from greenroom.transports.seam import Notices, Peer, Refusal
+    from greenroom.transports.interfaces import Notices, Peer, Refusal
 
     from .grants import Notice, Provider
 

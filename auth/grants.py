@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeGuard
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.messages import decode, encode, is_object
-from greenroom.transports.seam import Refusal
+from greenroom.transports.interfaces import Refusal
 
 from .errors import KINDS, Denied
 from .headers import challenge, covers

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from greenroom.supervision import ChildSpec
-    from greenroom.transports.seam import Refusal
+    from greenroom.transports.interfaces import Refusal
 
     from .bearer import MetadataUrl, Servers
     from .grants import Asking

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import Threads
-from greenroom.transports.seam import Refusal
+from greenroom.transports.interfaces import Refusal
 
 from .errors import STATUS, Denied
 from .grants import AuthInfo, check_alive, found_by, granted, refusal, settled

@@ -13,7 +13,7 @@ from greenroom.errors import ConfigError
 from greenroom.transports.access_log import log_refusal
 from greenroom.transports.asgi import KNOWN, relative_path
 from greenroom.transports.http_exchange import Twice, encoded, fold, told
-from greenroom.transports.seam import Peer, Refusal
+from greenroom.transports.interfaces import Peer, Refusal
 
 from .gate import Gate, asking_of
 

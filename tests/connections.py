@@ -12,7 +12,7 @@ from greenroom.supervision.introspect import get_state
 
 if TYPE_CHECKING:
     from greenroom.actors.client.settings import ClientSettings
-    from greenroom.transports.client.seam import Route
+    from greenroom.transports.client.interfaces import Route
 
 
 async def start_connection(

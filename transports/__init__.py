@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .client.http_route import SseRoute as SseRoute
     from .client.http_settings import HttpSettings as HttpSettings
     from .client.http_settings import Trust as Trust
-    from .client.seam import FixedHeaders as FixedHeaders
+    from .client.interfaces import FixedHeaders as FixedHeaders
     from .http_config import HttpConfig as HttpConfig
 
 # Each module, and the names that the room takes of it: `python -m tests.house --write` makes it of the imports above.
@@ -44,7 +44,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.transports.client.http_address": "Guard",
     "greenroom.transports.client.http_route": "HttpRoute SseRoute",
     "greenroom.transports.client.http_settings": "HttpSettings Trust",
-    "greenroom.transports.client.seam": "FixedHeaders",
+    "greenroom.transports.client.interfaces": "FixedHeaders",
     "greenroom.transports.http_config": "HttpConfig",
 }
 

@@ -24,7 +24,7 @@ from greenroom.supervision import clock, visible
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from .seam import Peer
+    from .interfaces import Peer
 
 log: Final = logging.getLogger("greenroom.access")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .http_config import HttpConfig
     from .http_engine import Engine
     from .http_exchange import BodyShare, Headers
-    from .seam import Peer
+    from .interfaces import Peer
 
 
 if TYPE_CHECKING:

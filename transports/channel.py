@@ -19,7 +19,7 @@ from greenroom.protocol.messages import LIMITS, Failure, Limits, Notification, R
 from greenroom.supervision import ProcessExited, Wakeup, current_node, kill, spawn, tracebacks, wait_down
 
 from .access_log import log_refusal
-from .seam import Peer
+from .interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import Message
     from greenroom.supervision import ExitReason, Pid
 
-    from .seam import Door, Event, Session
+    from .interfaces import Door, Event, Session
 
 if TYPE_CHECKING:
     Send = Callable[[Sequence[bytes]], Awaitable[None]]

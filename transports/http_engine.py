@@ -57,8 +57,8 @@ from .http_exchange import (
     too_large,
     visible,
 )
+from .interfaces import Answer, Event, NeverAsked, Peer, Refusal
 from .open_connections import TrustedProxies, host_in
-from .seam import Answer, Event, NeverAsked, Peer, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import RequestId
 
     from .http_exchange import BodyShare, Headers
-    from .seam import Door, Feed, Gatekeeper, Reply, Session
+    from .interfaces import Door, Feed, Gatekeeper, Reply, Session
 
 if TYPE_CHECKING:
     RawHeaders: TypeAlias = Head | Iterable[tuple[bytes | str, bytes | str]]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .http_config import HttpConfig
     from .http_engine import Responder
-    from .seam import Answer, Event, Gatekeeper, Notices, Peer, Refusal
+    from .interfaces import Answer, Event, Gatekeeper, Notices, Peer, Refusal
 
 
 # --- What is looked at in a request before it is acted on: where from, where to, what it accepts, what it is. Pure.

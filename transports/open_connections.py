@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .asgi import App
     from .http_config import HttpConfig
     from .http_engine import Engine
-    from .seam import Peer
+    from .interfaces import Peer
 
 log: Final = logging.getLogger("greenroom.http")
 

@@ -44,7 +44,7 @@ from greenroom.supervision import (
 
 from .channel import Channel
 from .descriptors import sink_of, source_of
-from .seam import Peer
+from .interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, ExitReason, Pid, Ref
 
     from .descriptors import Sink, Source
-    from .seam import Door
+    from .interfaces import Door
 
 LINE_LIMIT = 4 * 1024 * 1024
 GRACE = 5.0

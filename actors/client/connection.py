@@ -62,7 +62,7 @@ from greenroom.transports.client.errors import (
     TransportError,
     WireFull,
 )
-from greenroom.transports.client.seam import Broken, Gap, Inbound, Lost
+from greenroom.transports.client.interfaces import Broken, Gap, Inbound, Lost
 
 from .errands import Answered, Attendant, Errands, Overdue
 from .errors import ClientClosed, InitFailed, InitTimeout, NotReady, RequestLost
@@ -77,14 +77,14 @@ from .handshake import (
     read_welcome,
     refused,
 )
+from .interfaces import Phase
 from .requests import LONGEST, Due, Impatient, OwnRequest, PendingRequest, Requests, Withdrawn
-from .seam import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.supervision import ExitReason, Pid
-    from greenroom.transports.client.seam import Heard, Route, Wire
+    from greenroom.transports.client.interfaces import ClientWire, Heard, Route
 
     from .handler import ClientHandler
     from .handshake import ConnectionReport
@@ -118,9 +118,9 @@ class Connection(GenStatem[Phase]):
         self.attendant = Attendant(self.process, handler, line)
         self._route = route
         self._greeting = greeting(line.settings, handler.capabilities())
-        self._wire: Wire | None = None
+        self._wire: ClientWire | None = None
         """The one that is in use, or about to be."""
-        self._wires: dict[Pid, Wire] = {}
+        self._wires: dict[Pid, ClientWire] = {}
         """All that have not ended yet."""
         self._noise = (0, "")
         """How often something came on the wire that was no message, and how the last one began."""
@@ -377,7 +377,7 @@ class Connection(GenStatem[Phase]):
         if wire is not self._wire:
             self._release(wire.pid)
 
-    def _hear_other(self, wire: Wire, heard: Heard) -> None:
+    def _hear_other(self, wire: ClientWire, heard: Heard) -> None:
         if isinstance(heard, Request):
             ping = heard.method == "ping"
             self._answer(wire, encode_result(heard.id, {}) if ping else self.errands.take(heard, wire))
@@ -393,7 +393,7 @@ class Connection(GenStatem[Phase]):
             if wire is self._wire:
                 self._noise = self._noise[0] + 1, heard.sample[:_SAMPLE]
 
-    def _notified(self, wire: Wire, notification: Notification) -> None:
+    def _notified(self, wire: ClientWire, notification: Notification) -> None:
         method, params = notification.method, notification.params
         if method == "notifications/progress":
             self.requests.progressed(params)
@@ -407,7 +407,7 @@ class Connection(GenStatem[Phase]):
         if not self.attendant.tell(method, params):
             self._report(Overheard, method=method)
 
-    def _answer(self, wire: Wire, frame: bytes | None) -> None:
+    def _answer(self, wire: ClientWire, frame: bytes | None) -> None:
         if frame is None or wire.pid not in self._wires:
             return
         try:
@@ -531,14 +531,14 @@ class Connection(GenStatem[Phase]):
                 self._end(wire, cause)
         self.requests.refuse()
 
-    def _end(self, wire: Wire, cause: Exception) -> None:
+    def _end(self, wire: ClientWire, cause: Exception) -> None:
         """It is of no use any more; what is under way on it is lost."""
         lost = cause if isinstance(cause, TransportError) else ConnectionLost(str(cause))
         self.requests.lose_all(wire.pid, lost)
         exit(wire.pid, SHUTDOWN)
         send_after(self.settings.close_grace, self.pid, Overlong(wire.pid))
 
-    def _lost(self, wire: Wire, lost: Lost) -> None:
+    def _lost(self, wire: ClientWire, lost: Lost) -> None:
         """One request will not be answered on this wire. When its session is gone, the others may be answered all the same."""
         entry = self.requests.table.get(lost.id)
         if entry is None or entry.wire != wire.pid:

@@ -26,14 +26,14 @@ from greenroom.supervision import (
 )
 
 from .handler import ClientHandler, Deferred
-from .seam import Told
+from .interfaces import Told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.protocol.messages import Request, RequestId
     from greenroom.supervision import ExitReason, Pid, Process, Timer
-    from greenroom.transports.client.seam import Wire
+    from greenroom.transports.client.interfaces import ClientWire
 
     from .line import ConnectionLine
     from .settings import ClientSettings
@@ -61,7 +61,7 @@ class Errand:
 
     __slots__ = ("_connection", "_spoken", "id", "key", "method", "timer", "wire", "worker")
 
-    def __init__(self, connection: Process, wire: Wire, request: Request) -> None:
+    def __init__(self, connection: Process, wire: ClientWire, request: Request) -> None:
         """`wire` is where it came from, and where its answer belongs."""
         self._connection = connection
         self.wire = wire
@@ -102,7 +102,7 @@ class Errands:
     def __len__(self) -> int:
         return len(self._open)
 
-    def take(self, request: Request, wire: Wire) -> bytes | None:
+    def take(self, request: Request, wire: ClientWire) -> bytes | None:
         """Have it worked on, or the refusal at once."""
         limit = self._settings.max_errands
         refusal: McpError | None = None

@@ -14,7 +14,7 @@ from greenroom.protocol.methods import not_found
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from .seam import Line
+    from .interfaces import Line
 
 
 class Deferred:

@@ -13,7 +13,7 @@ from greenroom.supervision import Report
 from greenroom.transports.client.errors import NotMcp, TransportError, Unauthorized
 
 from .errors import InitFailed, ProtocolVersionError
-from .seam import Welcome
+from .interfaces import Welcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -36,18 +36,18 @@ from greenroom.supervision import (
 from .connection import Connection
 from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
 from .handler import ClientHandler
+from .interfaces import Phase, Status
 from .readers import Reader, Readers
 from .requests import PendingRequest, parked
-from .seam import Phase, Status
 from .settings import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from greenroom.supervision import ChildSpec, Pid, Process
-    from greenroom.transports.client.seam import Route
+    from greenroom.transports.client.interfaces import Route
 
-    from .seam import Welcome
+    from .interfaces import Welcome
 
 _DEFAULT: Final[Any] = ...
 _LEAVING: Final = 5.0

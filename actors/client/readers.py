@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from greenroom.supervision import Wakeup
 
-from .seam import Told
+from .interfaces import Told
 
 if TYPE_CHECKING:
     import asyncio

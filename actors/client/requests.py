@@ -31,7 +31,7 @@ from .errors import (
     Unsupported,
     lost,
 )
-from .seam import Phase, Progress
+from .interfaces import Phase, Progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.errors import RemoteProtocolError
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import ExitReason, Node, Pid, Process
-    from greenroom.transports.client.seam import Wire
+    from greenroom.transports.client.interfaces import ClientWire
 
     from .errors import ClientError
     from .line import ConnectionLine
@@ -291,7 +291,7 @@ class Requests:
         self._line = line
         self.table: dict[RequestId, PendingRequest] = {}
         self.tokens: dict[str | int, PendingRequest] = {}
-        self.wire: Wire | None = None
+        self.wire: ClientWire | None = None
         self._followed: dict[str, PendingRequest] = {}
         """By their ids, the tasks whose progress is told to the calls that they were made of."""
         self.strays = 0
@@ -482,7 +482,7 @@ class Requests:
         self.pop(entry.id)
         entry.settle(None, error)
 
-    def withdrawn(self, message: Withdrawn, wires: Mapping[Pid, Wire]) -> None:
+    def withdrawn(self, message: Withdrawn, wires: Mapping[Pid, ClientWire]) -> None:
         """Its caller does not wait any more: the server is told, if it may know of it."""
         entry = message.request
         if self.table.get(entry.id) is not entry:

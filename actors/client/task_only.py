@@ -13,7 +13,7 @@ from .errors import RequestTimeout
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .seam import Line
+    from .interfaces import Line
 
 _CANCELLING: Final = 5.0
 """How long a server may take to acknowledge that a task is not wanted any more; the caller does not wait for that."""

@@ -53,7 +53,7 @@ from greenroom.supervision import (
     whereis,
 )
 from greenroom.supervision.cluster.streams import answering
-from greenroom.transports.seam import Answer, Event, NeverAsked
+from greenroom.transports.interfaces import Answer, Event, NeverAsked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import Message, RequestId
     from greenroom.supervision import Caller, ChildSpec, Pid
     from greenroom.supervision import Request as Asked
-    from greenroom.transports.seam import Entered, Feed, Peer, Reply, Session
+    from greenroom.transports.interfaces import Entered, Feed, Peer, Reply, Session
 
 DESK: Final = "greenroom.desk"
 """What the desk of each node is registered as."""

@@ -53,7 +53,7 @@ from .tool_catalogue import FederatedTool, Naming, ToolCatalogue, merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.interfaces import Line
     from greenroom.actors.consent.consent import Consent
     from greenroom.actors.output.limits import Limiter
     from greenroom.protocol.pins import Finding, Pins, Policy

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, Parked, Unavailable
+from greenroom.actors.client.interfaces import Phase, Status
 from greenroom.actors.client.readers import GAP
-from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.names import Key, Name
 from greenroom.actors.tree import Tree
 from greenroom.supervision import DynamicSupervisor, NotRegistered, Ref, TaskSupervisor, Wakeup, child, whereis
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from types import TracebackType
 
-    from greenroom.actors.client.seam import Line, Told, Updates, Welcome
+    from greenroom.actors.client.interfaces import Line, Told, Updates, Welcome
     from greenroom.supervision import ChildSpec, Pid
 
     from .annexes import Annexes, Room

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from greenroom.actors.catalogue import Kind
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.interfaces import Line
 
 Part: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)

@@ -20,8 +20,8 @@ from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
 from greenroom.supervision import Backoff
 from greenroom.supervision.cluster import Limits
+from greenroom.transports.client.interfaces import check_travels
 from greenroom.transports.client.remote_wire import FarRoute
-from greenroom.transports.client.seam import check_travels
 
 from .breaker import BreakerSettings
 from .offering import PARTS
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from greenroom.actors.client.handler import ClientHandler
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.interfaces import Line
     from greenroom.auth.client.door import CallerAuth, CallerIdentity
     from greenroom.supervision import ChildSpec
     from greenroom.supervision.cluster import Cluster
+    from greenroom.transports.client.interfaces import Route
     from greenroom.transports.client.remote_wire import Place
-    from greenroom.transports.client.seam import Route
 
     from .offering import Differences, Offering, Part
 

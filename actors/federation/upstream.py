@@ -22,7 +22,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
-from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.interfaces import Phase
 from greenroom.auth.errors import SignInError
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import PeerError
@@ -49,7 +49,7 @@ from .upstream_requests import Gate
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterable
 
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.interfaces import Line
     from greenroom.supervision import (
         Continue,
         ExitReason,

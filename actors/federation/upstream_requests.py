@@ -24,7 +24,7 @@ from .federation_errors import UpstreamBusy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterator, Mapping
 
-    from greenroom.actors.client.seam import Line, Pending, Progress
+    from greenroom.actors.client.interfaces import Line, Pending, Progress
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import ExitReason, Process
 

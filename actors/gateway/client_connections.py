@@ -21,7 +21,7 @@ import msgspec
 from greenroom.actors.catalogue import share_of
 from greenroom.actors.client.errors import ClientError, InitTimeout, Unavailable
 from greenroom.actors.client.handler import ClientHandler
-from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.context import CallEnded, peer_of
 from greenroom.actors.federation.offering import LISTS, NOTHING, PARTS, every_list, parts_changed
 from greenroom.actors.peer_channels import NoStream
@@ -36,7 +36,7 @@ from greenroom.supervision import ActorError, Wakeup, detached_task, start_child
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping
 
-    from greenroom.actors.client.seam import Line, Status
+    from greenroom.actors.client.interfaces import Line, Status
     from greenroom.actors.context import Context
     from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.federation import Federation

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.catalogue import LISTINGS, may_use, share_of
 from greenroom.actors.client.errors import ClientClosed, ClientError, RequestLost, Unavailable
-from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.task_only import call_as_task
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.context import peer_of
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from greenroom.actors.catalogue import Kind
-    from greenroom.actors.client.seam import Line, Pending
+    from greenroom.actors.client.interfaces import Line, Pending
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
     from greenroom.actors.jobs import Job, Own

@@ -23,7 +23,7 @@ from .guest_wire import MOST_ITEMS, TO_GUEST, TO_NODE, BadItem, TooLarge, packed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping
 
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.interfaces import Line
     from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.offering import Part

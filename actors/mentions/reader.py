@@ -20,7 +20,7 @@ from greenroom.protocol.wire import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.interfaces import Line
 
 MOST: Final = 100
 """How many completions are given, and how many mentions of one text are read."""

@@ -11,14 +11,14 @@ from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Address, Guard, is_local
-from greenroom.transports.client.seam import FixedHeaders
+from greenroom.transports.client.interfaces import FixedHeaders
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping
 
     from greenroom.auth.grants import AuthInfo
     from greenroom.transports.client.http_settings import Trust
-    from greenroom.transports.client.seam import Credentials
+    from greenroom.transports.client.interfaces import Credentials
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/:]+=*\Z")
 

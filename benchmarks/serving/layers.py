@@ -13,7 +13,7 @@ from greenroom import Server
 from greenroom.protocol.messages import Notification, Request, parse
 from greenroom.transports.asgi import Endpoint
 from greenroom.transports.http_engine import Engine
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 from .sessions import VERSION, encoded
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.actors.company import Company
-    from greenroom.transports.seam import Session
+    from greenroom.transports.interfaces import Session
 
 FIRST = 100_000_000
 TEXT = "Curtain up: two hours of traffic on the stage."

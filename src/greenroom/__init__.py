@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from greenroom.actors.client.errors import Unsupported as Unsupported
     from greenroom.actors.client.handler import ClientHandler as ClientHandler
     from greenroom.actors.client.handler import Deferred as Deferred
-    from greenroom.actors.client.seam import Phase as Phase
-    from greenroom.actors.client.seam import Progress as Progress
-    from greenroom.actors.client.seam import Status as Status
-    from greenroom.actors.client.seam import Told as Told
     from greenroom.actors.client.settings import ClientSettings as ClientSettings
     from greenroom.actors.context import CallEnded as CallEnded
     from greenroom.actors.context import Context as Context
@@ -104,6 +100,10 @@ if TYPE_CHECKING:
     from greenroom.transports.client.errors import Unauthorized as Unauthorized
     from greenroom.transports.http_config import HttpConfig as HttpConfig
 
+    from .actors.client.interfaces import Phase as Phase
+    from .actors.client.interfaces import Progress as Progress
+    from .actors.client.interfaces import Status as Status
+    from .actors.client.interfaces import Told as Told
     from .client import Client as Client
     from .client import PendingCall as PendingCall
     from .client import ToolFailed as ToolFailed
@@ -130,7 +130,7 @@ _HOMES: Final[dict[str, str]] = {
     "Parked ProtocolVersionError RequestLost RequestTimeout TooManyPages "
     "Unavailable Unsupported",
     "greenroom.actors.client.handler": "ClientHandler Deferred",
-    "greenroom.actors.client.seam": "Phase Progress Status Told",
+    "greenroom.actors.client.interfaces": "Phase Progress Status Told",
     "greenroom.actors.client.settings": "ClientSettings",
     "greenroom.actors.context": "CallEnded Context",
     "greenroom.actors.handlers": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 from greenroom.actors.client.errors import Unavailable
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.line import ConnectionLine, connection_spec
-from greenroom.actors.client.seam import Phase
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.client.task_only import call_as_task, is_task_only
 from greenroom.actors.paced_checks import beside_loop, paced
@@ -34,6 +33,7 @@ from greenroom.protocol.reply_values import Promise, plain_value, typed_value
 from greenroom.protocol.schemas import kind_of
 from greenroom.protocol.wire import sendable
 
+from .actors.client.interfaces import Phase
 from .client_callbacks import Callbacks, check_callbacks, check_roots, told
 from .client_words import AS_SET, ClientWords
 from .errors import GreenroomError, suggests
@@ -43,13 +43,13 @@ from .targets import Guest, name_of, route_of, server_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 
-    from greenroom.actors.client.seam import Line, Pending, Progress, Status
     from greenroom.auth.client.door import Auth
     from greenroom.protocol.definitions import Tool
     from greenroom.protocol.messages import RequestId
     from greenroom.protocol.problems import Problem
     from greenroom.supervision import ChildSpec
 
+    from .actors.client.interfaces import Line, Pending, Progress, Status
     from .client_callbacks import Elicitor, Listener, Logger, Roots, Sampler, Usher
     from .targets import Target
 

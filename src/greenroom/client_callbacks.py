@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from greenroom.actors.client.handler import ClientHandler
-from greenroom.actors.client.seam import Told
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.jobs import takes
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
@@ -25,14 +24,16 @@ from greenroom.protocol.results import Message, blocks
 from greenroom.protocol.wire import is_array, is_object, plain
 from greenroom.supervision import Threads
 
+from .actors.client.interfaces import Told
 from .errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from greenroom.actors.client.seam import Line
     from greenroom.protocol.received import LogMessage
+
+    from .actors.client.interfaces import Line
 
 Sampler: TypeAlias = "Callable[[SamplingRequest], Any]"
 Elicitor: TypeAlias = "Callable[[ElicitationRequest], Any]"

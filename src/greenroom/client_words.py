@@ -34,8 +34,9 @@ from greenroom.protocol.wire import is_object, sendable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from greenroom.actors.client.seam import Line, Status, Updates, Welcome
     from greenroom.protocol.results import Completion
+
+    from .actors.client.interfaces import Line, Status, Updates, Welcome
 
 _logger: Final = logging.getLogger("greenroom.client")
 T = TypeVar("T")

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 
     from greenroom.actors.client.handler import ClientHandler
-    from greenroom.actors.client.seam import Line, Progress, Told
     from greenroom.actors.company import Company
     from greenroom.actors.federation.agent import Invalid
     from greenroom.actors.federation.offering import Part
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.received import PromptReply, ResourceReply, ToolReply
     from greenroom.supervision import ChildSpec
 
+    from .actors.client.interfaces import Line, Progress, Told
     from .client_callbacks import Roots
     from .targets import Target
 

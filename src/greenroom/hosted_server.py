@@ -14,9 +14,9 @@ from .client import NO_PROMISE, ClientTools, Promises
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from greenroom.actors.client.seam import Line
     from greenroom.actors.federation.federation import Federation
 
+    from .actors.client.interfaces import Line
     from .client_words import ClientWords
 
 NOT_OPEN: Final = "the host is not open: write `async with host:` around what uses it"

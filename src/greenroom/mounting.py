@@ -17,9 +17,9 @@ from greenroom.actors.catalogue import RegistrationError
 from greenroom.auth.grants import AuthInfo
 from greenroom.supervision import GenServer, send
 from greenroom.transports.asgi import KNOWN
-from greenroom.transports.seam import Peer
 
 from .errors import GreenroomError
+from .transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

@@ -16,14 +16,14 @@ from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_request, encode_result
 from greenroom.protocol.versions import LATEST
 from greenroom.transports.channel import MemoryWire
-from greenroom.transports.seam import Peer
+
+from .transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from greenroom.transports.seam import Door
-
     from .server import Server
+    from .transports.interfaces import Door
 
 Message: TypeAlias = dict[str, Any]
 

@@ -80,11 +80,11 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, Node
     from greenroom.transports.binding import Binding
     from greenroom.transports.http_config import HttpConfig
-    from greenroom.transports.seam import Door
 
     from .decorators import ToolWords
     from .host import Host
     from .mounting import Caller
+    from .transports.interfaces import Door
 
     Transport = Literal["stdio", "http"]
 

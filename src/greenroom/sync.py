@@ -23,9 +23,9 @@ from .client import Client, ClientTools
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterator, Mapping
 
-    from greenroom.actors.client.seam import Progress, Status, Told, Updates
     from greenroom.protocol.received import ToolReply
 
+    from .actors.client.interfaces import Progress, Status, Told, Updates
     from .client import PendingCall
     from .targets import Target
 

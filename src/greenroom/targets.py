@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from greenroom.actors.company import Company
     from greenroom.auth.client.door import Auth
-    from greenroom.transports.client.seam import Credentials, Route
 
     from .server import Server
+    from .transports.client.interfaces import Credentials, Route
 
     Target: TypeAlias = str | Sequence[str] | Server | Company | Route
 

@@ -9,7 +9,7 @@ from greenroom.auth.client.credential import bearer_challenge
 from greenroom.auth.gate import Gate
 from greenroom.auth.grants import AuthInfo
 from greenroom.auth.resource_server import OAuthResource
-from greenroom.transports.seam import Peer, Refusal
+from greenroom.transports.interfaces import Peer, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,8 +14,8 @@ from greenroom.auth.errors import STATUS
 from greenroom.auth.gate import AT_ONCE, Failures, Gate
 from greenroom.auth.grants import AuthInfo
 from greenroom.auth.shared_secrets import BasicAuth, CustomAuth, NoAuth, Remembered, digest_with, hash_password
+from greenroom.transports.interfaces import Peer, Refusal
 from greenroom.transports.open_connections import host_in, source_of
-from greenroom.transports.seam import Peer, Refusal
 
 from .reception import KINDS, basic, bearer, call, reception
 

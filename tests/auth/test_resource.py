@@ -15,7 +15,7 @@ from greenroom.auth.grants import Asking, AuthInfo
 from greenroom.auth.headers import covers, issuer_url, resource_url, same_resource
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.errors import ConfigError
-from greenroom.transports.seam import Peer, Refusal
+from greenroom.transports.interfaces import Peer, Refusal
 
 from .reception import reception
 from .resources import ANN, ISSUER, METADATA, PLACES, RESOURCE, admit, by, made, says, told

@@ -13,7 +13,7 @@ from greenroom.auth.gate import SeveralProviders
 from greenroom.auth.grants import Asking
 from greenroom.auth.jose import secret_key, sign
 from greenroom.listening import gate_of
-from greenroom.transports.seam import Peer, Refusal
+from greenroom.transports.interfaces import Peer, Refusal
 
 from .reception import AUDIENCE, ISSUER, SECRET, basic, bearer, claims, fetch_keys
 

@@ -11,7 +11,7 @@ import pytest
 
 import greenroom
 from greenroom import Client, Context, Server, auth, host, transports
-from greenroom.actors.registry import Registry
+from greenroom.actors.registry import ServerRegistry
 from greenroom.client import PendingCall
 
 from .meant import MEANT
@@ -72,7 +72,7 @@ OWNERS: dict[str, Any] = {
     "client": Client("http://127.0.0.1:1/mcp"),
     "ctx": Context,
     "call": PendingCall,
-    "company.registry": Registry,
+    "company.registry": ServerRegistry,
     "server.registry": Server("x").registry,
 }
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from greenroom.actors.client.seam import Progress
+    from greenroom.actors.client.interfaces import Progress
     from greenroom.client import ClientTools
 
 DEADLINE: Final = 3.0

@@ -16,7 +16,7 @@ from greenroom.errors import ConfigError, suggests
 from greenroom.protocol.messages import Limits
 
 from .command_wire import CommandWire
-from .seam import Ticket
+from .interfaces import Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

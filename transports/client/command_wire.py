@@ -37,7 +37,7 @@ from greenroom.supervision import (
 
 from .command_child import Child
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError, WireFull
-from .seam import TURN, Broken, Inbound, Lost, process_of, read, unread
+from .interfaces import TURN, Broken, Inbound, Lost, process_of, read, unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Pid
 
     from .command import Command
-    from .seam import Heard
+    from .interfaces import Heard
 
 CHUNK: Final = 64 * 1024
 LAST_WORDS: Final = 1024 * 1024

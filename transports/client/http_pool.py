@@ -21,7 +21,7 @@ from greenroom.transports.http1 import HeaderLine, Malformed, Requests, State, r
 from .errors import ConnectFailed, ConnectionLost, NotMcp
 from .http_address import dial
 from .http_settings import why
-from .seam import SLICE, TURN
+from .interfaces import SLICE, TURN
 
 if TYPE_CHECKING:
     import ssl

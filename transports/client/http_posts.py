@@ -33,7 +33,7 @@ from .errors import (
     retry_after,
     sample,
 )
-from .seam import TURN, Broken, broken, read
+from .interfaces import TURN, Broken, broken, read
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .http_address import Address
     from .http_pool import Head
     from .http_wire import HttpWire
-    from .seam import Errand, Headers, Heard
+    from .interfaces import Errand, Headers, Heard
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"

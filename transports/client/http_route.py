@@ -14,7 +14,7 @@ from .http_address import Address
 from .http_pool import Pool
 from .http_settings import HttpSettings, Trust
 from .http_wire import HttpWire, is_header
-from .seam import FixedHeaders, Ticket
+from .interfaces import FixedHeaders, Ticket
 
 if TYPE_CHECKING:
     import ssl
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid, Process
 
     from .httpx_door import Brought
+    from .interfaces import Carrier, Credentials, Headers
     from .remote_wire import Desk
-    from .seam import Carrier, Credentials, Headers
 
 _OURS: Final = frozenset(
     {

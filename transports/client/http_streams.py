@@ -22,7 +22,7 @@ from .errors import (
     instance_of,
 )
 from .http_posts import EVENTS, EventStream, Question, Visit
-from .seam import Gap
+from .interfaces import Gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .http_address import Address
     from .http_pool import Head
     from .http_wire import HttpWire
-    from .seam import Heard
+    from .interfaces import Heard
 
 # --- The stream for what belongs to no request: opened after the handshake, and again whenever it ends; and the last word of a session.
 # A server that has none says so (405, mostly), and that is that. Between two such streams nothing is lost if the server marks its events and

@@ -28,7 +28,7 @@ from .errors import (
 )
 from .http_posts import Notice, Question
 from .http_streams import Farewell, Listening, OldStream, Probe
-from .seam import Broken, FixedHeaders, Gap, Inbound, Lost, process_of, unread
+from .interfaces import Broken, FixedHeaders, Gap, Inbound, Lost, process_of, unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .http_pool import Head
     from .http_posts import Visit
     from .http_route import HttpRoute
-    from .seam import Carrier, Headers, Heard
+    from .interfaces import Carrier, Headers, Heard
 
 _LINGER: Final = 1.0
 """Seconds that requests under way still have when the session is gone."""

@@ -17,7 +17,7 @@ from greenroom.transports.http1 import Malformed
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp, TransportError
 from .http_pool import Head
-from .seam import SLICE, TURN
+from .interfaces import SLICE, TURN
 
 if TYPE_CHECKING:
     import ssl

@@ -26,19 +26,19 @@ from greenroom.supervision import (
     spawn_link,
     trap_exit,
 )
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .errors import ConnectFailed, ConnectionLost, TransportError, WireFull
-from .seam import Inbound, Lost, read
+from .interfaces import Inbound, Lost, read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import Pid
-    from greenroom.transports.seam import Door, Feed, Session
+    from greenroom.transports.interfaces import Door, Feed, Session
 
-    from .seam import Heard
+    from .interfaces import Heard
 
 WAITING = 4096
 """How many messages wait to be taken."""

@@ -44,7 +44,7 @@ from greenroom.supervision.cluster import CannotTravel, NodeLost, launch_on, val
 from greenroom.supervision.cluster.streams import Credit, Receipts, answering
 
 from .errors import ConnectFailed, ConnectionLost, NodeEnded, TransportError, WireFull
-from .seam import Broken, Inbound, Lost, check_travels, process_of, ticket_of, unread
+from .interfaces import Broken, Inbound, Lost, check_travels, process_of, ticket_of, unread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import ExitReason, Pid
 
-    from .seam import Credentials, Heard, Route, Ticket, Wire
+    from .interfaces import ClientWire, Credentials, Heard, Route, Ticket
 
 WAITING: Final = 4096
 """How many messages may wait for the other process to take them,"""
@@ -362,7 +362,7 @@ class Outpost(GenServer):
         self._ticket = ticket
         self._credit = Credit(MAILS, BYTES)
         self._desk = Desk(home)
-        self._wire: Wire | None = None
+        self._wire: ClientWire | None = None
         self._ear: Pid
         self._taken = Receipts(FAR_OUTPOST_OFTEN, MUCH)
 
@@ -397,7 +397,7 @@ class Outpost(GenServer):
                 super().handle_info(message)
         return None
 
-    def _say(self, wire: Wire, frame: bytes, id: Any, *, ordered: bool) -> None:
+    def _say(self, wire: ClientWire, frame: bytes, id: Any, *, ordered: bool) -> None:
         if self._taken.take(len(frame)):
             self._home.send([Word.TOOK, *self._taken.told()])
         try:
@@ -412,7 +412,7 @@ class Outpost(GenServer):
 
 
 async def _listen(
-    home: Ref[Any], ticket: Ticket, desk: Desk, credit: Credit, begun: asyncio.Future[Wire | None]
+    home: Ref[Any], ticket: Ticket, desk: Desk, credit: Credit, begun: asyncio.Future[ClientWire | None]
 ) -> None:
     """The ear."""
     trap_exit()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from greenroom.auth.client.door import Auth
-    from greenroom.transports.client.seam import Route
+    from greenroom.transports.client.interfaces import Route
 
     from .values import ServerConfig
 

@@ -22,14 +22,14 @@ from greenroom.protocol.messages import Overlong, Request, is_object, parse
 from greenroom.protocol.sse import Lines
 from greenroom.supervision import Exit, Quit, Ref, Shutdown, receive, self_pid, send_after, spawn_link, trap_exit
 from greenroom.transports.client.errors import ConnectionLost, ProcessDied
-from greenroom.transports.client.seam import Broken, Inbound
+from greenroom.transports.client.interfaces import Broken, Inbound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import Pid
-    from greenroom.transports.client.seam import Heard
+    from greenroom.transports.client.interfaces import Heard
 
 
 class Say(NamedTuple):

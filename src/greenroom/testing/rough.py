@@ -31,7 +31,7 @@ from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import Exit, Quit, Ref, Shutdown, exit, receive, self_pid, send_after, spawn_link, trap_exit
 from greenroom.targets import route_of
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, TransportError
-from greenroom.transports.client.seam import Broken, Inbound, Lost
+from greenroom.transports.client.interfaces import Broken, Inbound, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.messages import RequestId
     from greenroom.supervision import Pid
     from greenroom.targets import Target
-    from greenroom.transports.client.seam import Heard, Route, Wire
+    from greenroom.transports.client.interfaces import ClientWire, Heard, Route
 
 Deed: TypeAlias = "Callable[[Message], object]"
 """What becomes of a message."""
@@ -222,8 +222,8 @@ class RoughWire:
         self._rough = rough
         self._owner = owner
         self._refusal = refusal
-        self._inner: Wire | None = None
-        self._early: deque[Callable[[Wire], object]] = deque()
+        self._inner: ClientWire | None = None
+        self._early: deque[Callable[[ClientWire], object]] = deque()
         self._methods: dict[RequestId, str] = {}
         self.pid: Pid = spawn_link(self._carry)
 
@@ -249,7 +249,7 @@ class RoughWire:
         """The handshake is over."""
         self.when_open(lambda wire: wire.agreed(version))
 
-    def when_open(self, act: Callable[[Wire], object]) -> None:
+    def when_open(self, act: Callable[[ClientWire], object]) -> None:
         """Do it with the real wire, now or as soon as there is one."""
         if self._inner is None:
             self._early.append(act)
@@ -287,7 +287,7 @@ class RoughWire:
         finally:
             self.ended = True
 
-    def _take(self, inner: Wire, message: Any) -> None:
+    def _take(self, inner: ClientWire, message: Any) -> None:
         match message:
             case Inbound(wire=wire, heard=heard) if wire == inner.pid:
                 for each in heard:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.client.errors import Unavailable
-from greenroom.actors.client.seam import Phase, Progress, Status, Updates, Welcome
+from greenroom.actors.client.interfaces import Phase, Progress, Status, Updates, Welcome
 from greenroom.actors.federation.offering import NOTHING, Offering
 
 if TYPE_CHECKING:

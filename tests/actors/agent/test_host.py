@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from greenroom.actors.client.seam import Progress
+    from greenroom.actors.client.interfaces import Progress
 
 NOBODY = "http://127.0.0.1:9/mcp"
 

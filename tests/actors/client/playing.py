@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from greenroom.actors.client.handler import ClientHandler
+    from greenroom.actors.client.interfaces import Phase, Status
     from greenroom.actors.client.line import ConnectionLine
-    from greenroom.actors.client.seam import Phase, Status
 
 
 @asynccontextmanager

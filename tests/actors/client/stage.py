@@ -22,12 +22,12 @@ from greenroom.protocol.errors import McpError, PeerError
 from greenroom.protocol.messages import Failure, Notification, Request, Response, parse
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Ref, Shutdown, exit, receive, spawn_link, trap_exit, wait_down
 from greenroom.transports.client.errors import ConnectFailed, TransportError, WireFull
-from greenroom.transports.client.seam import Inbound, Lost
+from greenroom.transports.client.interfaces import Inbound, Lost
 
 if TYPE_CHECKING:
     from greenroom.protocol.messages import Message, RequestId
     from greenroom.supervision import Pid
-    from greenroom.transports.client.seam import Heard
+    from greenroom.transports.client.interfaces import Heard
 
 SILENCE: Final = object()
 """An answer that never comes."""

@@ -18,7 +18,7 @@ from .stage import After, Stage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from greenroom.actors.client.seam import Progress
+    from greenroom.actors.client.interfaces import Progress
     from greenroom.protocol.messages import Request
 
 

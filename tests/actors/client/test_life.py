@@ -19,8 +19,8 @@ from greenroom.actors.client.errors import (
 )
 from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.handshake import Connected, ConnectionReport, Disconnected
+from greenroom.actors.client.interfaces import Phase, Status
 from greenroom.actors.client.line import ConnectionLine, connection_spec
-from greenroom.actors.client.seam import Phase, Status
 from greenroom.actors.client.settings import ClientSettings, expand
 from greenroom.actors.settings import BadSetting
 from greenroom.protocol.errors import ErrorCode, PeerError, RemoteProtocolError
@@ -47,7 +47,7 @@ from greenroom.transports.client.errors import (
     Unauthorized,
     WireFull,
 )
-from greenroom.transports.client.seam import Broken, Lost
+from greenroom.transports.client.interfaces import Broken, Lost
 
 from .playing import phase, playing
 from .stage import SILENCE, After, Garbled, Stage

@@ -10,7 +10,7 @@ from tests.connections import snapshot, start_connection
 from greenroom import Context, Server
 from greenroom.actors.client.errors import RequestLost
 from greenroom.actors.client.handler import ClientHandler
-from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.protocol.errors import BadAnswer, PeerError
 from greenroom.protocol.messages import LIMITS

@@ -22,7 +22,7 @@ from greenroom.protocol.errors import PeerError, RequestCancelled
 from greenroom.protocol.messages import Request, Response
 from greenroom.supervision import Backoff, current_node, kill, spawn
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, SessionGone
-from greenroom.transports.client.seam import Lost
+from greenroom.transports.client.interfaces import Lost
 
 from .stage import SILENCE, Stage
 

@@ -9,12 +9,12 @@ import pytest
 from tests.connections import snapshot
 
 from greenroom.actors.client.errors import ClientClosed, NotReady, RequestLost, RequestTimeout, Unsupported
-from greenroom.actors.client.seam import Phase, Progress
+from greenroom.actors.client.interfaces import Phase, Progress
 from greenroom.protocol.errors import BadAnswer, LocalProtocolError, PeerError, RemoteProtocolError, RequestCancelled
 from greenroom.protocol.messages import Failure, Notification, Response
 from greenroom.supervision import Ref, current_node, kill, spawn, wait_down
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, ResponseTooLarge
-from greenroom.transports.client.seam import Broken, Inbound, Lost
+from greenroom.transports.client.interfaces import Broken, Inbound, Lost
 
 from .playing import phase, playing
 from .stage import SILENCE, After, Garbled, Stage

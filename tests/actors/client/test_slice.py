@@ -11,8 +11,8 @@ from tests.connections import start_connection
 
 from greenroom import Server
 from greenroom.actors.client.errors import ClientClosed
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.line import ConnectionLine, connection_spec
-from greenroom.actors.client.seam import Phase
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Supervisor, kill, start
 from greenroom.transports.client.memory import MemoryRoute

@@ -12,7 +12,7 @@ from greenroom import Client, Context, Server
 from greenroom.actors.client import requests
 
 if TYPE_CHECKING:
-    from greenroom.actors.client.seam import Progress
+    from greenroom.actors.client.interfaces import Progress
 
 
 def server_of() -> Server:

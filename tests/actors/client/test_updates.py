@@ -9,19 +9,19 @@ import pytest
 
 from greenroom.actors.client.errors import Unsupported
 from greenroom.actors.client.handshake import NotRestored
+from greenroom.actors.client.interfaces import Phase, Told
 from greenroom.actors.client.line import ConnectionLine, connection_spec
-from greenroom.actors.client.seam import Phase, Told
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.messages import Notification
 from greenroom.supervision import Report, current_node, kill, wait_down
 from greenroom.transports.client.errors import ConnectionLost
-from greenroom.transports.client.seam import Gap
+from greenroom.transports.client.interfaces import Gap
 
 from .playing import phase, playing
 from .stage import After, Stage
 
 if TYPE_CHECKING:
-    from greenroom.actors.client.seam import Updates
+    from greenroom.actors.client.interfaces import Updates
 
 UPDATED = "notifications/resources/updated"
 

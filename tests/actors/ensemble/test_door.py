@@ -12,7 +12,7 @@ from greenroom.actors.ensemble.session_router import EnsembleDoor, Marks
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import Failure, Notification, Request, Response, encode_error, encode_result, parse
 from greenroom.supervision import NO_CONNECTION, ProcessExited
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import GenServer, Options, Ref, Reply, inbox, is_alive, kill, spawn, start
 from greenroom.supervision.kernel.errors import ProcessExited
-from greenroom.transports.seam import Answer, Event, NeverAsked, Peer
+from greenroom.transports.interfaces import Answer, Event, NeverAsked, Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

@@ -16,7 +16,7 @@ from greenroom.actors.ensemble.session_router import MOST, Marks, Place, Spread
 from greenroom.auth.gate import Gate
 from greenroom.auth.grants import AuthInfo
 from greenroom.transports.binding import FRESH, Shares, shared_page
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.task_store import TaskStore
     from greenroom.auth.grants import Asking
-    from greenroom.transports.seam import Refusal
+    from greenroom.transports.interfaces import Refusal
 
 KEY = b"k" * 32
 

@@ -17,7 +17,7 @@ from greenroom.supervision import Supervisor, child, start
 from greenroom.supervision.background import BackgroundNode
 from greenroom.supervision.cluster.peers import Peering, Peers
 from greenroom.transports.http_engine import Engine as HttpEngine
-from greenroom.transports.seam import Peer, Refusal
+from greenroom.transports.interfaces import Peer, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Generator, Mapping

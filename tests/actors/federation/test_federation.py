@@ -9,7 +9,7 @@ import pytest
 from tests.actors.client.stage import SILENCE, After
 
 from greenroom.actors.client.errors import ClientClosed
-from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.offering import Difference
 from greenroom.actors.federation.specs import State, UpstreamSpec

@@ -9,7 +9,7 @@ import pytest
 from tests.actors.client.stage import SILENCE, After
 
 from greenroom.actors.client.errors import ClientClosed, RequestTimeout
-from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.federation.federation_errors import UpstreamBusy
 from greenroom.actors.federation.specs import State
 from greenroom.protocol.errors import RequestCancelled
@@ -21,7 +21,7 @@ from .players import Upstairs, all_ready, call, federated, reaches, spec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from greenroom.actors.client.seam import Progress
+    from greenroom.actors.client.interfaces import Progress
     from greenroom.actors.federation.upstream_requests import GuardedRequest
 
 

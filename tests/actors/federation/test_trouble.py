@@ -9,7 +9,7 @@ import pytest
 from tests.actors.client.stage import SILENCE
 
 from greenroom.actors.client.errors import CircuitOpen, NotReady, Parked, RequestLost, RequestTimeout
-from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.federation.breaker import BreakerSettings
 from greenroom.actors.federation.specs import State

@@ -26,7 +26,7 @@ from greenroom.transports.client.errors import ConnectionLost
 from .players import Upstairs, all_ready, federated, spec
 
 if TYPE_CHECKING:
-    from greenroom.actors.client.seam import Pending
+    from greenroom.actors.client.interfaces import Pending
     from greenroom.actors.federation.federation import Federation
     from greenroom.protocol.messages import Request
     from greenroom.supervision import Pid

@@ -22,7 +22,7 @@ from greenroom.protocol.errors import PeerError
 from greenroom.targets import route_of
 from greenroom.transports import HttpRoute
 from greenroom.transports.client.memory import MemoryRoute
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

@@ -12,7 +12,7 @@ from greenroom.host import Host
 from greenroom.protocol.errors import PeerError, RequestCancelled
 
 if TYPE_CHECKING:
-    from greenroom.actors.client.seam import Progress
+    from greenroom.actors.client.interfaces import Progress
 
 
 from .upstream import NOBODY, Upstream, agrees, client, gateway, run, says

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Client, Server
-from greenroom.actors.client.seam import Phase
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.gateway.gateway import Keeper
 from greenroom.errors import ConfigError
 from greenroom.host import Host

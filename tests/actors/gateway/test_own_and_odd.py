@@ -16,12 +16,12 @@ from greenroom.probe import WireProbe
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.messages import Request
 from greenroom.protocol.versions import LATEST
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .upstream import NOBODY, Upstream, gateway
 
 if TYPE_CHECKING:
-    from greenroom.actors.client.seam import Progress
+    from greenroom.actors.client.interfaces import Progress
 
 NOTE = "upstream://one/note://one"
 UPDATED = "notifications/resources/updated"

@@ -9,7 +9,7 @@ from greenroom import Client, Server, Settings, UrlElicitation, UrlElicitationRe
 from greenroom.host import Host
 from greenroom.protocol.errors import McpError
 from greenroom.transports.client.memory import MemoryRoute
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from greenroom.transports.client.command_wire import CommandWire
 
 if TYPE_CHECKING:
     from greenroom.supervision import Pid
-    from greenroom.transports.client.seam import Heard
+    from greenroom.transports.client.interfaces import Heard
 
 MARK = "GREENROOM_TEST_MARK"
 

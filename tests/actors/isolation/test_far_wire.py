@@ -20,8 +20,8 @@ from greenroom.transports.client.command import Command, CommandLimits
 from greenroom.transports.client.errors import ConnectFailed, NodeEnded, Unauthorized, WireFull
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
 from greenroom.transports.client.http_settings import Trust
+from greenroom.transports.client.interfaces import Lost, check_travels, ticket_of
 from greenroom.transports.client.remote_wire import MAILS, UNREAD, FarRoute, Lodging
-from greenroom.transports.client.seam import Lost, check_travels, ticket_of
 
 from .guarded import all_gone
 from .neighbour import neighbour

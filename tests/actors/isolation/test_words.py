@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from greenroom.protocol.errors import PeerError, RemoteProtocolError, Unacceptable
 from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.transports.client.errors import ConnectionLost, HttpError, ProcessDied, ResponseTooLarge, Unauthorized
+from greenroom.transports.client.interfaces import Broken, Gap, Lost
 from greenroom.transports.client.remote_wire import pack, unpack
-from greenroom.transports.client.seam import Broken, Gap, Lost
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 90), 1 << 90) | st.floats(allow_nan=False) | st.text(),

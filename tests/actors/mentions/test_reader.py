@@ -10,7 +10,7 @@ import pytest
 
 from greenroom import Server
 from greenroom.actors.client.errors import RequestTimeout
-from greenroom.actors.client.seam import Phase, Status
+from greenroom.actors.client.interfaces import Phase, Status
 from greenroom.actors.federation.specs import UpstreamSpec
 from greenroom.actors.mentions.reader import ResourceShelf, UnknownResource, WrongWords
 from greenroom.errors import ConfigError

@@ -10,7 +10,7 @@ from tests.actors.workers.desk import Nowhere
 
 from greenroom.actors.bulkheads import Bulkheads
 from greenroom.actors.catalogue import Shelf
-from greenroom.actors.registry import Readiness, Registrar, Registry, registrar_child
+from greenroom.actors.registry import Readiness, Registrar, ServerRegistry, registrar_child
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import (
     Announced,
@@ -44,11 +44,11 @@ class Office:
     board: Board = field(default_factory=Board)
     registrar: Ref[Registrar] = field(default_factory=lambda: Ref[Registrar]("registry"))
     subscriptions: Ref[Subscriptions] = field(default_factory=lambda: Ref[Subscriptions]("subscriptions"))
-    registry: Registry = field(init=False)
+    registry: ServerRegistry = field(init=False)
     supervisor: Ref[Supervisor] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.registry = Registry(self, self.registrar)
+        self.registry = ServerRegistry(self, self.registrar)
 
     def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
         """No user is sent to a page here."""

@@ -17,7 +17,7 @@ from greenroom.actors.worker import ANSWERS, at_once, timeout_of
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Request, decode
 from greenroom.protocol.versions import LATEST, SUPPORTED
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .office import Office
 

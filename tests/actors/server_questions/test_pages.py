@@ -25,7 +25,7 @@ from greenroom.probe import WireProbe
 from greenroom.protocol.errors import LocalProtocolError
 from greenroom.protocol.messages import Request, Response
 from greenroom.supervision import CallTimeout, registered
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .stage import EVERYTHING, performing, said
 

@@ -12,12 +12,12 @@ from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Notification, Request, encode_result
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.seam import Answer, Feed, Peer, Session
+from greenroom.transports.interfaces import Answer, Feed, Peer, Session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from greenroom.transports.seam import Event
+    from greenroom.transports.interfaces import Event
 
     Tool = Callable[[Job], Awaitable[Any]]
 

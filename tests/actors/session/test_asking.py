@@ -14,14 +14,14 @@ from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import LocalProtocolError, McpError, PeerError
 from greenroom.protocol.messages import Failure, Response
 from greenroom.supervision import CallTimeout, ProcessExited, kill
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .players import CLIENT, Player, Tools, echo, join, open_company, read, said, turns
 
 if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.actors.jobs import Job
-    from greenroom.transports.seam import Feed
+    from greenroom.transports.interfaces import Feed
 
 PEER = Peer("test")
 SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}

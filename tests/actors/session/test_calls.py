@@ -16,7 +16,7 @@ from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Notification, Request, Response, encode_result
 from greenroom.supervision import ProcessExited, inbox, is_alive, kill, self_pid, trap_exit
 from greenroom.supervision.testing import kill as kill_and_wait
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 from .players import Tools, echo, join, message, open_company, read, said, turns
 

@@ -9,7 +9,7 @@ import pytest
 from greenroom.actors.calls import Call, InFlight
 from greenroom.protocol.messages import id_key
 from greenroom.transports.channel import Channel
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,14 +11,14 @@ import pytest
 from greenroom.actors.settings import Settings
 from greenroom.actors.streams import TRUNCATED
 from greenroom.supervision import ProcessExited, kill, wait_down
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 from .players import CAPABILITIES, CLIENT, Player, Tools, echo, join, message, open_company, read, said, turns
 
 if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.actors.jobs import Job
-    from greenroom.transports.seam import Event, Feed
+    from greenroom.transports.interfaces import Event, Feed
 
 PEER = Peer("test")
 

@@ -18,13 +18,13 @@ from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import FaultPlan, Seed, fault_plans, inject, run, seeds, start_supervised
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 from .players import Player, hello, join, message, said
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
-    from greenroom.transports.seam import Event
+    from greenroom.transports.interfaces import Event
 
 PEER = Peer("test")
 VICTIMS = [

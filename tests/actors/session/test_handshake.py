@@ -13,7 +13,7 @@ from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Request
 from greenroom.supervision import count_children, kill
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .players import CLIENT, Player, hello, join, message, open_company, turns
 

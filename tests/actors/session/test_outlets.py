@@ -12,7 +12,7 @@ from greenroom.probe import WireProbe
 from greenroom.protocol.messages import Request
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import which_children
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 CALL: dict[str, Any] = {"name": "talks", "arguments": {}, "_meta": {"progressToken": "p"}}
 

@@ -23,7 +23,7 @@ from greenroom.supervision import (
     whereis,
 )
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .players import CLIENT, Player, Tools, echo, hello, join, message, open_company, read, said, turns
 

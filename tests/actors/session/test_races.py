@@ -22,14 +22,14 @@ from greenroom.protocol.errors import McpError
 from greenroom.supervision import ProcessExited, kill
 from greenroom.supervision.kernel.current import current_node
 from greenroom.supervision.testing import run
-from greenroom.transports.seam import Answer
+from greenroom.transports.interfaces import Answer
 
 from .players import Player, Tools, echo, join, message, open_company, said
 
 if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.actors.jobs import Job
-    from greenroom.transports.seam import Event
+    from greenroom.transports.interfaces import Event
 
 QUARTER = 0.25
 DEADLINE = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.supervision import ProcessExited
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .players import Player, hello, message, open_company
 

@@ -19,7 +19,7 @@ from greenroom.actors.streams import TRUNCATED
 from greenroom.supervision.testing import run
 
 if TYPE_CHECKING:
-    from greenroom.transports.seam import Event, Feed
+    from greenroom.transports.interfaces import Event, Feed
 
 Steps = st.lists(
     st.one_of(

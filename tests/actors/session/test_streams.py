@@ -14,7 +14,7 @@ from greenroom.actors.streams import TRUNCATED, Stream, StreamFeed, Streams
 from .players import read, turns
 
 if TYPE_CHECKING:
-    from greenroom.transports.seam import Event
+    from greenroom.transports.interfaces import Event
 
 
 def ids(events: list[Event]) -> list[str]:

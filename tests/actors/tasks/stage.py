@@ -14,7 +14,7 @@ from greenroom.probe import WireProbe
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import Pid, whereis
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping

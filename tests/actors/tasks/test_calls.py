@@ -16,7 +16,7 @@ from greenroom.actors.task_record import TERMINAL
 from greenroom.protocol.messages import Request
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import current_node, kill
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .stage import RELATED, Stage, asked, begun, performing, result, status, texts, until
 

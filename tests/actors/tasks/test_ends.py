@@ -15,7 +15,7 @@ from greenroom.actors.task_store import MemoryTaskStore
 from greenroom.actors.tasks import LOST, RESTARTED
 from greenroom.protocol.errors import ErrorCode
 from greenroom.supervision import kill, wait_down, whereis, which_children
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .stage import asked, begun, performing, result, status, texts, until
 

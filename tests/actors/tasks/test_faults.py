@@ -20,12 +20,12 @@ from greenroom.actors.handlers import ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import FaultPlan, Seed, fault_plans, inject, run, seeds, start_supervised
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
     from greenroom.actors.task_record import TaskRecord
-    from greenroom.transports.seam import Event
+    from greenroom.transports.interfaces import Event
 
 VICTIMS = [
     "session",

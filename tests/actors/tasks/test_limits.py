@@ -10,7 +10,7 @@ import pytest
 
 from greenroom import Settings
 from greenroom.actors.settings import BadSetting
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .stage import asked, begun, performing, result, status, until
 

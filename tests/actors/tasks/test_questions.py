@@ -11,12 +11,12 @@ from tests.actors.session.players import Player, read, said
 from greenroom import Settings
 from greenroom.protocol.messages import Response
 from greenroom.supervision import kill
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .stage import RELATED, asked, begun, performing, result, status, texts, until
 
 if TYPE_CHECKING:
-    from greenroom.transports.seam import Feed
+    from greenroom.transports.interfaces import Feed
 
     from .stage import Stage
 

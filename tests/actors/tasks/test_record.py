@@ -22,7 +22,7 @@ from greenroom.actors.task_record import (
     related,
     written,
 )
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 STATES = ["working", "input_required", "completed", "failed", "cancelled"]
 WORKING = TaskRecord(id="task_1", owner="me", created=1000.0, updated=1000.0, ttl=60.0, poll=0.5)

@@ -13,7 +13,7 @@ import pytest
 
 from greenroom import ConfigError, SqliteTasks, TaskStoreError
 from greenroom.actors.task_store import MemoryTaskStore, TaskStore
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .records import ended, record
 from .stage import asked, performing

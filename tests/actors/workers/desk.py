@@ -17,7 +17,7 @@ from greenroom.actors.worker import work
 from greenroom.protocol.messages import decode
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import Down, Exit, Ref, TaskSupervisor, link, start, supervise_job
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

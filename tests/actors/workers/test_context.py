@@ -17,7 +17,7 @@ from greenroom.protocol.content import ToolUse
 from greenroom.protocol.errors import McpError, PeerError, RequestCancelled
 from greenroom.protocol.results import assistant_message, user_message
 from greenroom.supervision import CallTimeout
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .desk import Ear, until
 

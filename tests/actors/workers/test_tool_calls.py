@@ -12,8 +12,8 @@ from greenroom.actors.catalogue import caller_of, whose
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.protocol.results import CallToolResult, Structured, WithMeta
+from greenroom.transports.interfaces import Peer
 from greenroom.transports.open_connections import address_of
-from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.auth import DeviceCode
-    from greenroom.transports.client.seam import Credentials
+    from greenroom.transports.client.interfaces import Credentials
 
 LESS = f'Bearer error="insufficient_scope", scope="write", resource_metadata="{PRM}"'
 

@@ -22,14 +22,14 @@ from greenroom.transports.connection import Hypercorn
 from greenroom.transports.http1_wire import Http1Wire
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
+from greenroom.transports.interfaces import Peer
 from greenroom.transports.open_connections import Hall
-from greenroom.transports.seam import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from greenroom.actors.company import Company
-    from greenroom.transports.seam import Session
+    from greenroom.transports.interfaces import Session
 
 
 def hypercorned(hall: Hall) -> asyncio.Protocol:

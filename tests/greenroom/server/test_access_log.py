@@ -25,7 +25,7 @@ from greenroom.protocol.results import CallToolResult
 from greenroom.supervision.logs import JsonLines
 from greenroom.transports import access_log
 from greenroom.transports.access_log import log_refusal
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

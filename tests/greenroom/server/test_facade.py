@@ -31,7 +31,7 @@ from greenroom import (
 )
 from greenroom.actors import handlers as options
 from greenroom.actors.company import UnknownSession
-from greenroom.actors.registry import Registry
+from greenroom.actors.registry import ServerRegistry
 from greenroom.probe import WireProbe
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import (
@@ -261,7 +261,7 @@ async def test_the_registry_of_the_company_has_short_words() -> None:
         assert company.registry.find("double") is not None
         assert await company.registry.unreg("double")
         assert company.registry.find("double") is None
-    assert isinstance(company.registry, Registry)
+    assert isinstance(company.registry, ServerRegistry)
 
 
 # --- settings

@@ -11,8 +11,8 @@ from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import Exit, Inbox, Ref, Shutdown, exit, inbox
 from greenroom.testing import RogueRoute, RoughRoute
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, ProcessDied
+from greenroom.transports.client.interfaces import Broken, Heard, Inbound
 from greenroom.transports.client.memory import MemoryRoute
-from greenroom.transports.client.seam import Broken, Heard, Inbound
 
 pytestmark = pytest.mark.greenroom
 

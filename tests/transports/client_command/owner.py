@@ -12,14 +12,14 @@ from greenroom.protocol.messages import Response, encode_notification, encode_re
 from greenroom.supervision import Exit, Shutdown, exit, inbox, is_alive, wait_down
 from greenroom.transports.client.command import Command
 from greenroom.transports.client.errors import TransportError
-from greenroom.transports.client.seam import Inbound
+from greenroom.transports.client.interfaces import Inbound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.supervision import ExitReason, Inbox
     from greenroom.transports.client.command_wire import CommandWire
-    from greenroom.transports.client.seam import Heard
+    from greenroom.transports.client.interfaces import Heard
 
 WICKED = Path(__file__).parent / "programs" / "wicked.py"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

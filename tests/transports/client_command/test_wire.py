@@ -17,7 +17,7 @@ from greenroom.supervision import KILLED, Node, Shutdown, current_node, exit, in
 from greenroom.transports.client import command_wire
 from greenroom.transports.client.command import Command, CommandLimits
 from greenroom.transports.client.errors import ConnectionLost, NotMcp, ProcessDied, WireFull
-from greenroom.transports.client.seam import Broken, Inbound, Lost
+from greenroom.transports.client.interfaces import Broken, Inbound, Lost
 
 from .owner import HELLO, Owner, opened, wicked
 from .tree import gone, marked

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from greenroom.transports.client.http_route import HttpRoute
-from greenroom.transports.client.seam import Lost
+from greenroom.transports.client.interfaces import Lost
 
 from .owner import Owner, opened
 from .scripted import Scripted, Visit, scripted
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.transports.client.http_settings import HttpSettings
-    from greenroom.transports.client.seam import Credentials
+    from greenroom.transports.client.interfaces import Credentials
 
     from .scripted import Handler
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from greenroom.protocol.messages import encode_notification, encode_request
 from greenroom.supervision import Exit, Shutdown, current_node, exit, inbox, is_alive
 from greenroom.transports.client.errors import TransportError
-from greenroom.transports.client.seam import Inbound
+from greenroom.transports.client.interfaces import Inbound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Inbox
     from greenroom.transports.client.http_route import HttpRoute
     from greenroom.transports.client.http_wire import HttpWire
-    from greenroom.transports.client.seam import Heard
+    from greenroom.transports.client.interfaces import Heard
 
 VERSION = "2025-11-25"
 HELLO = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

@@ -10,7 +10,7 @@ import pytest
 from greenroom.transports.client.errors import ConnectionLost, HttpError, NotMcp, ResponseTooLarge, SessionGone
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.seam import Broken, Lost
+from greenroom.transports.client.interfaces import Broken, Lost
 
 from .facing import facing, lost, says
 from .owner import HELLO, opened

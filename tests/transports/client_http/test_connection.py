@@ -20,7 +20,7 @@ from .scripted import Visit, scripted
 from .test_ours import company
 
 if TYPE_CHECKING:
-    from greenroom.actors.client.seam import Line
+    from greenroom.actors.client.interfaces import Line
 
 
 def descriptors() -> int:

@@ -16,7 +16,7 @@ from greenroom.transports.client.http_posts import EventStream
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.http_wire import HttpWire
-from greenroom.transports.client.seam import Broken, Inbound
+from greenroom.transports.client.interfaces import Broken, Inbound
 
 from .facing import facing
 from .owner import HELLO, Owner, opened

@@ -17,7 +17,7 @@ from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.httpx_door import ThroughHttpx
-from greenroom.transports.client.seam import Lost
+from greenroom.transports.client.interfaces import Lost
 
 from .facing import lost, says
 from .owner import HELLO, WireEndedError, opened, text

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.protocol.messages import Notification
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.seam import Broken, Gap
+from greenroom.transports.client.interfaces import Broken, Gap
 
 from .facing import facing
 from .scripted import Visit, event

@@ -16,7 +16,7 @@ from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, Ht
 from greenroom.transports.client.http_pool import Pool
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.seam import Broken, Lost
+from greenroom.transports.client.interfaces import Broken, Lost
 
 from .facing import facing, lost, says
 from .owner import opened, text

@@ -13,7 +13,7 @@ from greenroom.protocol.messages import Notification, Response
 from greenroom.transports.client.errors import ConnectionLost, HttpError, NotMcp, ResponseTooLarge, SilentTooLong
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.seam import Broken, Lost
+from greenroom.transports.client.interfaces import Broken, Lost
 
 from .owner import HELLO, opened, text
 from .scripted import Scripted, Visit, answer, event, scripted

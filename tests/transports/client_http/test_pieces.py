@@ -18,7 +18,7 @@ from greenroom.transports.client.errors import ConnectionLost
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Guard
 from greenroom.transports.client.http_route import HttpRoute
-from greenroom.transports.client.seam import Lost
+from greenroom.transports.client.interfaces import Lost
 
 from .owner import HELLO, opened
 

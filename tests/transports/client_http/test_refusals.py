@@ -16,7 +16,7 @@ from greenroom.transports.client.errors import ConnectFailed, is_not_done, retry
 from greenroom.transports.client.http_pool import Head
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.seam import Lost
+from greenroom.transports.client.interfaces import Lost
 
 from .facing import facing
 from .scripted import event, kind, scripted

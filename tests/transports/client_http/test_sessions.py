@@ -12,7 +12,7 @@ from greenroom.supervision import Killed, Shutdown, exit, inbox, kill, spawn, wa
 from greenroom.transports.client.errors import HttpError, NotMcp, SessionGone, Unauthorized, WireFull
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.seam import FixedHeaders, Lost
+from greenroom.transports.client.interfaces import FixedHeaders, Lost
 
 from .facing import facing, lost, says
 from .owner import HELLO, opened

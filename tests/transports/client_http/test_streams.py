@@ -12,7 +12,7 @@ import pytest
 from greenroom.protocol.messages import Notification, Response
 from greenroom.transports.client.errors import ConnectionLost, ResponseTooLarge, SilentTooLong
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.seam import Broken, Gap, Lost
+from greenroom.transports.client.interfaces import Broken, Gap, Lost
 
 from .facing import facing, lost
 from .scripted import SESSION, Visit, answer, event

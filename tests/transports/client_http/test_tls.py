@@ -13,7 +13,7 @@ from greenroom import ConfigError, HttpConfig
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import Trust
-from greenroom.transports.client.seam import Lost
+from greenroom.transports.client.interfaces import Lost
 
 from .owner import HELLO, opened, text
 from .test_ours import company

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from greenroom.transports.client import http_pool as http_connection
-from greenroom.transports.client import seam
+from greenroom.transports.client import interfaces
 from greenroom.transports.client.http_address import Address
 from greenroom.transports.client.http_pool import AHEAD, Connection
 from greenroom.transports.client.http_settings import HttpSettings
@@ -156,7 +156,7 @@ async def test_what_fits_in_a_slice_is_read_at_once(scene: Scene) -> None:
 
 
 async def test_what_takes_little_time_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 < seam.TURN <= 0.001
+    assert 0 < interfaces.TURN <= 0.001
     monkeypatch.setattr(http_connection, "TURN", 1000.0)
     scene = Scene()
     scene.connection.data_received(answer(b"x" * 20 * SLICE))

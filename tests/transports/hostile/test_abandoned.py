@@ -14,7 +14,7 @@ from greenroom.actors.settings import Settings
 from greenroom.protocol.messages import Notification, Request
 from greenroom.supervision import count_children, current_node
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .crowd import Stage, stage
 

@@ -14,12 +14,12 @@ import pytest
 from greenroom.actors.company import Company
 from greenroom.protocol.messages import Notification, Request
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .crowd import Caller, Gone, stage
 
 if TYPE_CHECKING:
-    from greenroom.transports.seam import Session
+    from greenroom.transports.interfaces import Session
 
     from .crowd import Message, Stage
 

@@ -20,12 +20,12 @@ from greenroom.protocol.errors import PeerError
 from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import current_node
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.transports.seam import Session
+    from greenroom.transports.interfaces import Session
 
 PEER = Peer("http", "127.0.0.1:1")
 INFO = {"name": "flood", "version": "1"}

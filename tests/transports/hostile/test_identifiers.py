@@ -16,12 +16,12 @@ from greenroom.protocol.errors import PeerError
 from greenroom.protocol.messages import Failure, Notification, Request, Response
 from greenroom.supervision import current_node
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.seam import Answer, Peer
+from greenroom.transports.interfaces import Answer, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from greenroom.transports.seam import Session
+    from greenroom.transports.interfaces import Session
 
 PEER = Peer("http", "203.0.113.9:4711", "mallory")
 HELLO = Request(

@@ -17,10 +17,10 @@ from greenroom.protocol.errors import McpError
 from greenroom.protocol.messages import Request
 from greenroom.supervision import count_children, current_node, kill, terminate_child, wait_down
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
-    from greenroom.transports.seam import Entered
+    from greenroom.transports.interfaces import Entered
 
 INFO = {"name": "flood", "version": "1"}
 HELLO = Request("h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO})

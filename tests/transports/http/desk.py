@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.transports.http_engine import Body
-    from greenroom.transports.seam import Door, Gatekeeper
+    from greenroom.transports.interfaces import Door, Gatekeeper
 
 BOTH = "application/json, text/event-stream"
 

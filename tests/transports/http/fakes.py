@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.messages import encode_error, encode_notification, encode_result
 from greenroom.supervision import SHUTDOWN, ProcessExited
-from greenroom.transports.seam import Answer, Entered, Event
+from greenroom.transports.interfaces import Answer, Entered, Event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from greenroom.protocol.messages import Failure, Notification, Request, Response
-    from greenroom.transports.seam import Peer, Reply
+    from greenroom.transports.interfaces import Peer, Reply
 
 
 class FakeFeed:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from greenroom import ConfigError
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_exchange import BodyBudget, BodyShare
-from greenroom.transports.seam import Peer
+from greenroom.transports.interfaces import Peer
 
 from .test_listener import until
 from .wire import Client, house, message, request

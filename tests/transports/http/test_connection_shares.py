@@ -18,9 +18,9 @@ from greenroom.supervision.acceptor import PAUSE, connections_within, kept_free,
 from greenroom.supervision.testing import advance
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine
+from greenroom.transports.interfaces import Peer
 from greenroom.transports.listener import HttpListener
 from greenroom.transports.open_connections import TrustedProxies, source_of
-from greenroom.transports.seam import Peer
 
 from .fakes import FakeDoor
 from .wire import Client, House, house

@@ -11,7 +11,7 @@ import pytest
 
 from greenroom.protocol.messages import Failure, Notification, Response
 from greenroom.transports.http_engine import Engine, handle
-from greenroom.transports.seam import Peer, Refusal
+from greenroom.transports.interfaces import Peer, Refusal
 
 from .desk import BOTH, HELLO, Desk, Paper, note, sse
 from .fakes import FakeDoor

@@ -12,8 +12,8 @@ from greenroom.transports.asgi import Endpoint
 from greenroom.transports.http1_wire import STEPS, Http1Wire
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import Engine, OpenDoor
+from greenroom.transports.interfaces import Refusal
 from greenroom.transports.listener import HttpListener
-from greenroom.transports.seam import Refusal
 from greenroom.transports.turn import AHEAD, Turn
 
 from .fakes import FakeDoor

@@ -13,7 +13,7 @@ from greenroom import ConfigError, Context, HttpConfig, Server
 from greenroom.actors.settings import Settings
 from greenroom.protocol.messages import Request
 from greenroom.supervision import SHUTDOWN, ProcessExited, kill
-from greenroom.transports.seam import NeverAsked, Peer
+from greenroom.transports.interfaces import NeverAsked, Peer
 
 from .desk import Desk, Paper, note, sse
 from .fakes import FakeSession

@@ -11,7 +11,7 @@ import pytest
 from greenroom.protocol.messages import encode_notification
 from greenroom.supervision.testing import advance
 from greenroom.transports.http_exchange import PIECE, Interruption, frame, frames
-from greenroom.transports.seam import Event
+from greenroom.transports.interfaces import Event
 
 from .desk import Desk, Paper, sse
 

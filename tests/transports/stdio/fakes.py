@@ -16,13 +16,13 @@ from greenroom.protocol.messages import (
     encode_result,
 )
 from greenroom.supervision import NO_PROCESS, ProcessExited
-from greenroom.transports.seam import Event
+from greenroom.transports.interfaces import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from greenroom.protocol.messages import Failure, Response
-    from greenroom.transports.seam import Answer, Entered, Feed, Peer, Reply, Session
+    from greenroom.transports.interfaces import Answer, Entered, Feed, Peer, Reply, Session
 
 
 class FakeFeed:

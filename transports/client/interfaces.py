@@ -1,6 +1,6 @@
 """The seam between a connection and its wire: how a server is reached, what may be said, and what comes back.
 
-A `Route` says where a server is; `open` makes a `Wire` of it: a process, linked to the connection that opened it, and so quick to begin
+A `Route` says where a server is; `open` makes a `ClientWire` of it: a process, linked to the connection that opened it, and so quick to begin
 that the connection need not wait: what is sent before the server can be reached is kept in order, within bounds. What the server says comes as `Inbound`
 messages to the connection's mailbox. A failure of one request is a `Lost` for that request. The end of the whole wire is told
 exactly once, by its exit: the linked connection gets it as an exit signal whose reason is `Shutdown(TransportError)`, whatever happened, and
@@ -104,7 +104,7 @@ def unread(owner: Process) -> int:
     return 0 if owner.mailbox is None else len(owner.mailbox)
 
 
-class Wire(Protocol):
+class ClientWire(Protocol):
     """An open way to a server. Nothing here blocks, and nothing raises when the wire has ended: the exit signal tells."""
 
     @property
@@ -142,7 +142,7 @@ class Route(Protocol):
         """Where it leads, for people and for reports: without secrets."""
         ...
 
-    def open(self, owner: Pid) -> Wire:
+    def open(self, owner: Pid) -> ClientWire:
         """Begin a wire for the calling process, which is `owner`: linked to it, and telling it what comes.
 
         What it raises is an attempt in vain, as the end of the wire would be.
