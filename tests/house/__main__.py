@@ -9,7 +9,7 @@ from pathlib import Path
 import greenroom
 from greenroom.supervision import run
 
-from . import lazy_names, packages
+from . import language, lazy_names, packages
 from .shape import SMALL, code_lines, header_share, small_modules
 from .tree import Tree
 
@@ -44,10 +44,20 @@ def main() -> None:
         ("files that a client's call passes; objects for one POST", f"{len(called.modules)}; {called.sent.total()}"),
         ("modules that an HTTP client loads", loaded.stdout.strip()),
         ("names at the front door", f"{len(greenroom.__all__)}"),
+        (
+            "public class names used more than once",
+            f"{sum(len(paths) > 1 for paths in language.classes(tree).values())}",
+        ),
+        ("modules whose file name another module has", f"{len(language.shared_files(tree))}"),
+        ("pronouns without a subject in a thousand lines", f"{language.pronoun_rate(tree):.2f}"),
+        ("sentences that begin with Who, What or Nobody", f"{len(language.who_sentences(tree))}"),
     ):
         print(f"{what:80} {count}")
     if "--list" in sys.argv:
         print("\nsmall modules with one importer:", *small_modules(tree), sep="\n  ")
+        print("\nfile names that several modules have:", *language.shared_files(tree), sep="\n  ")
+        print("\npronouns without a subject:", *language.pronouns(tree), sep="\n  ")
+        print("\nsentences that begin with Who, What or Nobody:", *language.who_sentences(tree), sep="\n  ")
         for what, route in (("served", served), ("called", called)):
             made = [f"makes {count} {name}" for name, count in route.made.items()]
             print(f"\n{what}:", *route.modules, *made, sep="\n  ")

@@ -343,7 +343,7 @@ def linear(pattern: str | bytes, flags: int = 0, method: str = "finditer") -> bo
 HANDED_ON: Final[dict[tuple[str, str], str]] = {
     ("src/greenroom/protocol/validation.py", r"[^@\s]+@[^@\s]+"): "fullmatch",
     ("src/greenroom/protocol/validation.py", r"[A-Za-z][A-Za-z0-9+.-]*:\S+"): "fullmatch",
-    ("src/greenroom/config/documents.py", r"(?:[ \t\r\n]|#[^\n]*)*"): "match",
+    ("src/greenroom/config/parsed_file.py", r"(?:[ \t\r\n]|#[^\n]*)*"): "match",
 }
 """How expressions are used that are given to other code."""
 
@@ -351,18 +351,18 @@ _FRAMES: Final = r'  File "(?:<string>|.*/(?:thespian|multiprocessing|asyncio|uv
 _TOML: Final = "tomllib has read the text before, so each match succeeds"
 BOUNDED: Final[dict[tuple[str, str], str]] = {
     ("actors/handlers.py", r"(^|[^\w.])((\w+\.)*)Context\b"): "an annotation is the program's own",
-    ("src/greenroom/config/documents.py", r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*"): (
+    ("src/greenroom/config/parsed_file.py", r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*"): (
         "a comment without an end is looked at once: whatever is read next refuses its slash"
     ),
     ("src/greenroom/config/fields.py", "pattern"): "the patterns of the configuration's own kinds",
-    ("src/greenroom/config/documents.py", r'"(?:[^"\\\n]|\\.)*"'): _TOML,
-    ("src/greenroom/config/documents.py", r"'''.*?'''(?:'{1,2})?"): _TOML,
-    ("src/greenroom/config/documents.py", r'"""(?:[^\\]|\\.)*?"""(?:"{1,2})?'): _TOML,
-    ("src/greenroom/protocol/patterns.py", "python"): "a schema's pattern, whose steps are bounded before",
-    ("src/greenroom/protocol/schema_nodes.py", "source"): "a pattern by the author of a hint, in Python's dialect",
+    ("src/greenroom/config/parsed_file.py", r'"(?:[^"\\\n]|\\.)*"'): _TOML,
+    ("src/greenroom/config/parsed_file.py", r"'''.*?'''(?:'{1,2})?"): _TOML,
+    ("src/greenroom/config/parsed_file.py", r'"""(?:[^\\]|\\.)*?"""(?:"{1,2})?'): _TOML,
+    ("src/greenroom/protocol/safe_regex.py", "python"): "a schema's pattern, whose steps are bounded before",
+    ("src/greenroom/protocol/schema_compiler.py", "source"): "a pattern by the author of a hint, in Python's dialect",
     ("supervision/cluster/crash_output.py", _FRAMES): "a line is cut at 512 characters",
     (
-        "supervision/kernel/describe.py",
+        "supervision/kernel/safe_repr.py",
         r"""\b(\w+)['"]?\s*[=:]\s*""",
     ): "at most 10,000 characters of a repr, each word once",
 }

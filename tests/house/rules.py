@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FLOORS = ("supervision", "protocol", "transports", "auth", "actors", "config")
 """Rooms from the ground up; the front door stands on them, and `LOFT` on the front door."""
 
-CELLAR = ("greenroom.errors", "greenroom.lazy", "greenroom.moved")
+CELLAR = ("greenroom.errors", "greenroom.lazy_names", "greenroom.moved")
 """The modules below the ground floor, which every module may import and which import no other: the root of all errors, and loading by name."""
 
 LOFT = ("cli", "pytest_plugin", "testing")
@@ -40,14 +40,14 @@ PLACES = {
 """Where the one file that imports it stands, when it cannot be anywhere."""
 
 KNOWN_TO = {
-    "supervision.cluster.thespian_taming": {
-        "supervision.cluster.keeper",
-        "supervision.cluster.warden_program",
-        "supervision.cluster.foreign",
+    "supervision.cluster.thespian_patches": {
+        "supervision.cluster.thespian_system",
+        "supervision.cluster.daemon_main",
+        "supervision.cluster.foreign_actor",
         "actors.guest.guest",
-        "actors.guest.messages",
+        "actors.guest.guest_messages",
     },
-    "supervision.cluster.keeper": {"supervision.cluster.warden_program"},
+    "supervision.cluster.thespian_system": {"supervision.cluster.daemon_main"},
 }
 """Thespian is one engine of processes, behind `ProcessEngine`: the modules that know of it, and those that may import them. The keeper is the
 engine, and the warden's program starts it; the others talk to the Thespian systems of users."""
@@ -134,16 +134,16 @@ def _ill_mannered(source: Source, found: Import) -> str | None:
 BELOW: dict[str, str] = {
     "cluster.addresses": "a guest finds a server's listener as one node finds another",
     "cluster.crash_output": "worker processes print what the engine's do, and where",
-    "cluster.engine": "the type of what a cluster of worker processes keeps",
-    "cluster.foreign": "loads Thespian, which the public module of the package does not",
+    "cluster.node_engine": "the type of what a cluster of worker processes keeps",
+    "cluster.foreign_actor": "loads Thespian, which the public module of the package does not",
     "cluster.framing": "guests and pool workers are held to the frames and greetings of links",
-    "cluster.keys": "a guest's key file is checked as a node's",
+    "cluster.key_files": "a guest's key file is checked as a node's",
     "cluster.link": "guests are spoken to over links, without a node at their end",
     "cluster.node_records": "a pool says of an exit code that memory was short",
     "cluster.peers": "guests' links are told of as nodes' are, at most once a second",
-    "cluster.plain_link": "the guest's end of such a link",
-    "cluster.streams": "pools, guests and remote wires count what is on its way, and answer questions in one way",
-    "cluster.thespian_taming": "loads Thespian, which the public module of the package does not",
+    "cluster.polling_link": "the guest's end of such a link",
+    "cluster.flow_control": "pools, guests and remote wires count what is on its way, and answer questions in one way",
+    "cluster.thespian_patches": "loads Thespian, which the public module of the package does not",
     "kernel.current": "a hosting takes its node from a loop that was closed, and a client's request its caller, without a call",
     "kernel.node": "each request that such a task serves has a context of its own",
     "kernel.forks": "a child that a pool's handler forks ends as one of a thread does",
@@ -259,7 +259,7 @@ def used(tree: Tree) -> list[str]:
 
 def _by_name(source: Source) -> Iterator[str]:
     """Modules in tables of names that are loaded when they are first asked for."""
-    if source.path.endswith("/__init__.py") or source.module == "greenroom.cli.commands":
+    if source.path.endswith("/__init__.py") or source.module == "greenroom.cli.command_table":
         for node in source.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("greenroom."):
                 yield node.value.partition(":")[0]

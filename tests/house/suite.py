@@ -28,7 +28,7 @@ POLL = 0.1
 
 MAY_SLEEP: dict[str, str] = {
     "tests/transports/client_command/test_orphans.py::killed": "a host is killed at random moments of its start, which no event stands for",
-    "tests/supervision/cluster/core/test_meeting.py::test_a_node_whose_own_loop_hung_gives_up_no_other": "the blocked loop is what is tested",
+    "tests/supervision/cluster/core/test_connecting.py::test_a_node_whose_own_loop_hung_gives_up_no_other": "the blocked loop is what is tested",
     "tests/supervision/cluster/test_engine_deaths.py::test_an_application_that_stands_still_loses_no_node": "the blocked loop is what is tested",
     "tests/greenroom/config/test_host.py::test_a_tools_time_is_its_servers_whatever_the_transport": "a tool takes longer than its limit, behind a real socket",
     "tests/transports/hostile/test_abandoned.py::_once_gone": "each look leaves a timer in the server for a minute, so it looks seldom",

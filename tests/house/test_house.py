@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import rules, shape, suite
+from . import language, rules, shape, suite
 from .routes import routes
 from .tree import DOOR, ROOMS, Tree, standing
 
@@ -43,7 +43,9 @@ def house(root: Path) -> Tree:
     return standing(root)
 
 
-@pytest.mark.parametrize("rule", [*rules.RULES, *suite.RULES, shape.proportions], ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize(
+    "rule", [*rules.RULES, *suite.RULES, *language.RULES, shape.proportions], ids=lambda rule: rule.__name__
+)
 def test_the_house_obeys(house: Tree, rule: Callable[[Tree], list[str]]) -> None:
     broken = rule(house)
     assert not broken, "\n".join(broken)
@@ -102,8 +104,8 @@ def bad(**files: str) -> Tree:
         ("supervision/kernel/pid", "from greenroom.supervision.behaviours import call"),
         ("supervision/kernel/pid", "from greenroom.supervision import Supervisor"),
         ("supervision/kernel/pid", "from greenroom.supervision import testing"),
-        ("supervision/behaviours/task", "import greenroom.supervision.supervisors.spec"),
-        ("supervision/supervisors/spec", "import greenroom.supervision.cluster"),
+        ("supervision/behaviours/task", "import greenroom.supervision.supervisors.child_spec"),
+        ("supervision/supervisors/child_spec", "import greenroom.supervision.cluster"),
         ("supervision/testing", "from . import Supervisor"),
         ("supervision/kernel/pid", "from greenroom.actors.session import Session"),
         ("transports/stdio", "from greenroom import auth"),
@@ -116,7 +118,7 @@ def bad(**files: str) -> Tree:
         ("src/greenroom/protocol/frames", "from greenroom.supervision.kernel import errors"),
         ("src/greenroom/server", "from .cli import main"),
         ("src/greenroom/__init__", "from .cli import main"),
-        ("src/greenroom/config/reader", "from greenroom.host import Host"),
+        ("src/greenroom/config/config_reader", "from greenroom.host import Host"),
     ],
 )
 def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
@@ -127,7 +129,7 @@ def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
     ("path", "line"),
     [
         ("supervision/behaviours/task", "from greenroom.supervision.kernel import pid"),
-        ("supervision/supervisors/dynamic", "from .spec import ChildSpec"),
+        ("supervision/supervisors/dynamic_supervisor", "from .spec import ChildSpec"),
         ("supervision/testing", "from .kernel.clock import Clock"),
         ("supervision/testing", "from greenroom.supervision.kernel.clock import Clock"),
         ("supervision/testing", "from greenroom.supervision.kernel import clock"),
@@ -136,8 +138,8 @@ def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
         ("src/greenroom/server", "from greenroom.actors import registry"),
         ("src/greenroom/cli", "from . import Server"),
         ("src/greenroom/cli", "from greenroom.config import values"),
-        ("src/greenroom/host", "from greenroom.config.reader import read"),
-        ("src/greenroom/config/reader", "from .values import HostConfig"),
+        ("src/greenroom/host", "from greenroom.config.config_reader import read"),
+        ("src/greenroom/config/config_reader", "from .values import HostConfig"),
         ("supervision/kernel/errors", "from greenroom.errors import GreenroomError"),
         ("src/greenroom/protocol/errors", "from greenroom.errors import GreenroomError"),
     ],
@@ -152,7 +154,7 @@ def test_layers_and_manners_allow_what_is_right(path: str, line: str) -> None:
     ("path", "line"),
     [
         ("supervision/behaviours/task", "from ..kernel import pid"),
-        ("supervision/kernel/node", "from greenroom.supervision.kernel.messages import Pid"),
+        ("supervision/kernel/node", "from greenroom.supervision.kernel.process_messages import Pid"),
         ("supervision/kernel/node", "from greenroom.supervision.kernel import pid"),
         ("supervision/testing", "from greenroom.supervision import introspect"),
         ("supervision/testing", "from greenroom.supervision.introspect import tree"),
@@ -170,7 +172,7 @@ def test_manners_refuse(path: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("path", "line", "inner"),
     [
-        ("actors/session", "from greenroom.supervision.kernel.current import current", "kernel.current"),
+        ("actors/session", "from greenroom.supervision.kernel.process_lookup import current", "kernel.current"),
         ("actors/session", "def f():\n    from greenroom.supervision.kernel import clock", "kernel.clock"),
         ("actors/session", "import greenroom.supervision.cluster.link", "cluster.link"),
         ("actors/session", "if TYPE_CHECKING:\n    from greenroom.supervision import kernel", "kernel"),
@@ -197,7 +199,7 @@ def test_a_way_past_the_public_module_that_is_not_used_is_refused() -> None:
     [
         ("actors/session", "now = self._otp_process.node.now()", True),
         ("src/greenroom/host", "async def _otp_bring_up(self): ...", True),
-        ("supervision/statem/machine", "self._otp_process", False),
+        ("supervision/statem/gen_statem", "self._otp_process", False),
         ("actors/session", "self.process", False),
     ],
 )
@@ -230,13 +232,13 @@ def test_doors_allow_anyio_everywhere_and_one_file_for_the_others() -> None:
 
 def test_the_engine_is_known_to_few() -> None:
     tree = bad(
-        supervision__cluster__warden="from . import thespian_taming\nfrom .keeper import System",
-        supervision__cluster__warden_program="from .keeper import System",
-        actors__guest__guest="from greenroom.supervision.cluster.thespian_taming import Actor",
+        supervision__cluster__daemon="from . import thespian_patches\nfrom .thespian_system import ThespianSystem",
+        supervision__cluster__daemon_main="from .thespian_system import ThespianSystem",
+        actors__guest__guest="from greenroom.supervision.cluster.thespian_patches import Actor",
     )
     assert [wrong.partition(": ")[0] for wrong in rules.engine(tree)] == [
-        "supervision/cluster/warden.py:1",
-        "supervision/cluster/warden.py:2",
+        "supervision/cluster/daemon.py:1",
+        "supervision/cluster/daemon.py:2",
     ]
 
 
@@ -420,7 +422,7 @@ def test_headers_and_code_are_told_apart() -> None:
 
 async def test_a_call_passes_the_modules_that_do_something_for_it() -> None:
     served, called = await routes()
-    assert {"greenroom.transports.http_engine", "greenroom.actors.calls"} <= served.modules.keys()
+    assert {"greenroom.transports.http_engine", "greenroom.actors.session_calls"} <= served.modules.keys()
     assert {"greenroom.client", "greenroom.transports.client.http_wire"} <= called.modules.keys()
     assert not served.modules.keys() & {"greenroom.client"}
     assert 0 < served.changes(above=True) < served.changes() < len(served.modules)

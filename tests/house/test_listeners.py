@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 SERVERS = {"create_server", "create_unix_server", "start_server", "start_unix_server"}
 ACCEPTING = {
     "supervision/acceptor.py": "the one place",
-    "supervision/cluster/keeper.py": "a door of Thespian's that is polled, in a process that has a dozen files open",
-    "src/greenroom/testing/rough.py": "a way for tests on which connections go wrong to order",
+    "supervision/cluster/thespian_system.py": "a door of Thespian's that is polled, in a process that has a dozen files open",
+    "src/greenroom/testing/faulty_routes.py": "a way for tests on which connections go wrong to order",
 }
 
 

@@ -30,28 +30,34 @@ SECRET = re.compile(
 """Names, by their last word, of what could be a secret, or what is made of one."""
 
 NO_SECRET = {
-    ("actors/guest/messages.py", "heard.ticket == request.ticket"): "pairs answers with questions within one program",
     (
-        "auth/client/credential.py",
+        "actors/guest/guest_messages.py",
+        "heard.ticket == request.ticket",
+    ): "pairs answers with questions within one program",
+    (
+        "auth/client/login_process.py",
         "held.access_token != sent",
     ): "both are ours: was another token sent than is held now",
-    ("auth/client/credential.py", "kept.access_token != old.access_token"): "both are ours, from one store",
-    ("auth/client/credential.py", "kept.access_token != sent"): "as above",
-    ("auth/client/credential.py", "kept.refresh_token == old.refresh_token"): "as above",
-    ("auth/headers.py", "key.lower() == name"): "the name of a header",
-    ("auth/testing/tokens.py", "form.get('client_assertion_type') != ASSERTION"): "the name of a kind of assertion",
-    ("auth/testing/server.py", "each.user_code == user_code"): "the test that plays the user names it",
-    ("auth/testing/tokens.py", "wanted == ACCESS_TOKEN"): "the name of a kind of token",
-    ("src/greenroom/protocol/collisions.py", "other == token <= _WORD"): "a token of a regular expression",
+    ("auth/client/login_process.py", "kept.access_token != old.access_token"): "both are ours, from one store",
+    ("auth/client/login_process.py", "kept.access_token != sent"): "as above",
+    ("auth/client/login_process.py", "kept.refresh_token == old.refresh_token"): "as above",
+    ("auth/credential_headers.py", "key.lower() == name"): "the name of a header",
+    (
+        "auth/testing/fake_auth_endpoints.py",
+        "form.get('client_assertion_type') != ASSERTION",
+    ): "the name of a kind of assertion",
+    ("auth/testing/fake_auth_server.py", "each.user_code == user_code"): "the test that plays the user names it",
+    ("auth/testing/fake_auth_endpoints.py", "wanted == ACCESS_TOKEN"): "the name of a kind of token",
+    ("src/greenroom/protocol/hash_collisions.py", "other == token <= _WORD"): "a token of a regular expression",
     ("supervision/cluster/node_records.py", "self.code == EXIT_MEMORY"): "an exit code",
     (
-        "supervision/cluster/foreign.py",
+        "supervision/cluster/foreign_actor.py",
         "got.ticket == question.ticket",
     ): "pairs answers with questions within one program",
     ("supervision/cluster/home_links.py", "key == key_of_home()"): "both are this program's own settings",
-    ("supervision/cluster/values.py", "code == _GLOBAL"): "a code of a format",
+    ("supervision/cluster/value_codec.py", "code == _GLOBAL"): "a code of a format",
     (
-        "supervision/cluster/thespian_taming.py",
+        "supervision/cluster/thespian_patches.py",
         "hashlib.sha256(text).hexdigest() != known",
     ): "a digest of Thespian's sources",
     ("transports/asgi.py", "key.lower() == name"): "the name of a header",
@@ -61,27 +67,27 @@ NO_SECRET = {
 """Comparisons of what is called like a secret, and is none that a peer could find out by the clock."""
 
 COMPARED = {
-    ("auth/testing/tokens.py", "_is_same"): 1,
+    ("auth/testing/fake_auth_endpoints.py", "_is_same"): 1,
     ("actors/ensemble/session_router.py", "read"): 1,
     ("auth/shared_secrets.py", "_same"): 2,
-    ("auth/client/code_flow.py", "same"): 1,
+    ("auth/client/interactive_flows.py", "same"): 1,
     ("auth/shared_secrets.py", "verify_key"): 1,
     ("auth/shared_secrets.py", "verify_password"): 1,
     ("auth/shared_secrets.py", "_is_plain_digest"): 1,
-    ("auth/testing/book.py", "proven"): 1,
-    ("auth/testing/tokens.py", "_client"): 1,
-    ("supervision/cluster/thespian_taming.py", "loads"): 1,
+    ("auth/testing/fake_auth_records.py", "proven"): 1,
+    ("auth/testing/fake_auth_endpoints.py", "_client"): 1,
+    ("supervision/cluster/thespian_patches.py", "loads"): 1,
     ("supervision/cluster/framing.py", "check"): 1,
     ("supervision/cluster/framing.py", "_prove"): 1,
-    ("transports/binding.py", "_look"): 1,
+    ("transports/listening_sockets.py", "_look"): 1,
 }
 """Where secrets that a peer has shown are compared, and how often in that function."""
 
 WRITERS = {
     "actors/task_store_sqlite.py": "makes an empty file for SQLite, with O_EXCL",
-    "auth/client/stores.py": "the file of a lock, which says nothing and stays",
-    "src/greenroom/cli/endings.py": "what the user has asked to be saved, which is no secret",
-    "src/greenroom/protocol/pins.py": "pins are for a repository and no secret, and this room imports nothing of others",
+    "auth/client/token_stores.py": "the file of a lock, which says nothing and stays",
+    "src/greenroom/cli/exit_codes.py": "what the user has asked to be saved, which is no secret",
+    "src/greenroom/protocol/tool_pins.py": "pins are for a repository and no secret, and this room imports nothing of others",
     "supervision/private_files.py": "the one place",
 }
 """Modules that make files otherwise than by `write_private`, each with its reason."""

@@ -10,24 +10,24 @@ import pytest
 from .tree import Source, standing
 
 LISTENERS = {
-    "actors/guest/listener.py": "a socket in a folder of the user's, mode 0600; each end proves that it has the guests' key",
-    "src/greenroom/lookout.py": "a socket in a folder of the user's, mode 0600; it shows a snapshot and takes no word",
+    "actors/guest/guest_listener.py": "a socket in a folder of the user's, mode 0600; each end proves that it has the guests' key",
+    "src/greenroom/inspect_socket.py": "a socket in a folder of the user's, mode 0600; it shows a snapshot and takes no word",
     "supervision/acceptor.py": "for what listens on behalf of others, which are in `CALLERS`",
-    "supervision/cluster/thespian_taming.py": "a probe, closed again: whether a port is free",
-    "supervision/cluster/keeper.py": "a probe, closed again: whether an address is this machine's",
-    "transports/binding.py": "the HTTP listener: Host and Origin are checked, and a provider asks who it is; between workers, a socket in a folder of the user's, mode 0600, which wants a secret shown",
+    "supervision/cluster/thespian_patches.py": "a probe, closed again: whether a port is free",
+    "supervision/cluster/thespian_system.py": "a probe, closed again: whether an address is this machine's",
+    "transports/listening_sockets.py": "the HTTP listener: Host and Origin are checked, and a provider asks who it is; between workers, a socket in a folder of the user's, mode 0600, which wants a secret shown",
 }
 """Modules that bind a socket, and what is between it and who finds it."""
 
 CALLERS = {
-    "auth/client/code_flow.py": "on 127.0.0.1, while a login is under way; a state that cannot be guessed, once; the page is fixed, and nothing in it runs",
-    "auth/testing/server.py": "for tests, on 127.0.0.1: an authorization server that lets every user sign in",
-    "src/greenroom/testing/rough.py": "for tests, on 127.0.0.1: a way to a server, which looks at who comes itself",
+    "auth/client/interactive_flows.py": "on 127.0.0.1, while a login is under way; a state that cannot be guessed, once; the page is fixed, and nothing in it runs",
+    "auth/testing/fake_auth_server.py": "for tests, on 127.0.0.1: an authorization server that lets every user sign in",
+    "src/greenroom/testing/faulty_routes.py": "for tests, on 127.0.0.1: a way to a server, which looks at who comes itself",
     "supervision/cluster/addresses.py": "links of nodes: both ends prove that they have the key before anything else is read",
 }
 """Modules that have another one listen for them, or asyncio."""
 
-PAGES = {"auth/client/code_flow.py", "auth/testing/tokens.py"}
+PAGES = {"auth/client/interactive_flows.py", "auth/testing/fake_auth_endpoints.py"}
 """Modules that serve HTML: each escapes all that it shows, and sends a policy by which nothing may run."""
 
 BINDS = {"bind"}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from tests import names
+from tests import stable_ids
 
 from . import suite
 from .tree import Tree
@@ -160,6 +160,6 @@ def test_a_package_without_a_row_and_a_wrong_folder_of_tests_are_refused() -> No
 
 def test_a_name_with_an_address_is_refused() -> None:
     known, unknown = (SimpleNamespace(nodeid=f"tests/a/test_b.py::test_it[{id}]") for id in ("1", "<object at 0x7f>"))
-    names.pytest_collection_modifyitems([cast("pytest.Item", known)])
+    stable_ids.pytest_collection_modifyitems([cast("pytest.Item", known)])
     with pytest.raises(pytest.UsageError, match=r"write other `ids` for tests/a/test_b\.py::test_it$"):
-        names.pytest_collection_modifyitems([cast("pytest.Item", known), cast("pytest.Item", unknown)])
+        stable_ids.pytest_collection_modifyitems([cast("pytest.Item", known), cast("pytest.Item", unknown)])

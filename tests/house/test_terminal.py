@@ -23,17 +23,20 @@ WRITERS: Final = {
     *("getpass.getpass", "faulthandler.enable"),
 }
 ALLOWED: Final = {
-    ("supervision/kernel/guard.py", "os.write"): "a constant",
+    ("supervision/kernel/loop_hooks.py", "os.write"): "a constant",
     ("supervision/cluster/crash_output.py", "faulthandler.enable"): "into memory",
     ("supervision/cluster/member.py", "logging.StreamHandler"): "its formatter is Lines",
     ("supervision/cluster/member.py", "logging.basicConfig"): "the same handler",
-    ("supervision/testing/replay.py", "sys.stderr.write"): "a developer's own scenario",
-    ("supervision/testing/replay.py", "sys.stdout.write"): "a developer's own scenario",
+    ("supervision/testing/scenario_replay.py", "sys.stderr.write"): "a developer's own scenario",
+    ("supervision/testing/scenario_replay.py", "sys.stdout.write"): "a developer's own scenario",
     ("auth/testing/__main__.py", "print"): "a URL of its own",
-    ("src/greenroom/cli/calling.py", "sys.stderr.write"): "its line is visible; the rest moves the cursor on purpose",
-    ("src/greenroom/cli/targets.py", "logging.StreamHandler"): "its formatter is Lines",
-    ("src/greenroom/cli/targets.py", "logging.basicConfig"): "the same handler",
-    ("src/greenroom/cli/calling.py", "sys.stdout.buffer.write"): "bytes, where stdout is no terminal",
+    (
+        "src/greenroom/cli/call_command.py",
+        "sys.stderr.write",
+    ): "its line is visible; the rest moves the cursor on purpose",
+    ("src/greenroom/cli/target_client.py", "logging.StreamHandler"): "its formatter is Lines",
+    ("src/greenroom/cli/target_client.py", "logging.basicConfig"): "the same handler",
+    ("src/greenroom/cli/call_command.py", "sys.stdout.buffer.write"): "bytes, where stdout is no terminal",
 }
 LEFT_OUT: Final = ("src/greenroom/testing/",)
 """Programs that misbehave for tests."""

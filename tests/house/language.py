@@ -1,0 +1,123 @@
+"""The language of the code: names that mean one thing, and sentences that name their subject. `make shape LIST=1` prints every finding."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .tree import Tree
+
+SHARED_CLASS_NAMES: Final[dict[str, str]] = {}
+"""Public class names that two modules use, each with the reason. At most ten."""
+MOST_SHARED_CLASS_NAMES: Final = 10
+
+COMMON_FILES: Final = {"__init__", "errors", "interfaces", "settings"}
+"""File names that every package may have."""
+MOST_SHARED_FILES: Final = 15
+"""Modules whose file name another module has as well, besides the common ones."""
+
+MOST_PRONOUNS: Final = 0.5
+"""In a thousand lines of Python and Markdown."""
+QUOTED: Final[tuple[str, ...]] = ()
+"""Texts that are not ours, or that have a pronoun for their subject matter: each is taken out before pronouns are counted."""
+
+_PRONOUN = re.compile(
+    r"(?<![A-Za-z])(whoever|whomever|nobody|no[ _]one|somebody|someone|anybody|anyone|everybody|everyone|the[ _]one[ _]who|those[ _]who)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+_WHO = re.compile(r"(?:^|[.!:] |\"\"\"|# )(Who|What|Whoever|Whatever|Nobody)\b[^.?\n]*(?=[.\n])")
+
+
+def classes(tree: Tree) -> dict[str, list[str]]:
+    """By name: the modules that define a public class of that name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for source in tree.sources:
+        for node in _top(source.syntax.body):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(source.path)
+    return found
+
+
+def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try):
+            yield from _top(node.body)
+
+
+def class_names(tree: Tree, shared: Mapping[str, str] = SHARED_CLASS_NAMES) -> list[str]:
+    """A public class name means one class, but for a few pairs with a reason; no reason is left over."""
+    twice = {name: paths for name, paths in classes(tree).items() if len(paths) > 1}
+    wrong = [
+        f"{name} is a class of {' and of '.join(paths)}: give one of them a more specific name"
+        for name, paths in sorted(twice.items())
+        if name not in shared or len(paths) > 2
+    ]
+    wrong += [f"{name} is listed as shared, and is the name of one class" for name in shared.keys() - twice.keys()]
+    if len(shared) > MOST_SHARED_CLASS_NAMES:
+        wrong.append(f"{len(shared)} class names are shared, and {MOST_SHARED_CLASS_NAMES} may be")
+    return wrong
+
+
+def shared_files(tree: Tree) -> list[str]:
+    """Modules whose file name another module has as well."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for source in tree.sources:
+        found[PurePosixPath(source.path).stem].append(source.path)
+    return sorted(
+        path for name, paths in found.items() if len(paths) > 1 and name not in COMMON_FILES for path in paths
+    )
+
+
+def module_names(tree: Tree) -> list[str]:
+    """A file name says which module it is, without its folder."""
+    shared = shared_files(tree)
+    return [f"{path}: another module has this file name" for path in shared] if len(shared) > MOST_SHARED_FILES else []
+
+
+def pronouns(tree: Tree) -> list[str]:
+    """Lines with a pronoun that hides the subject, in texts and in names."""
+    return [
+        f"{path}:{number}: {found[0]}: name the subject"
+        for path, number, line in _lines(tree)
+        if (found := _PRONOUN.search(line))
+    ]
+
+
+def pronoun_rate(tree: Tree) -> float:
+    """Pronouns in a thousand lines."""
+    lines = list(_lines(tree))
+    return sum(len(_PRONOUN.findall(line)) for *_, line in lines) / max(1, len(lines)) * 1000
+
+
+def subjects(tree: Tree) -> list[str]:
+    """Pronouns are rare: sentences name the session, the upstream, the file."""
+    return pronouns(tree) if pronoun_rate(tree) > MOST_PRONOUNS else []
+
+
+def who_sentences(tree: Tree) -> list[str]:
+    """Sentences that begin with Who, What or Nobody and are no question. A report, and no rule."""
+    return [
+        f"{path}:{number}: {line.strip()[:120]}"
+        for path, number, line in _lines(tree)
+        if not line.startswith("#") and _WHO.search(line) and "?" not in line
+    ]
+
+
+def _lines(tree: Tree) -> Iterator[tuple[str, int, str]]:
+    for path, text in tree.files.items():
+        if not path.endswith((".py", ".md")) or path == "tests/house/language.py":
+            continue
+        for quoted in QUOTED:
+            text = text.replace(quoted, "")  # noqa: PLW2901 - what is counted is what is left
+        for number, line in enumerate(text.splitlines(), 1):
+            yield path, number, line
+
+
+RULES = (class_names, module_names, subjects)
