@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.protocol import methods
 from greenroom.protocol.definitions import Implementation
-from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_done
-from greenroom.protocol.messages import encode, encode_error, encode_notification, encode_result
-from greenroom.protocol.methods import Event, Side, State, read_hello
-from greenroom.protocol.outgoing import fit
-from greenroom.protocol.shapes import LEVELS
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
+from greenroom.protocol.jsonrpc import encode, encode_error, encode_notification, encode_result
+from greenroom.protocol.methods import PeerSide, SessionEvent, SessionState, read_initialize
+from greenroom.protocol.revision_downgrade import downgrade
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
+from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import (
     Down,
     Exit,
@@ -34,81 +34,99 @@ from greenroom.supervision import (
 )
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 
-from .calls import ALARM, Calls, Lost
-from .catalogue import MissingScopes, reached
-from .jobs import Facts, Failed, Finished, Heeded, Job, Returned, run_heeded, run_hook, run_job
-from .names import shown
-from .peer_channels import Ask, CallVoice, GivenUp, Interrupt, Questions, Said, Unanswered, Withdrawn
-from .subscriptions import Announced, Subscriptions
-from .task_record import Decided, Kept
+from .catalogue import MissingScopes, reached_entries
+from .peer_channels import (
+    AskPeer,
+    CallChannel,
+    InterruptStream,
+    PeerNotification,
+    QuestionAbandoned,
+    QuestionTimedOut,
+    SessionQuestions,
+    TaskQuestionsWithdrawn,
+)
+from .process_names import short_id
+from .session_calls import CHECK_DEADLINES, CallWorkerLost, SessionCalls
+from .subscriptions import ChangeAnnouncement, Subscriptions
+from .task_record import ForwardedToTask, TaskDecided
 from .tasks import CAPABILITY, TaskCalls, declared
-from .visits import Expects, Visited
-from .worker import at_once, timeout_of
+from .url_elicitations import ElicitationDone, ExpectElicitations
+from .worker import answer_inline, handler_timeout
+from .worker_interfaces import (
+    HookDone,
+    HookReturned,
+    Job,
+    JobError,
+    JobReply,
+    SessionFacts,
+    run_hook,
+    run_job,
+    run_notified_hook,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from greenroom.protocol.messages import Failure, Notification, Request, Response
-    from greenroom.protocol.methods import Hello
+    from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
+    from greenroom.protocol.methods import InitializeRequest
     from greenroom.supervision import Caller, ExitReason, Monitor, Ref, Timer
-    from greenroom.transports.interfaces import Feed, Peer
-    from greenroom.transports.interfaces import Reply as Answered
+    from greenroom.transports.interfaces import Feed, Peer, SessionReply
 
-    from .calls import Call
     from .catalogue import Catalogue
     from .company import Company
-    from .names import Card
-    from .reply_sinks import Outlet
+    from .process_names import SessionInfo
+    from .reply_sinks import ReplySink
+    from .session_calls import SessionCall
     from .settings import Settings
 
 _DEFERRED: Any = object()
-_INTRODUCTION: Final = 64 * 1024
+_MAX_INTRODUCTION_BYTES: Final = 64 * 1024
 """How many bytes a peer may say of itself."""
-WAITS: Final = object()
+REPLY_LATER: Final = object()
 """The answer comes later, and until then nothing else is taken."""
-JOIN: Final = object()
-_AGAIN: Final = 0.05
+JOIN_SUBSCRIPTIONS: Final = object()
+_REJOIN_SECONDS: Final = 0.05
 """After how many seconds a process that is not there just now is looked for again."""
 ENDED = Shutdown("the peer has ended the session")
 IDLE = Shutdown("the session was idle for too long")
 EXPIRED = Shutdown("the session has reached its lifetime")
 REFUSED = Shutdown("the session could not be initialized")
-_SWEEP, _LIFETIME, _TIDY = object(), object(), object()
-_CLAIM = 10.0
+_CHECK_IDLE, _LIFETIME_OVER, _DROP_STREAMS = object(), object(), object()
+_CLAIM_SECONDS = 10.0
 """How long a session waits for its opener to take note."""
 FORBIDDEN = 403
-LINGER = 30.0
+FINISHED_STREAM_SECONDS = 30.0
 """How long the stream of an answered call is kept at least, and at most twice as long, for a reader that lost its end."""
-_SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
-_OF_TASKS = frozenset({"tasks/get", "tasks/list", "tasks/result", "tasks/cancel"})
+_SUBSCRIPTION_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe"})
+_TASK_METHODS = frozenset({"tasks/get", "tasks/list", "tasks/result", "tasks/cancel"})
 
 
-class Crowded(McpError):
+class TooManyRequests(McpError):
     """The peer has as many requests under way as it may have: refused, and logged as refusals are."""
 
 
-class Session(GenServer):
+class SessionProcess(GenServer):
     """One peer's."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, company: Company, card: Card, outlet: Outlet, *, gated: bool = True) -> None:
-        """`outlet` is where its words go; `gated` whether the peer has to introduce itself first."""
+    def __init__(self, company: Company, info: SessionInfo, reply_sink: ReplySink, *, gated: bool = True) -> None:
+        """`reply_sink` is where its words go; `gated` whether the peer has to introduce itself first."""
         self.company = company
-        self.card = card
-        self.outlet = outlet
+        self.info = info
+        self.reply_sink = reply_sink
         self.gated = gated and company.settings.gate
-        self.calls = Calls(self)
-        self.questions = Questions(self)
+        self.calls = SessionCalls(self)
+        self.questions = SessionQuestions(self)
         self.tasks = TaskCalls(self)
-        self.level = LEVELS.index(company.settings.log_level)
+        self.level = LOG_LEVELS.index(company.settings.log_level)
         self.state: Any = None
         """What the server's own `init` returned for this session."""
-        self._facts: Facts | None = None
+        self._facts: SessionFacts | None = None
         self._watching: Monitor | None = None
         self._heeded: float | None = None  # since when the hook has been at the peer's new roots
         self._again: Mapping[str, Any] | None = None
-        self.own_ref: Ref[Session]
+        self.own_ref: Ref[SessionProcess]
         self.used = 0.0
         self._ending: Shutdown | None = None
         self._tidying = False
@@ -123,29 +141,29 @@ class Session(GenServer):
         process.await_death(self)
         settings = self.company.settings
         self.used = self.now()
-        self._arm(min(_CLAIM, max(1.0, settings.session_idle or _CLAIM)), _SWEEP)
+        self._arm(min(_CLAIM_SECONDS, max(1.0, settings.session_idle or _CLAIM_SECONDS)), _CHECK_IDLE)
         if settings.session_lifetime is not None:
-            self._arm(settings.session_lifetime, _LIFETIME)
+            self._arm(settings.session_lifetime, _LIFETIME_OVER)
 
-    def exited(self, reason: ExitReason) -> None:
+    def on_exit(self, reason: ExitReason) -> None:
         """The process is gone, however that came: nothing may wait for it any more."""
         for timer in self._timers.values():
             timer.cancel()  # or the loop would remember the dead until it goes off
         self.calls.abandon_all("the session has ended", reason)
         self.questions.abandon_all()
         self.tasks.abandon_all()
-        if self.card.channel is not None:  # streams know what is owed on them, a channel does not
+        if self.info.channel is not None:  # streams know what is owed on them, a channel does not
             for call in self.calls.table:
-                self.outlet.answer(call, _last_words(call.id))
-        self.outlet.end(_last_words)
+                self.reply_sink.answer(call, _session_ended_error(call.id))
+        self.reply_sink.end(_session_ended_error)
 
     def report_state(self) -> str:
         """What a crash report says: nothing that the peer said."""
-        return f"session {shown(self.card.id)}, {len(self.calls.table)} calls under way, {len(self.questions.table)} questions open"
+        return f"session {short_id(self.info.id)}, {len(self.calls.table)} calls under way, {len(self.questions.table)} questions open"
 
     # --- what transports bring
 
-    def request(self, request: Request, peer: Peer | None = None, quiet: float | None = None) -> Answered:
+    def request(self, request: JsonRpcRequest, peer: Peer | None = None, quiet: float | None = None) -> SessionReply:
         """Answer it now, or begin to. `peer` is who asks: the session's own, who may have been granted other scopes meanwhile.
 
         After `quiet` seconds without a word the reply is a stream.
@@ -157,35 +175,35 @@ class Session(GenServer):
             body = self._take(request)
         except MissingScopes as error:
             self._log(request, f"refused {FORBIDDEN}, needs {' '.join(error.scopes)}")
-            return self.outlet.now(request.id, encode_error(request.id, error), FORBIDDEN, error.scopes)
-        except Crowded as error:
+            return self.reply_sink.now(request.id, encode_error(request.id, error), FORBIDDEN, error.scopes)
+        except TooManyRequests as error:
             log_refusal(error.message, peer=self.facts.peer, setting="max_in_flight", method=request.method)
-            return self.outlet.now(request.id, encode_error(request.id, error))
+            return self.reply_sink.now(request.id, encode_error(request.id, error))
         except McpError as error:
             body = encode_error(request.id, error)
         except LocalProtocolError:  # what is registered, or set, cannot be said: one answer's fault, not the session's
             body = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error"))
         if body is _DEFERRED:
-            return self.outlet.begun()  # type: ignore[no-any-return]
-        if body is WAITS:
+            return self.reply_sink.begun()  # type: ignore[no-any-return]
+        if body is REPLY_LATER:
             return later()  # type: ignore[no-any-return]
         if is_on():
             self._log(request, "cancelled" if body is None else outcome_of(body))
-        return self.outlet.now(request.id, body)
+        return self.reply_sink.now(request.id, body)
 
-    def _log(self, request: Request, outcome: str) -> None:
+    def _log(self, request: JsonRpcRequest, outcome: str) -> None:
         """Log a call that was answered on the spot."""
         if is_on():
             seconds, facts = self.now() - self.used, self.facts
-            log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, self.card.version)
+            log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, self.info.version)
 
-    def notify(self, notification: Notification) -> None:
+    def notify(self, notification: JsonRpcNotification) -> None:
         """Take note of what is known; ignore the rest."""
         self.used = self.now()
         name = methods.ALIASES.get(notification.method, notification.method)
         params = notification.params
-        rule = methods.judge(self.card.state, notification, gate=self.gated)
-        if not rule.taken:
+        rule = methods.next_transition(self.info.state, notification, gate=self.gated)
+        if not rule.is_accepted:
             return
         if name == "notifications/initialized":
             self._ready()
@@ -196,7 +214,7 @@ class Session(GenServer):
         elif name == "notifications/roots/list_changed":
             self._roots_changed(params)
 
-    def respond(self, answer: Response | Failure) -> None:
+    def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
         """The answer to a question of ours."""
         self.used = self.now()
         self.questions.answered(answer)
@@ -204,7 +222,7 @@ class Session(GenServer):
     def listen(self, last_event_id: str | None = None) -> Feed:
         """A reader for what belongs to no call, or for a stream that was left."""
         self.used = self.now()
-        return self.outlet.listen(last_event_id, self.version)
+        return self.reply_sink.listen(last_event_id, self.version)
 
     def end(self) -> None:
         """The peer has done with it."""
@@ -219,12 +237,12 @@ class Session(GenServer):
     def snapshot(self) -> dict[str, Any]:
         """What it is doing, for inspection."""
         return {
-            "id": self.card.id,
-            "version": self.card.version,
-            "ready": self.card.ready,
-            "client": dict(self.card.client_info),
-            "capabilities": dict(self.card.client_capabilities),
-            "level": LEVELS[self.level],
+            "id": self.info.id,
+            "version": self.info.version,
+            "ready": self.info.ready,
+            "client": dict(self.info.client_info),
+            "capabilities": dict(self.info.client_capabilities),
+            "level": LOG_LEVELS[self.level],
             "calls": [call.id for call in self.calls.table],
             "questions": [question.id for question in self.questions.table],
             "idle": self.now() - self.used,
@@ -232,18 +250,18 @@ class Session(GenServer):
 
     def set_level(self, level: str) -> None:
         """What the peer wants to hear of, from now on."""
-        if level not in LEVELS:
-            raise Reject(ValueError(f"a level is one of {', '.join(LEVELS)}, not {level!r}"))
-        self.level = LEVELS.index(level)
+        if level not in LOG_LEVELS:
+            raise Reject(ValueError(f"a level is one of {', '.join(LOG_LEVELS)}, not {level!r}"))
+        self.level = LOG_LEVELS.index(level)
 
     def tell(self, body: bytes, level: str | None = None) -> bool:
         """A notification that belongs to no call. Whether it was taken."""
-        return self._say(Said(None, body, level))
+        return self._say(PeerNotification(None, body, level))
 
     # --- requests
 
-    def _take(self, request: Request) -> Any:
-        """The answer; nothing, if it was cancelled before it came; `_DEFERRED` or `WAITS`, if it comes later."""
+    def _take(self, request: JsonRpcRequest) -> Any:
+        """The answer; nothing, if it was cancelled before it came; `_DEFERRED` or `REPLY_LATER`, if it comes later."""
         table = self.calls.table
         if table.has(request.id):
             raise McpError(
@@ -253,28 +271,28 @@ class Session(GenServer):
         if table.is_cancelled_early(request.id, self.used):
             return None
         name = request.method
-        rule = methods.judge(self.card.state, request, gate=self.gated)
-        if not rule.taken:
+        rule = methods.next_transition(self.info.state, request, gate=self.gated)
+        if not rule.is_accepted:
             raise rule.error()
-        method = methods.find(name, None if name == "initialize" else self.version, Side.SERVER)
-        if method is None or method.kind is not methods.Kind.REQUEST or self._is_off(method):
-            raise methods.not_found(name)
+        method = methods.find_method(name, None if name == "initialize" else self.version, PeerSide.SERVER)
+        if method is None or method.kind is not methods.MethodKind.REQUEST or self._is_off(method):
+            raise methods.method_not_found(name)
         params = methods.check_params(method, request.params)
         if name == "ping":
             return encode_result(request.id, {})
         if name == "initialize":
             return self._initialize(request)
-        found = reached(name, request.params, self.company.shelf.catalogue, self.facts.peer)
+        found = reached_entries(name, request.params, self.company.catalogue_ref.current, self.facts.peer)
         if name == "logging/setLevel":
             return self._ask_for_level(request, params.level) or _DEFERRED
-        if name in _SUBSCRIBING and name not in self.company.own:
+        if name in _SUBSCRIPTION_METHODS and name not in self.company.method_handlers:
             self._subscribe(request)
             return _DEFERRED
-        if name in _OF_TASKS and name not in self.company.own:
+        if name in _TASK_METHODS and name not in self.company.method_handlers:
             return self.tasks.take(request) or _DEFERRED
         if name == "tools/call" and found and self.tasks.begin(request, found[0]):
             return _DEFERRED
-        return at_once(request, self.facts, self.company) or self._work(request, timeout_of(name, found))
+        return answer_inline(request, self.facts, self.company) or self._work(request, handler_timeout(name, found))
 
     def _is_off(self, method: methods.Method) -> bool:
         switched = self.company.settings.capabilities
@@ -283,24 +301,26 @@ class Session(GenServer):
         said = switched.get(method.capability.partition(".")[0], True)
         return said is None or said is False
 
-    def begin(self, request: Request, timeout: float | None, *, lasting: bool = True, waits: bool = False) -> Call:
+    def begin(
+        self, request: JsonRpcRequest, timeout: float | None, *, fixed_deadline: bool = True, waits: bool = False
+    ) -> SessionCall:
         """An entry for it. On a channel no caller waits for the reply, unless the next step needs it (`waits`)."""
         settings = self.company.settings
         if len(self.calls.table) >= settings.max_in_flight:
             why = f"Too many requests at once: at most {settings.max_in_flight} may be under way"
-            raise Crowded(ErrorCode.INTERNAL_ERROR, why, not_done("too_many_requests"))
-        caller = self.caller if waits or self.card.channel is None else None
-        return self.calls.begin(request, caller, timeout, lasting=lasting, quiet=self._quiet)
+            raise TooManyRequests(ErrorCode.INTERNAL_ERROR, why, not_executed("too_many_requests"))
+        caller = self.caller if waits or self.info.channel is None else None
+        return self.calls.begin(request, caller, timeout, fixed_deadline=lasting, quiet=self._quiet)
 
-    def make_stream(self, call: Call) -> None:
+    def make_stream(self, call: SessionCall) -> None:
         """Have the answer to a call come on a stream, where it has none yet."""
-        self.outlet.open(call, self.version)
+        self.reply_sink.open(call, self.version)
 
-    def _work(self, request: Request, own: float | None) -> Any:
+    def _work(self, request: JsonRpcRequest, own: float | None) -> Any:
         """Have a worker do it. `own` is how long it may take, where its handler has a limit of its own."""
         company = self.company
-        call = self.begin(request, company.settings.call_timeout if own is None else own, lasting=own is not None)
-        voice = call.voice = CallVoice(self.own_ref, call.key, call.cancelled, mute=self.outlet.mute)
+        call = self.begin(request, company.settings.call_timeout if own is None else own, fixed_deadline=own is not None)
+        peer_channel = call.peer_channel = CallChannel(self.own_ref, call.key, call.cancelled, mute=self.reply_sink.mute)
         job = Job(
             call.key,
             self.own_ref,
@@ -308,10 +328,10 @@ class Session(GenServer):
             request.method,
             request.params,
             self.facts,
-            voice,
+            peer_channel,
             call.cancelled,
             company,
-            catalogue=company.shelf.catalogue,
+            catalogue=company.catalogue_ref.current,
         )
         self.calls.start(call, run_job, company.work, job)
         return _DEFERRED
@@ -322,15 +342,17 @@ class Session(GenServer):
     @property
     def version(self) -> str:
         """The revision that was agreed on, or what is assumed before."""
-        return self.card.version or DEFAULT_NEGOTIATED
+        return self.info.version or DEFAULT_NEGOTIATED
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> SessionFacts:
         """What handlers may know of this session."""
         if self._facts is None:
-            card = self.card
-            id = card.id if card.lasting else ""
-            self._facts = Facts(id, self.version, card.peer, card.client_info, card.client_capabilities, self.state)
+            info = self.info
+            id = info.id if info.fixed_deadline else ""
+            self._facts = SessionFacts(
+                id, self.version, info.peer, info.client_info, info.client_capabilities, self.state
+            )
         return self._facts
 
     def _speaks(self, peer: Peer | None) -> None:
@@ -338,33 +360,33 @@ class Session(GenServer):
         if peer is not None and peer.auth is not self.facts.peer.auth:
             self._facts = replace(self.facts, peer=peer)
 
-    def _initialize(self, request: Request) -> Any:
+    def _initialize(self, request: JsonRpcRequest) -> Any:
         """The welcome, or a wait for the server's own `init`. Whatever comes next on a channel waits as well."""
-        hello = check_hello(request.params)
+        hello = check_introduction(request.params)
         hook = self.company.hooks.init
         if hook is None:
             return self._greet(request.id, hello, None)
         call = self.begin(request, self.company.settings.call_timeout, waits=True)
         call.note = hello
-        card = self.card
-        self._run(call, hook, Facts(card.id, hello.version, card.peer, hello.client_info, hello.capabilities))
-        return WAITS
+        info = self.info
+        self._run(call, hook, SessionFacts(info.id, hello.version, info.peer, hello.client_info, hello.capabilities))
+        return REPLY_LATER
 
     def _ready(self) -> None:
         """The peer has said that it is initialized."""
-        if self.card.version is not None and self.card.state is not State.READY:
-            self.card.state = State.READY
+        if self.info.version is not None and self.info.state is not SessionState.READY:
+            self.info.state = SessionState.READY
             self._join()
 
     def _roots_changed(self, params: Mapping[str, Any]) -> None:
         """The server hears of it, once at a time: what comes while it is at it is one more change afterwards, however often it came."""
         hook = self.company.hooks.roots_changed
-        if hook is None or self.card.version is None:
+        if hook is None or self.info.version is None:
             return
         now, patience = self.now(), self.company.settings.call_timeout
         if self._heeded is not None and (patience is None or now < self._heeded + patience):
             self._again = params
-        elif self.calls.run(run_heeded, self.own_ref, self.company.threads, hook, params, self.facts):
+        elif self.calls.run(run_notified_hook, self.own_ref, self.company.threads, hook, params, self.facts):
             self._heeded = now
 
     def _roots_heeded(self) -> None:
@@ -382,59 +404,59 @@ class Session(GenServer):
         if self.company.subscriptions.cast(Subscriptions.join, self.pid):
             self._watching = monitor(self.company.subscriptions)
         else:
-            send_after(_AGAIN, self.own_ref, JOIN)
+            send_after(_REJOIN_SECONDS, self.own_ref, JOIN_SUBSCRIPTIONS)
 
     def _watches(self, ref: Monitor) -> bool:
         """Whether that is our monitor on the subscriptions' process."""
         return ref is self._watching
 
-    def _ask_for_level(self, request: Request, level: str) -> bytes | None:
+    def _ask_for_level(self, request: JsonRpcRequest, level: str) -> bytes | None:
         """The answer to a peer that wants another level; None when the server is asked first."""
         hook = self.company.hooks.level
         if hook is None:
-            self.level = LEVELS.index(level)
+            self.level = LOG_LEVELS.index(level)
             return encode_result(request.id, {})
         call = self.begin(request, self.company.settings.call_timeout)
         call.note = level
         self._run(call, hook, level, self.facts)
         return None
 
-    def _subscribe(self, request: Request) -> None:
+    def _subscribe(self, request: JsonRpcRequest) -> None:
         """Have the subscriptions' process note this one down, or strike it off. It may take a moment, and is not waited for."""
         call = self.begin(request, self.company.settings.call_timeout)
         method = Subscriptions.subscribe if request.method == "resources/subscribe" else Subscriptions.unsubscribe
         self._run(call, self.company.subscriptions.call, method, self.pid, request.params["uri"])
 
-    def _returned(self, call: Call, value: Any) -> bytes:
+    def _returned(self, call: SessionCall, value: Any) -> bytes:
         """The server's own code came through: what waited for it is agreed, and this is the answer."""
         if call.method == "initialize":
             return self._greet(call.id, call.note, value)
         if call.method == "logging/setLevel":
-            self.level = LEVELS.index(call.note)
+            self.level = LOG_LEVELS.index(call.note)
         return encode_result(call.id, {})
 
-    def _greet(self, id: str | int, hello: Hello, state: Any) -> bytes:
-        card = self.card
+    def _greet(self, id: str | int, hello: InitializeRequest, state: Any) -> bytes:
+        info = self.info
         company = self.company
-        answer = encode_result(id, welcome(company.settings, company.shelf.catalogue, hello.version))
-        if card.version is not None:
+        answer = encode_result(id, initialize_result(company.settings, company.catalogue_ref.current, hello.version))
+        if info.version is not None:
             company.subscriptions.cast(Subscriptions.leave, self.pid)  # it begins anew, and asks for them again
-        card.version = hello.version
-        card.client_info = hello.client_info
-        card.client_capabilities = hello.capabilities
-        card.state = methods.judge(State.NEW, Event.INITIALIZE).state
+        info.version = hello.version
+        info.client_info = hello.client_info
+        info.client_capabilities = hello.capabilities
+        info.state = methods.next_transition(SessionState.NEW, SessionEvent.INITIALIZE).state
         self.state = state
         self._facts = None
         return answer
 
-    def _run(self, call: Call, hook: Callable[..., Any], *args: Any) -> None:
+    def _run(self, call: SessionCall, hook: Callable[..., Any], *args: Any) -> None:
         self.calls.start(call, run_hook, self.own_ref, call.key, self.company.threads, hook, *args)
 
     # --- what workers and clocks send
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
         """A question for the peer; the peer answers it."""
-        if not isinstance(request, Ask):
+        if not isinstance(request, AskPeer):
             return super().handle_call(request, caller)  # type: ignore[return-value]
         self.questions.ask(request, caller)
         return NoReply()
@@ -443,30 +465,36 @@ class Session(GenServer):
         """Anything that is no request of a transport."""
         calls = self.calls
         match message:
-            case Finished(key=key, body=body):
+            case JobReply(key=key, body=body):
                 calls.finish(key, body)
             case Exit():
                 pass  # of a hook's worker: what it had to say is said
-            case Lost(call=call, reason=reason):
+            case CallWorkerLost(call=call, reason=reason):
                 calls.lost(call, reason)
-            case Said():
+            case PeerNotification():
                 self._say(message)
-            case Failed(key=key, error=error):
+            case JobError(key=key, error=error):
                 calls.fail(key, error)
-            case Announced(method=method, params=params):
+            case ChangeAnnouncement(method=method, params=params):
                 self._announce(method, params)
-            case Returned(key=key, value=value):
+            case HookReturned(key=key, value=value):
                 returned = calls.table.get(key)
                 if returned is not None:
                     calls.finish(key, self._returned(returned, value))
-            case Heeded():
+            case HookDone():
                 self._roots_heeded()
-            case Unanswered() | GivenUp() | Withdrawn() | Expects() | Visited():
+            case (
+                QuestionTimedOut()
+                | QuestionAbandoned()
+                | TaskQuestionsWithdrawn()
+                | ExpectElicitations()
+                | ElicitationDone()
+            ):
                 self.questions.hear(message)
-            case Interrupt(key=key, retry=retry):
+            case InterruptStream(key=key, retry=retry):
                 interrupted = calls.table.get(key)
                 if interrupted is not None:
-                    self.outlet.interrupt(interrupted, retry, self.version)
+                    self.reply_sink.interrupt(interrupted, retry, self.version)
             case Down(ref=ref):
                 if calls.watches(ref):
                     calls.nobody_starts()
@@ -474,39 +502,39 @@ class Session(GenServer):
                     self._join()
                 else:
                     self.tasks.gone(ref)
-            case Decided():
+            case TaskDecided():
                 self.tasks.decided(message)
-            case Kept():
+            case ForwardedToTask():
                 self.tasks.kept(message)
-            case _ if message is ALARM:
+            case _ if message is CHECK_DEADLINES:
                 calls.alarm()
-            case _ if message is JOIN:
+            case _ if message is JOIN_SUBSCRIPTIONS:
                 self._join()
-            case _ if message is _SWEEP:
+            case _ if message is _CHECK_IDLE:
                 self._sweep()
-            case _ if message is _TIDY:
-                self._tidying = self.outlet.tidy()
+            case _ if message is _DROP_STREAMS:
+                self._tidying = self.reply_sink.drop_finished()
                 if self._tidying:
-                    self._arm(LINGER, _TIDY)
-            case _ if message is _LIFETIME:
+                    self._arm(FINISHED_STREAM_SECONDS, _DROP_STREAMS)
+            case _ if message is _LIFETIME_OVER:
                 self._ending = EXPIRED
             case _:
                 super().handle_info(message)
         return None if self._ending is None else Stop(self._ending)
 
-    def _say(self, said: Said) -> bool:
-        call, voice = None, said.voice
-        if voice is not None:
-            voice.ahead -= 1
+    def _say(self, said: PeerNotification) -> bool:
+        call, peer_channel = None, said.peer_channel
+        if peer_channel is not None:
+            peer_channel.ahead -= 1
         if said.key is not None:
             call = self.calls.table.get(said.key)
-            if call is None and voice is None:
+            if call is None and peer_channel is None:
                 return False  # decided: the call has no stream any more
-            if call is not None and call.voice is not None:
-                call.voice.ahead -= 1
-        if said.level is not None and LEVELS.index(said.level) < self.level:
+            if call is not None and call.peer_channel is not None:
+                call.peer_channel.ahead -= 1
+        if said.level is not None and LOG_LEVELS.index(said.level) < self.level:
             return False
-        return self.outlet.say(call, said.body, self.version)
+        return self.reply_sink.say(call, said.body, self.version)
 
     def _announce(self, method: str, params: Mapping[str, Any]) -> None:
         try:
@@ -514,30 +542,30 @@ class Session(GenServer):
         except LocalProtocolError as error:
             self.report_unexpected("announcement", f"{method}: {error}")
         else:
-            self.outlet.say(None, body, self.version)
+            self.reply_sink.say(None, body, self.version)
 
     def stream_ended(self) -> None:
         """The stream of a call is over: some time later, it is forgotten."""
         if not self._tidying:
             self._tidying = True
-            self._arm(LINGER, _TIDY)
+            self._arm(FINISHED_STREAM_SECONDS, _DROP_STREAMS)
 
     def _sweep(self) -> None:
         """End the session if nothing was said for long; calls and readers count as saying something."""
-        if not self.card.claimed:
+        if not self.info.claimed:
             self._ending = REFUSED
             return
         idle = self.company.settings.session_idle
-        if idle is None or self.card.channel is not None:
+        if idle is None or self.info.channel is not None:
             return
         now = self.now()
-        if self.calls.table.busy or self.outlet.attended:
+        if self.calls.table.busy or self.reply_sink.has_reader:
             self.used = now
         left = self.used + idle - now
         if left <= 0:
             self._ending = IDLE
         else:
-            self._arm(left, _SWEEP)
+            self._arm(left, _CHECK_IDLE)
 
     def _arm(self, seconds: float, message: object) -> None:
         self._timers[message] = send_after(seconds, self.own_ref, message)
@@ -547,16 +575,17 @@ class Session(GenServer):
         return self.process.node.now()
 
 
-def _last_words(id: str | int) -> bytes:
+def _session_ended_error(id: str | int) -> bytes:
     return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, "The session ended before this was answered"))
 
 
-def check_hello(params: dict[str, Any]) -> Hello:
+def check_introduction(params: dict[str, Any]) -> InitializeRequest:
     """What the peer says of itself. Raises `McpError` when it says too little, or more than can be kept as long as the session lives."""
-    hello = read_hello(params)
-    if len(encode([hello.client_info, hello.capabilities])) > _INTRODUCTION:
+    hello = read_initialize(params)
+    if len(encode([hello.client_info, hello.capabilities])) > _MAX_INTRODUCTION_BYTES:
         raise McpError(
-            ErrorCode.INVALID_PARAMS, f"clientInfo and capabilities may be {_INTRODUCTION} bytes together, not more"
+            ErrorCode.INVALID_PARAMS,
+            f"clientInfo and capabilities may be {_MAX_INTRODUCTION_BYTES} bytes together, not more",
         )
     return hello
 
@@ -566,19 +595,21 @@ def check_hello(params: dict[str, Any]) -> Hello:
 # has nothing yet may come to have anything, and declares all of it.
 
 
-def welcome(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
+def initialize_result(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
     """The result of `initialize`, as that revision has it."""
-    who = identity(settings)
-    result = methods.welcome(version, capabilities(settings, catalogue, version), who, settings.instructions)
-    return fit("initialize", result, version)
+    who = server_info(settings)
+    result = methods.initialize_result(
+        version, declared_capabilities(settings, catalogue, version), who, settings.instructions
+    )
+    return downgrade("initialize", result, version)
 
 
-def capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
+def declared_capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
     """What the server can do for this peer, as it is set up and by what is registered now."""
     tools, prompts = bool(catalogue.count("tool")), bool(catalogue.count("prompt"))
     resources = bool(catalogue.count("resource") or catalogue.count("resource_template"))
     nothing = not (tools or prompts or resources)
-    found = methods.Features(
+    found = methods.ServerFeatures(
         tools=tools or nothing,
         tools_list_changed=True,
         resources=resources or nothing,
@@ -599,7 +630,7 @@ def capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict
     return found
 
 
-def identity(settings: Settings) -> dict[str, Any]:
+def server_info(settings: Settings) -> dict[str, Any]:
     """The server's name, version and so on."""
     return Implementation(
         name=settings.name,

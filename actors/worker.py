@@ -13,85 +13,85 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from greenroom.protocol.elicitation_forms import UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled, ToolError
-from greenroom.protocol.forms import UrlElicitationRequired
-from greenroom.protocol.messages import encode, encode_result, is_object, read
-from greenroom.protocol.methods import declares, unable
-from greenroom.protocol.outgoing import fit
-from greenroom.protocol.problems import IN_ALL, Mismatch, TooMuch, too_much
-from greenroom.protocol.results import (
-    Infinite,
+from greenroom.protocol.handler_results import (
+    InfiniteNumber,
     completion_result,
     prompt_result,
     resource_contents,
-    told_of_nan,
+    reword_nan_problems,
     tool_result,
 )
-from greenroom.protocol.schemas import Arguments
+from greenroom.protocol.jsonrpc import decode_checked, encode, encode_result, is_object
+from greenroom.protocol.methods import is_declared, unsupported_error
+from greenroom.protocol.revision_downgrade import downgrade
+from greenroom.protocol.serialization import is_slow_to_serialize
+from greenroom.protocol.type_schemas import FunctionArguments
+from greenroom.protocol.validation_errors import STEPS_IN_THREAD, Mismatch, StepsExceeded, too_costly_reason
 from greenroom.protocol.versions import LATEST, V2025_11_25
-from greenroom.protocol.wire import is_slow
-from greenroom.supervision import CallTimeout, Shutdown, current_process, describe, start_task_alone
+from greenroom.supervision import CallTimeout, Shutdown, current_process, safe_repr, start_task_alone
 from greenroom.transports.interfaces import Peer
 
-from .catalogue import LISTINGS, NotFound, answer_of, reached, whose
+from .catalogue import LISTINGS, NotFound, list_answer, quota_key_of_job, reached_entries
 from .context import Context
-from .handlers import Place
-from .jobs import Cancellation, Encoded, Facts, Failed, FarCrash, Finished, end_worker
-from .paced_checks import paced
+from .handlers import ExecutionMode
+from .offloaded_validation import run_check
 from .peer_channels import NoStream
 from .server_questions import NotAwaited
-from .task_record import related
+from .task_record import with_related_task
+from .worker_interfaces import Cancellation, EncodedResult, JobError, JobReply, RemoteCrash, SessionFacts, end_worker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 
-    from greenroom.protocol.messages import Request
-    from greenroom.protocol.problems import Meter, Problem
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
+    from greenroom.protocol.validation_errors import StepMeter, ValidationProblem
 
     from .bulkheads import Bulkheads
     from .catalogue import Catalogue, Kind
-    from .entries import ToolEntry
+    from .catalogue_entries import ToolEntry
     from .handlers import Handler
-    from .jobs import Around, House, Job, Own
     from .settings import Settings
+    from .worker_interfaces import AroundHook, Job, MethodHandler, WorkerServices
 
 TOOL_FAILED = "Tool execution failed"
 INTERNAL = "Internal error"
 
 
-async def work(job: Job) -> None:
+async def execute_job(job: Job) -> None:
     """Run a job to its end, and tell its session how it ended."""
-    ctx = Context(job.facts, job.voice, job.cancelled, job.request_id, job.params, job.house.settings.ask_timeout)
+    ctx = Context(job.facts, job.peer_channel, job.cancelled, job.request_id, job.params, job.services.settings.ask_timeout)
     process = current_process("work")
     try:
-        catalogue = job.house.shelf.catalogue
+        catalogue = job.services.catalogue_ref.current
         if catalogue is not job.catalogue:  # it has changed since
-            reached(job.method, job.params, catalogue, job.facts.peer)
-        answer: Any = job.house.own.get(job.method) or ANSWERS[job.method][1]
-        around = job.house.around
+            reached_entries(job.method, job.params, catalogue, job.facts.peer)
+        answer: Any = job.services.own.get(job.method) or METHOD_ANSWERS[job.method][1]
+        around = job.services.around
         try:
-            result: Any = await (answer(job, ctx) if around is None else _within(around, job, ctx, answer))
+            result: Any = await (answer(job, ctx) if around is None else _run_around_hook(around, job, ctx, answer))
         except Exception as error:
             if not isinstance(error, McpError | ToolError):
                 ctx.check_asked(error)
             raise
         ctx.check_asked()
-        ending: Finished | Failed = _finished(job, result)
+        ending: JobReply | JobError = _result_reply(job, result)
     except BaseException as error:
         ctx.close()
         if process.life:
             raise  # ended from outside: the process that did so has answered, or wants no answer
-        expected = _meant(error)
+        expected = _ungrouped(error)
         if isinstance(expected, ToolError):
-            job.session.send(_told(job, expected))
+            job.session.send(_tool_error_reply(job, expected))
             return
         if isinstance(expected, McpError):
-            job.session.send(Failed(job.key, sent_away(job, expected)))
+            job.session.send(JobError(job.key, check_url_elicitation(job, expected)))
             return
-        if isinstance(error, FarCrash):
+        if isinstance(error, RemoteCrash):
             job.session.send(error.ending)
             raise error.error from error.error.__cause__
-        job.session.send(crashed(job, error))
+        job.session.send(crash_reply(job, error))
         if isinstance(error, RequestCancelled | NoStream) and job.cancelled:
             return  # it has noticed, as it should, or was just asking the peer
         raise
@@ -102,61 +102,61 @@ async def work(job: Job) -> None:
         job.session.send(ending)  # what was said of the task before is told before
 
 
-async def _within(around: Around, job: Job, ctx: Context, answer: Own) -> dict[str, Any]:
+async def _run_around_hook(around: AroundHook, job: Job, ctx: Context, answer: MethodHandler) -> dict[str, Any]:
     """The result that the server's own code makes of the result; what ran elsewhere is encoded, and comes through untouched."""
-    introduce(ctx, job)
+    describe_target(ctx, job)
     result: Any = await around(job.method, ctx, lambda: answer(job, ctx))
     if not isinstance(result, dict):
-        raise TypeError(f"Hooks.around has to return the result of {job.method}, a dict, not {describe.short(result)}")
+        raise TypeError(f"Hooks.around has to return the result of {job.method}, a dict, not {safe_repr.short(result)}")
     return cast("dict[str, Any]", result)
 
 
-def sent_away(job: Job, error: McpError) -> McpError:
+def check_url_elicitation(job: Job, error: McpError) -> McpError:
     """An error that sends the user to a page is for clients that can do so; the client is told of the end of the visit."""
     if not isinstance(error, UrlElicitationRequired):
         return error
     facts = job.facts
     # A client that has not introduced itself (there is no session) has not declared anything, and may be able all the same.
-    able = declares(facts.client_capabilities, "elicitation.url") or not facts.client_info
+    able = is_declared(facts.client_capabilities, "elicitation.url") or not facts.client_info
     if not able or facts.version < V2025_11_25:
         problem = (
             f"{job.method} needs the capability 'elicitation.url', which the client has not declared: {error.message}"
         )
-        return unable(problem)
-    job.house.expect(facts.session_id, job.key if job.task is None else None, [each.id for each in error.elicitations])
+        return unsupported_error(problem)
+    job.services.expect_elicitations(facts.session_id, job.key if job.task is None else None, [each.id for each in error.elicitations])
     return error
 
 
-def _finished(job: Job, result: dict[str, Any]) -> Finished:
-    if isinstance(result, Encoded):
-        return Finished(job.key, result.body)
+def _result_reply(job: Job, result: dict[str, Any]) -> JobReply:
+    if isinstance(result, EncodedResult):
+        return JobReply(job.key, result.body)
     if job.task is not None:
-        result = related(result, job.task)
-    return Finished(job.key, encode_result(job.request_id, fit(job.method, result, job.facts.version)))
+        result = with_related_task(result, job.task)
+    return JobReply(job.key, encode_result(job.request_id, downgrade(job.method, result, job.facts.version)))
 
 
-def _told(job: Job, error: ToolError) -> Finished | Failed:
+def _tool_error_reply(job: Job, error: ToolError) -> JobReply | JobError:
     """What a handler says of its own failure. If even that cannot be said, it has crashed."""
     if job.method != "tools/call":
         text = error.content if isinstance(error.content, str) else INTERNAL
-        return Failed(job.key, McpError(ErrorCode.INTERNAL_ERROR, text))
+        return JobError(job.key, McpError(ErrorCode.INTERNAL_ERROR, text))
     try:
-        return _finished(job, tool_result(error))
+        return _result_reply(job, tool_result(error))
     except Exception as broken:  # noqa: BLE001 - whatever is in it, the caller waits for an answer
-        return crashed(job, broken)
+        return crash_reply(job, broken)
 
 
-def crashed(job: Job, error: BaseException) -> Finished | Failed:
+def crash_reply(job: Job, error: BaseException) -> JobReply | JobError:
     """What the peer is told of a crash: that there was one, and no more unless the company says so."""
-    settings = job.house.settings
+    settings = job.services.settings
     if job.method == "tools/call":
         if settings.crashes == "tool":
-            return _finished(job, tool_result(ToolError(_shown(error, settings, TOOL_FAILED))))
-        return Failed(job.key, McpError(ErrorCode.TOOL_ERROR, _shown(error, settings, "Internal tool error")))
-    return Failed(job.key, McpError(ErrorCode.INTERNAL_ERROR, _shown(error, settings, INTERNAL)))
+            return _result_reply(job, tool_result(ToolError(_crash_text(error, settings, TOOL_FAILED))))
+        return JobError(job.key, McpError(ErrorCode.TOOL_ERROR, _crash_text(error, settings, "Internal tool error")))
+    return JobError(job.key, McpError(ErrorCode.INTERNAL_ERROR, _crash_text(error, settings, INTERNAL)))
 
 
-def _shown(error: BaseException, settings: Settings, general: str) -> str:
+def _crash_text(error: BaseException, settings: Settings, general: str) -> str:
     if isinstance(error, NotAwaited):  # it names a method of ours, and nothing of the server's
         return f"{general}: {error}"
     if not settings.expose_errors:
@@ -165,44 +165,47 @@ def _shown(error: BaseException, settings: Settings, general: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _meant(error: BaseException) -> BaseException:
+def _ungrouped(error: BaseException) -> BaseException:
     """What was raised on purpose, also when a task group has put it into a group of its own."""
     grouped = issubclass(type(error), BaseExceptionGroup)
     members: Sequence[BaseException] = getattr(error, "exceptions", ()) if grouped else ()
-    return _meant(members[0]) if len(members) == 1 else error
+    return _ungrouped(members[0]) if len(members) == 1 else error
 
 
 # --- `tools/call`: find the tool, check what goes in, run it, check what comes out.
 
-_SHOWN = 200
+_QUOTED_NAME_CHARACTERS = 200
 
 
 async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
     """The result. Raises `McpError` for a tool that there is not, and whatever the tool raises."""
-    params, house = job.params, job.house
+    params, services = job.params, job.services
     name = params["name"]
-    entry = house.shelf.catalogue.tool(name)
+    entry = services.catalogue_ref.current.tool(name)
     if entry is None:
         raise McpError(
-            ErrorCode.INVALID_PARAMS, f"Unknown tool: {name if len(name) <= _SHOWN else name[:_SHOWN] + '…'}"
+            ErrorCode.INVALID_PARAMS,
+            f"Unknown tool: {name if len(name) <= _QUOTED_NAME_CHARACTERS else name[:_QUOTED_NAME_CHARACTERS] + '…'}",
         )
     ctx.name = name
     if entry.handler.pool is not None:
-        return await house.pools.run(job, entry)
-    who = whose(job)
+        return await services.pools.run(job, entry)
+    who = quota_key_of_job(job)
     try:
-        arguments = await take_in(entry, params.get("arguments") or {}, house.settings, who)
+        arguments = await bind_arguments(entry, params.get("arguments") or {}, services.settings, who)
     except Mismatch as error:
         return tool_result(ToolError(f"Invalid arguments for {name}: {error}"))
-    value = await call(entry.handler, ctx, arguments, house.bulkheads, ("tool", name), who)
-    wrong: Sequence[Problem]
+    value = await call_handler(entry.handler, ctx, arguments, services.bulkheads, ("tool", name), who)
+    wrong: Sequence[ValidationProblem]
     result: dict[str, Any] = {}
     try:
-        result = await written(entry.handler, house.bulkheads, ("tool", name), who, tool_result, value, entry.returns)
-        wrong = await look_at(entry, result, house.settings, who)
+        result = await build_result(
+            entry.handler, services.bulkheads, ("tool", name), who, tool_result, value, entry.returns
+        )
+        wrong = await check_result(entry, result, services.settings, who)
     except Mismatch as error:
         wrong = error.errors
-    except Infinite as error:
+    except InfiniteNumber as error:
         return tool_result(ToolError(f"The result of {name} cannot be sent: {error.problem}"))
     if wrong:
         text = "; ".join(str(problem) for problem in wrong)
@@ -210,43 +213,51 @@ async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
     return result
 
 
-async def take_in(entry: ToolEntry, arguments: Mapping[str, Any], settings: Settings, peer: Hashable) -> dict[str, Any]:
+async def bind_arguments(
+    entry: ToolEntry, arguments: Mapping[str, Any], settings: Settings, peer: Hashable
+) -> dict[str, Any]:
     """What to call the function with. Raises `Mismatch` with everything that is wrong."""
-    check = entry.check_input if _wanted(entry.options.validate_input, strict=settings.strict) else None
+    check = entry.check_input if _is_validated(entry.options.validate_input, strict=settings.strict) else None
     binder = entry.binder
-    if check is not None and (problems := await _paced(partial(check.check, arguments), peer)):
+    if check is not None and (problems := await _find_problems(partial(check.check, arguments), peer)):
         raise Mismatch(problems)
-    if not isinstance(binder, Arguments):
+    if not isinstance(binder, FunctionArguments):
         return binder.bind(arguments)
     try:
-        return await paced(partial(binder.bind, arguments), peer)
-    except TooMuch:
-        raise Mismatch([too_much(IN_ALL)]) from None
+        return await run_check(partial(binder.bind, arguments), peer)
+    except StepsExceeded:
+        raise Mismatch([too_costly_reason(STEPS_IN_THREAD)]) from None
 
 
-async def look_at(entry: ToolEntry, result: Mapping[str, Any], settings: Settings, peer: Hashable) -> Sequence[Problem]:
+async def check_result(
+    entry: ToolEntry, result: Mapping[str, Any], settings: Settings, peer: Hashable
+) -> Sequence[ValidationProblem]:
     """What is wrong with a structured result. A promise that was made by a hint is held to unless the tool says otherwise."""
     data = result.get("structuredContent")
     if data is None or result["isError"]:
         return ()
     if entry.check_output is not None:
-        wanted = _wanted(entry.options.validate_output, strict=settings.strict)
+        wanted = _is_validated(entry.options.validate_output, strict=settings.strict)
         if not wanted:
             return ()
-        return told_of_nan(await _paced(partial(entry.check_output.check, read(encode(data))), peer), data)
+        return reword_nan_problems(
+            await _find_problems(partial(entry.check_output.check, decode_checked(encode(data))), peer), data
+        )
     if entry.returns is not None and is_object(data) and entry.options.validate_output is not False:
-        return await _paced(partial(entry.returns.errors, data), peer)
+        return await _find_problems(partial(entry.returns.errors, data), peer)
     return ()
 
 
-async def _paced(check: Callable[[Meter], Sequence[Problem]], peer: Hashable) -> Sequence[Problem]:
+async def _find_problems(
+    check: Callable[[StepMeter], Sequence[ValidationProblem]], peer: Hashable
+) -> Sequence[ValidationProblem]:
     try:
-        return await paced(check, peer)
-    except TooMuch:
-        return [too_much(IN_ALL)]
+        return await run_check(check, peer)
+    except StepsExceeded:
+        return [too_costly_reason(STEPS_IN_THREAD)]
 
 
-def _wanted(said: bool | None, *, strict: bool) -> bool:  # noqa: FBT001 - it is what an option says
+def _is_validated(said: bool | None, *, strict: bool) -> bool:  # noqa: FBT001 - it is what an option says
     return strict if said is None else said
 
 
@@ -255,14 +266,14 @@ def _wanted(said: bool | None, *, strict: bool) -> bool:  # noqa: FBT001 - it is
 
 async def get_prompt(job: Job, ctx: Context) -> dict[str, Any]:
     """The result. Raises `McpError` for a prompt that there is not or arguments that do not fit, and whatever the function raises."""
-    house, name = job.house, job.params["name"]
-    entry = house.shelf.catalogue.prompt(name)
+    services, name = job.services, job.params["name"]
+    entry = services.catalogue_ref.current.prompt(name)
     if entry is None:
-        shown = name if len(name) <= _SHOWN else name[:_SHOWN] + "…"
+        shown = name if len(name) <= _QUOTED_NAME_CHARACTERS else name[:_QUOTED_NAME_CHARACTERS] + "…"
         raise McpError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {shown}")
     ctx.name = name
     if entry.handler.pool is not None:
-        return await house.pools.run(job, entry)
+        return await services.pools.run(job, entry)
     given: Mapping[str, Any] = job.params.get("arguments") or {}
     missing = [each for each in entry.required if each not in given]
     if missing:
@@ -272,8 +283,10 @@ async def get_prompt(job: Job, ctx: Context) -> dict[str, Any]:
     except Mismatch as error:
         raise McpError(ErrorCode.INVALID_PARAMS, f"Invalid arguments for {name}: {error}") from None
     key = ("prompt", name)
-    value = await call(entry.handler, ctx, arguments, house.bulkheads, key, whose(job))
-    return await written(entry.handler, house.bulkheads, key, whose(job), prompt_result, value, entry.description)
+    value = await call_handler(entry.handler, ctx, arguments, services.bulkheads, key, quota_key_of_job(job))
+    return await build_result(
+        entry.handler, services.bulkheads, key, quota_key_of_job(job), prompt_result, value, entry.description
+    )
 
 
 # --- `resources/read`: the resource at that very URI, or the first template that it fits.
@@ -281,35 +294,39 @@ async def get_prompt(job: Job, ctx: Context) -> dict[str, Any]:
 
 async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
     """The result. Raises `McpError` for a resource that there is not, and whatever the function raises."""
-    house, uri = job.house, job.params["uri"]
-    catalogue = house.shelf.catalogue
+    services, uri = job.services, job.params["uri"]
+    catalogue = services.catalogue_ref.current
     ctx.uri = uri
     exact = catalogue.resource(uri)
     if exact is not None:
         ctx.name = exact.name
         if exact.handler.pool is not None:
-            return await house.pools.run(job, exact)
+            return await services.pools.run(job, exact)
         arguments = {} if exact.whole is None else {exact.whole: dict(job.params)}
         key = ("resource", exact.name)
-        value = await call(exact.handler, ctx, arguments, house.bulkheads, key, whose(job))
+        value = await call_handler(exact.handler, ctx, arguments, services.bulkheads, key, quota_key_of_job(job))
         more = (uri, exact.mime_type)
-        return await written(exact.handler, house.bulkheads, key, whose(job), resource_contents, value, *more)
+        return await build_result(
+            exact.handler, services.bulkheads, key, quota_key_of_job(job), resource_contents, value, *more
+        )
     found = catalogue.matching(uri)
     if found is None:
         raise unknown_resource(uri)
     entry, variables = found
     ctx.name = entry.name
     if entry.handler.pool is not None:
-        return await house.pools.run(job, entry)
+        return await services.pools.run(job, entry)
     ctx.variables = variables
     try:
         arguments = entry.binder.bind(variables)
     except Mismatch as error:
         raise McpError(ErrorCode.INVALID_PARAMS, f"Invalid params for {entry.uri_template}: {error}") from None
     key = ("resource_template", entry.name)
-    value = await call(entry.handler, ctx, arguments, house.bulkheads, key, whose(job))
+    value = await call_handler(entry.handler, ctx, arguments, services.bulkheads, key, quota_key_of_job(job))
     more = (uri, entry.mime_type)
-    return await written(entry.handler, house.bulkheads, key, whose(job), resource_contents, value, *more)
+    return await build_result(
+        entry.handler, services.bulkheads, key, quota_key_of_job(job), resource_contents, value, *more
+    )
 
 
 def unknown_resource(uri: str) -> McpError:
@@ -322,21 +339,23 @@ def unknown_resource(uri: str) -> McpError:
 
 async def complete(job: Job, ctx: Context) -> dict[str, Any]:
     """The result; no suggestions where no function makes any. Raises whatever the function raises."""
-    params, house = job.params, job.house
+    params, services = job.params, job.services
     reference, argument = params["ref"], params["argument"]
     kind, name = (
         ("prompt", reference["name"]) if reference["type"] == "ref/prompt" else ("resource_template", reference["uri"])
     )
-    entry = house.shelf.catalogue.completion(kind, name, argument["name"])
+    entry = services.catalogue_ref.current.completion(kind, name, argument["name"])
     if entry is None:
         return completion_result(())
     ctx.name = argument["name"]
     if entry.handler.pool is not None:
-        return await house.pools.run(job, entry)
+        return await services.pools.run(job, entry)
     known: Mapping[str, Any] = params.get("context") or {}
     ctx.variables = known.get("arguments") or {}
     arguments = {} if entry.value is None else {entry.value: argument["value"]}
-    value = await call(entry.handler, ctx, arguments, house.bulkheads, ("completion", entry.name), whose(job))
+    value = await call_handler(
+        entry.handler, ctx, arguments, services.bulkheads, ("completion", entry.name), quota_key_of_job(job)
+    )
     return completion_result(value)
 
 
@@ -345,38 +364,38 @@ async def complete(job: Job, ctx: Context) -> dict[str, Any]:
 # (`initialize`, `ping`, subscriptions, levels) is the session's own.
 
 if TYPE_CHECKING:
-    Now: TypeAlias = Callable[[Catalogue, Mapping[str, Any], Settings, Facts], Any]
+    Now: TypeAlias = Callable[[Catalogue, Mapping[str, Any], Settings, SessionFacts], Any]
     Work: TypeAlias = Callable[[Job, Context], Awaitable[dict[str, Any]]]
 
-NOW: Final = "now"
-WORK: Final = "work"
+INLINE: Final = "now"
+IN_WORKER: Final = "work"
 
-ANSWERS: Final[Mapping[str, tuple[Literal["now"], Now] | tuple[Literal["work"], Work]]] = {
-    **{listing.method: (NOW, answer_of(listing)) for listing in LISTINGS},
-    "tools/call": (WORK, call_tool),
-    "resources/read": (WORK, read_resource),
-    "prompts/get": (WORK, get_prompt),
-    "completion/complete": (WORK, complete),
+METHOD_ANSWERS: Final[Mapping[str, tuple[Literal["now"], Now] | tuple[Literal["work"], Work]]] = {
+    **{listing.method: (INLINE, list_answer(listing)) for listing in LISTINGS},
+    "tools/call": (IN_WORKER, call_tool),
+    "resources/read": (IN_WORKER, read_resource),
+    "prompts/get": (IN_WORKER, get_prompt),
+    "completion/complete": (IN_WORKER, complete),
 }
 
 
-def at_once(request: Request, facts: Facts, house: House) -> bytes | None:
+def answer_inline(request: JsonRpcRequest, facts: SessionFacts, services: WorkerServices) -> bytes | None:
     """The whole response, where no user code is needed for it. Raises `McpError`; its params were checked before."""
-    found = ANSWERS.get(request.method)
-    if found is None or found[0] != NOW or request.method in house.own:
+    found = METHOD_ANSWERS.get(request.method)
+    if found is None or found[0] != INLINE or request.method in services.own:
         return None
-    result = found[1](house.shelf.catalogue, request.params, house.settings, facts)
+    result = found[1](services.catalogue_ref.current, request.params, services.settings, facts)
     return encode_result(request.id, result)
 
 
-def timeout_of(method: str, found: Sequence[Any]) -> float | None:
+def handler_timeout(method: str, found: Sequence[Any]) -> float | None:
     """How long the handler of a request may take that reaches this, where it has a limit of its own."""
     return found[0].handler.timeout if found and method != "completion/complete" else None
 
 
-def introduce(ctx: Context, job: Job) -> None:
+def describe_target(ctx: Context, job: Job) -> None:
     """Tell a context what is called or read, as `answer` does: for code that stands around it and may look first, or never ask for the answer."""
-    params, catalogue = job.params, job.house.shelf.catalogue
+    params, catalogue = job.params, job.services.catalogue_ref.current
     match job.method:
         case "tools/call" | "prompts/get":
             ctx.name = params["name"]
@@ -400,8 +419,8 @@ def introduce(ctx: Context, job: Job) -> None:
 # The function runs in a process of its own all the same: that it exits is its own end, and not its caller's.
 
 
-class _Nobody:
-    """The voice of a call that has no peer."""
+class _NoPeerChannel:
+    """The peer_channel of a call that has no peer."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:  # noqa: ARG002 - there is no peer
         """Send nothing: there is no peer."""
@@ -423,21 +442,21 @@ class _Nobody:
         return False
 
 
-_NOBODY: Final = _Nobody()
-_GIVEN_UP: Final = Shutdown("the caller has given up")
-_FACTS: Final = Facts("", LATEST, Peer("local"), {}, {})
+_NO_PEER: Final = _NoPeerChannel()
+_CALLER_STOPPED_WAITING: Final = Shutdown("the caller has given up")
+_LOCAL_FACTS: Final = SessionFacts("", LATEST, Peer("local"), {}, {})
 
 
-async def call_locally(house: House, kind: Kind, name: str, arguments: Mapping[str, Any] | None) -> Any:
+async def call_locally(services: WorkerServices, kind: Kind, name: str, arguments: Mapping[str, Any] | None) -> Any:
     """What the function returns. Raises `NotFound`, `Mismatch`, `CallTimeout` after the handler's own, or what it raises."""
-    entry: Any = house.shelf.catalogue.find(kind, name)
+    entry: Any = services.catalogue_ref.current.find(kind, name)
     if entry is None:
         raise NotFound(kind, name)
-    task = start_task_alone(_run, house, entry, dict(arguments or {}))
+    task = start_task_alone(_run_locally, services, entry, dict(arguments or {}))
     try:
         outcome = await task.wait(entry.handler.timeout)
     except (asyncio.CancelledError, CallTimeout):
-        end_worker(task.pid, _GIVEN_UP, house.settings.cancel_grace)
+        end_worker(task.pid, _CALLER_STOPPED_WAITING, services.settings.cancel_grace)
         raise
     if isinstance(outcome, _Raised):
         raise outcome.error
@@ -453,12 +472,12 @@ class _Raised:
         self.error = error
 
 
-async def _run(house: House, entry: Any, arguments: dict[str, Any]) -> Any:
+async def _run_locally(services: WorkerServices, entry: Any, arguments: dict[str, Any]) -> Any:
     cancelled = Cancellation()
-    ctx = Context(_FACTS, _NOBODY, cancelled, None, {"arguments": arguments})
+    ctx = Context(_LOCAL_FACTS, _NO_PEER, cancelled, None, {"arguments": arguments})
     ctx.name = entry.name
     try:
-        return await _answer(house, entry, arguments, ctx)
+        return await _call_entry(services, entry, arguments, ctx)
     except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
         return _Raised(error)
     finally:
@@ -466,13 +485,13 @@ async def _run(house: House, entry: Any, arguments: dict[str, Any]) -> Any:
         ctx.close()
 
 
-async def _answer(house: House, entry: Any, arguments: dict[str, Any], ctx: Context) -> Any:
+async def _call_entry(services: WorkerServices, entry: Any, arguments: dict[str, Any], ctx: Context) -> Any:
     if entry.kind == "resource":
         ctx.uri = entry.uri
         named = {} if entry.whole is None else {entry.whole: arguments}
     else:
         named = entry.binder.bind(arguments)
-    value = await call(entry.handler, ctx, named, house.bulkheads, (entry.kind, entry.name), None)
+    value = await call_handler(entry.handler, ctx, named, services.bulkheads, (entry.kind, entry.name), None)
     ctx.check_asked()
     return value
 
@@ -482,7 +501,7 @@ async def _answer(house: House, entry: Any, arguments: dict[str, Any], ctx: Cont
 # flag of its call tells it that no caller waits.
 
 
-async def call(
+async def call_handler(
     handler: Handler,
     ctx: Context,
     arguments: Mapping[str, Any],
@@ -492,9 +511,9 @@ async def call(
 ) -> Any:
     """What the function returns, or raises. `key` is what the threads of one tool are counted under."""
     named = arguments if handler.context is None else {**arguments, handler.context: ctx}
-    if handler.place is Place.LOOP:
+    if handler.place is ExecutionMode.LOOP:
         value = handler.function(**named)
-    elif handler.place is Place.THREAD:
+    elif handler.place is ExecutionMode.THREAD:
         value = await bulkheads.run(key, principal, handler.threads, handler.function, **named)
     else:
         return await bulkheads.run(
@@ -507,7 +526,7 @@ async def call(
     return value
 
 
-async def written(
+async def build_result(
     handler: Handler,
     bulkheads: Bulkheads,
     key: Hashable,
@@ -517,7 +536,7 @@ async def written(
     *more: Any,
 ) -> dict[str, Any]:
     """The result that `write` makes of what a function returned: in a thread if that takes long, as a picture does."""
-    if is_slow(value):
+    if is_slow_to_serialize(value):
         return await bulkheads.run(key, principal, handler.threads, write, value, *more)
     return write(value, *more)
 

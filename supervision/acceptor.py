@@ -45,12 +45,12 @@ def open_files_limit() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def connections_within(files: int) -> int:
+def connection_limit(files: int) -> int:
     """How many connections a listener may have where there may be so many files: a quarter is left for files, children and upstream servers."""
     return max(1, files - max(_LEAST_FREE, files // 4))
 
 
-def kept_free(files: int) -> int:
+def reserved_descriptors(files: int) -> int:
     """How many of the last descriptors no connection gets, whether several listeners or the program's own files have the others."""
     return min(max(_LEAST_FREE, files // 16), files // 2)
 
@@ -117,7 +117,7 @@ class Acceptor:
             return False
         connection.setblocking(False)  # noqa: FBT003 - its only argument
         files = open_files_limit()
-        self._scarce = connection.fileno() >= files - kept_free(files)
+        self._scarce = connection.fileno() >= files - reserved_descriptors(files)
         self._accepted(connection)
         return True
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable, Iterator
 
 T = TypeVar("T")
-_NOBODY: Final = object()
+_NO_OWNER: Final = object()
 
 
 class FairQueue(Generic[T]):
@@ -69,8 +69,8 @@ class FairQueue(Generic[T]):
 
     def remove(self, item: T) -> bool:
         """It does not wait any more; False when it did not."""
-        owner = self._owners.get(item, _NOBODY)
-        if owner is _NOBODY:
+        owner = self._owners.get(item, _NO_OWNER)
+        if owner is _NO_OWNER:
             return False
         self._remove(owner, item)
         return True
@@ -91,18 +91,18 @@ class FairQueue(Generic[T]):
         return last
 
 
-class Crowded(Exception):
+class QueueFull(Exception):
     """No more may wait."""
 
 
-class Turn(NamedTuple):
+class QueuedTurn(NamedTuple):
     """A task's place in a queue: whose it is, and what it waits for."""
 
     owner: Hashable
     begins: asyncio.Future[None]
 
 
-class FairTurns:
+class FairSemaphore:
     """So many at a time, for tasks of one loop. One owner has at most half of what the others do not use; owners that wait take turns."""
 
     def __init__(self, most: int, queue: int) -> None:
@@ -111,11 +111,11 @@ class FairTurns:
         self._queue = queue
         self._taken: dict[Hashable, int] = {}
         self._total = 0
-        self._waiting: FairQueue[Turn] = FairQueue()
+        self._waiting: FairQueue[QueuedTurn] = FairQueue()
 
     @asynccontextmanager
     async def turn(self, owner: Hashable) -> AsyncGenerator[None]:
-        """Wait for a turn, and have it. Raises `Crowded` when no more may wait, or when one with fewer needs the place."""
+        """Wait for a turn, and have it. Raises `QueueFull` when no more may wait, or when one with fewer needs the place."""
         await self._enter(owner)
         try:
             yield
@@ -129,10 +129,10 @@ class FairTurns:
         if len(self._waiting) >= self._queue:
             displaced = self._waiting.displace(owner)
             if displaced is None:
-                raise Crowded
+                raise QueueFull
             if not displaced.begins.done():
-                displaced.begins.set_exception(Crowded())
-        mine = Turn(owner, asyncio.get_running_loop().create_future())
+                displaced.begins.set_exception(QueueFull())
+        mine = QueuedTurn(owner, asyncio.get_running_loop().create_future())
         self._waiting.add(owner, mine)
         try:
             await mine.begins

@@ -14,23 +14,23 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .behaviours.caller import Reject
 from .behaviours.gen_server import GenServer
+from .behaviours.replies import Reject
 from .kernel import api
-from .kernel.current import current_process
 from .kernel.errors import ActorError
-from .kernel.messages import Down, Pid
+from .kernel.process_lookup import current_process
+from .kernel.process_messages import Down, Pid
 from .registry import server_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from .behaviours.calls import Ref
+    from .behaviours.refs import Ref
     from .kernel.links import Monitor
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class GroupChange:
     """What a monitor of a group, or of all groups, is told: these processes have joined, or left."""
 
     ref: int
@@ -40,14 +40,14 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class _Everything:
+class _AllGroups:
     """Stands for all groups where a group is asked for."""
 
     def __repr__(self) -> str:
         return "all groups"
 
 
-EVERYTHING = _Everything()
+ALL_GROUPS = _AllGroups()
 
 
 class Groups(GenServer):
@@ -92,13 +92,13 @@ class Groups(GenServer):
         return len(left)
 
     def monitor(self, group: Hashable, pid: Pid) -> tuple[int, Any]:
-        """Tell `pid` of every change of this group, or with `EVERYTHING` of all; the answer is the members now."""
+        """Tell `pid` of every change of this group, or with `ALL_GROUPS` of all; the answer is the members now."""
         if not api.is_alive(pid):
             raise Reject(ActorError(f"{pid} is not alive on this node"))
         self._last_ref += 1
         self._listeners[self._last_ref] = (pid, group)
         self._watch(pid)
-        if isinstance(group, _Everything):
+        if isinstance(group, _AllGroups):
             return self._last_ref, {name: self._living(name) for name in self._members if self._living(name)}
         return self._last_ref, self._living(group)
 
@@ -154,8 +154,8 @@ class Groups(GenServer):
         if not pids:
             return
         for ref, (listener, wanted) in self._listeners.items():
-            if isinstance(wanted, _Everything) or wanted == group:
-                api.send(listener, Membership(ref, change, group, pids))
+            if isinstance(wanted, _AllGroups) or wanted == group:
+                api.send(listener, GroupChange(ref, change, group, pids))
 
     def _living(self, group: Hashable) -> list[Pid]:
         return [pid for pid in self._members.get(group, ()) if api.is_alive(pid)]
@@ -195,5 +195,5 @@ async def leave(groups: Ref[Groups], group: Hashable) -> None:
 
 
 async def monitor(groups: Ref[Groups], group: Hashable) -> tuple[int, Any]:
-    """The calling process gets a `Membership` for every change from now on; returns its ref, and who is in now."""
+    """The calling process gets a `GroupChange` for every change from now on; returns its ref, and who is in now."""
     return await groups.call(Groups.monitor, group, current_process("monitor a group").pid)

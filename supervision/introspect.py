@@ -14,16 +14,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from .behaviours.caller import Caller, Reject, absent, settle_call
-from .behaviours.calls import DEFAULT_TIMEOUT
-from .behaviours.gen_server import Server
-from .kernel import api, clock, describe
+from .behaviours.gen_server import CallbackServer
+from .behaviours.refs import DEFAULT_TIMEOUT
+from .behaviours.replies import Caller, Reject, absence_error, send_call
+from .kernel import api, clock, safe_repr
 from .kernel.api import resolve
 from .kernel.clock import check_seconds
-from .kernel.current import current, current_node
 from .kernel.errors import ActorError, NotRegistered
 from .kernel.links import linked
-from .kernel.messages import ASK, CALL, NO_PROCESS, SYSTEM
 from .kernel.process import (
     ALIVE,
     DOZING,
@@ -38,13 +36,15 @@ from .kernel.process import (
     Behaviour,
     Process,
 )
+from .kernel.process_lookup import current, current_node
+from .kernel.process_messages import ASK, CALL, NO_PROCESS, SYSTEM
 from .kernel.tracebacks import log_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
-    from .kernel.messages import Entry, ExitReason, Pid
     from .kernel.node import Node
+    from .kernel.process_messages import ExitReason, MailboxEntry, Pid
     from .kernel.watchdog import Lag
 
 # ruff: noqa: SLF001 - to look into servers is what this file is for
@@ -58,12 +58,12 @@ _ENGINE = ("greenroom.supervision.behaviours.", "greenroom.supervision.kernel.",
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ServerStatus:
     """What a server says of itself besides its state; `waiting` is how many messages lie in its mailbox."""
 
     pid: Pid
     label: str
-    behaviour: type[Server]
+    behaviour: type[CallbackServer]
     names: tuple[Hashable, ...]
     parent: Pid | None
     suspended: bool
@@ -85,7 +85,7 @@ async def replace_state(
     What `function` leaves out is deleted. When it raises, its error is raised here; the server keeps its state, and lives.
     """
 
-    def replace(server: Server) -> dict[str, Any]:
+    def replace(server: CallbackServer) -> dict[str, Any]:
         before = _get_fields(server)
         try:
             after = dict(function(dict(before)))
@@ -99,46 +99,46 @@ async def replace_state(
 
 async def suspend(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Have a server keep its messages instead of handling them, until `resume`. It can still be stopped and looked into."""
-    await _ask(who, lambda server: server._otp_set_aside(), timeout)
+    await _ask(who, lambda server: server._otp_suspend(), timeout)
 
 
 async def resume(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Have a suspended server go on, with what came meanwhile, in order."""
-    await _ask(who, lambda server: server._otp_take_up(), timeout)
+    await _ask(who, lambda server: server._otp_resume(), timeout)
 
 
-async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Status:
+async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> ServerStatus:
     """What the server is, and whether it keeps up."""
 
-    def look(server: Server) -> Status:
+    def look(server: CallbackServer) -> ServerStatus:
         process = server._otp_process
-        return Status(
+        return ServerStatus(
             pid=process.pid,
             label=process.label,
             behaviour=type(server),
             names=tuple(process.names or ()),
             parent=None if process.parent is None else process.parent.pid,
-            suspended=server._otp_kept is not None,
-            waiting=len(process.mailbox or ()) + len(server._otp_kept or ()),
+            suspended=server._otp_deferred is not None,
+            waiting=len(process.mailbox or ()) + len(server._otp_deferred or ()),
         )
 
     return await _ask(who, look, timeout)
 
 
-async def _ask(who: object, look: Callable[[Server], T], timeout: float | None) -> T:
+async def _ask(who: object, look: Callable[[CallbackServer], T], timeout: float | None) -> T:
     """Have `look` called with the server, in its own context."""
     check_seconds(timeout)
     node = current_node()
     process, pid, name = resolve(node, who)
     if process is None:
-        raise absent(node, pid, name)
-    if process.away:
+        raise absence_error(node, pid, name)
+    if process.is_remote:
         raise ActorError(f"{process} is on another node: look into it there")
-    if not isinstance(process.behaviour.inner, Server) and not process.life:
+    if not isinstance(process.behaviour.inner, CallbackServer) and not process.life:
         message = f"{process} is no server: it has no state to look into, and takes no system messages"
         raise ActorError(message)
     caller: Caller[T] = Caller(node, process, current.get())
-    return await settle_call(process, (SYSTEM, look, caller), caller, timeout)
+    return await send_call(process, (SYSTEM, look, caller), caller, timeout)
 
 
 def _slots(cls: type) -> tuple[str, ...]:
@@ -146,19 +146,23 @@ def _slots(cls: type) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _fields(server: Server) -> list[str]:
+def _fields(server: CallbackServer) -> list[str]:
     """The names of its fields: the behaviour's own bookkeeping is not among them."""
     theirs = [cls for cls in reversed(type(server).__mro__) if not cls.__module__.startswith(_ENGINE)]
     slots = [name for cls in theirs for name in _slots(cls) if name not in ("__dict__", "__weakref__")]
-    return [*server._otp_shown, *(name for name in slots if hasattr(server, name)), *getattr(server, "__dict__", {})]
+    return [
+        *server._otp_shown_fields,
+        *(name for name in slots if hasattr(server, name)),
+        *getattr(server, "__dict__", {}),
+    ]
 
 
-def _get_fields(server: Server) -> dict[str, Any]:
+def _get_fields(server: CallbackServer) -> dict[str, Any]:
     return {name: getattr(server, name) for name in _fields(server)}
 
 
-def _set_fields(server: Server, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    real = server._otp_shown
+def _set_fields(server: CallbackServer, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    real = server._otp_shown_fields
     try:
         for name in before.keys() - after.keys():
             delattr(server, real.get(name, name))
@@ -295,8 +299,8 @@ def _weight(mailbox: Any) -> int:
 
 _log = logging.getLogger("greenroom.supervision")
 
-Kind: TypeAlias = Literal["message", "reply", "state", "crash", "exit"]
-KINDS: tuple[Kind, ...] = ("message", "reply", "state", "crash", "exit")
+TraceKind: TypeAlias = Literal["message", "reply", "state", "crash", "exit"]
+TRACE_KINDS: tuple[TraceKind, ...] = ("message", "reply", "state", "crash", "exit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +315,7 @@ class Trace:
     time: float
     pid: Pid
     label: str
-    kind: Kind
+    kind: TraceKind
     what: str
     seconds: float | None = None
 
@@ -339,7 +343,7 @@ class Watch:
     dropped: int = 0
     statistics: Statistics = field(init=False)
     _subscriber: Callable[[Trace], None] | None = None
-    _kinds: frozenset[str] = frozenset(KINDS)
+    _kinds: frozenset[str] = frozenset(TRACE_KINDS)
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -362,10 +366,10 @@ class Watch:
             each.next = behaviour
             behaviour = each
         process.behaviour = behaviour
-        if not observers and isinstance(behaviour, Server):
-            process.resting = behaviour._otp_rests() if behaviour._otp_kept is None else DOZING
+        if not observers and isinstance(behaviour, CallbackServer):
+            process.idle_activity = behaviour._otp_idle_activity() if behaviour._otp_deferred is None else DOZING
 
-    def _note(self, kind: Kind, what: str, seconds: float | None = None) -> None:
+    def _note(self, kind: TraceKind, what: str, seconds: float | None = None) -> None:
         if kind not in self._kinds:
             return
         process = self._process
@@ -392,7 +396,7 @@ class _Observer(Behaviour):
         self.next = behaviour
         self.watch = watch
         self._began = 0.0
-        self._entry: Entry | None = None
+        self._entry: MailboxEntry | None = None
         # Only for who wants it: to read the fields of an object makes its attributes slower for good, in Python.
         self._looks = "state" in watch._kinds
         self._state = _state_of(behaviour.inner) if self._looks else ""
@@ -401,40 +405,40 @@ class _Observer(Behaviour):
     def inner(self) -> Behaviour:
         return self.next.inner
 
-    def _otp_handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: MailboxEntry) -> object:
         self._entry = entry
-        self._began = clock.real()
+        self._began = clock.real_seconds()
         return self.next._otp_handle(entry)
 
-    def _otp_done(self, entry: Entry, value: object) -> None:
-        self._otp_finished(entry)
+    def _otp_on_return(self, entry: MailboxEntry, value: object) -> None:
+        self._otp_note_message(entry)
         caller = entry[-1] if entry[0] in (CALL, ASK) else None
         before = caller is not None and caller.over
-        self.next._otp_done(entry, value)
+        self.next._otp_on_return(entry, value)
         if caller is not None and caller.over and not before:
             self.watch.statistics.replies += 1
             self.watch._note("reply", caller.told())
         self._look()
 
-    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
-        self._otp_finished(entry)
+    def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:
+        self._otp_note_message(entry)
         self.watch.statistics.crashes += 1
         self.watch._note("crash", f"{type(error).__name__}: {error}")
-        self.next._otp_failed(entry, error)
+        self.next._otp_on_error(entry, error)
         self._look()
 
     def _otp_report(self, error: BaseException) -> None:
         self.next._otp_report(error)
 
-    def _otp_exiting(self, reason: ExitReason) -> None:
-        during = "" if self._entry is None else f", in the middle of {describe.message(self._entry)}"
+    def _otp_on_exit(self, reason: ExitReason) -> None:
+        during = "" if self._entry is None else f", in the middle of {safe_repr.message(self._entry)}"
         self.watch._note("exit", f"{reason}{during}")
-        self.next._otp_exiting(reason)
+        self.next._otp_on_exit(reason)
 
-    def _otp_finished(self, entry: Entry) -> None:
+    def _otp_note_message(self, entry: MailboxEntry) -> None:
         self._entry = None
-        seconds = clock.real() - self._began
-        text = describe.message(entry)
+        seconds = clock.real_seconds() - self._began
+        text = safe_repr.message(entry)
         statistics = self.watch.statistics
         statistics.messages += 1
         statistics.busy += seconds
@@ -449,7 +453,9 @@ class _Observer(Behaviour):
                 self._state = state
                 self.watch._note("state", state)
         process = self.watch._process
-        process.resting = max(process.resting, DOZING)  # the behaviour let go of it, and does not know of the observer
+        process.idle_activity = max(
+            process.idle_activity, DOZING
+        )  # the behaviour let go of it, and does not know of the observer
 
 
 def _state_of(behaviour: Behaviour) -> str:
@@ -457,7 +463,7 @@ def _state_of(behaviour: Behaviour) -> str:
     state = getattr(behaviour, "state", None)
     if state is not None and hasattr(state, "name"):
         return str(state.name)
-    if isinstance(behaviour, Server):
+    if isinstance(behaviour, CallbackServer):
         try:
             return behaviour.report_state()
         except Exception as error:  # noqa: BLE001 - a look must not end who is looked at
@@ -478,7 +484,7 @@ def watch(
     who: object,
     subscriber: Callable[[Trace], None] | None = None,
     *,
-    kinds: Iterable[Kind] = KINDS,
+    kinds: Iterable[TraceKind] = TRACE_KINDS,
     limit: int = 1000,
 ) -> Watch:
     """Watch a server: every note goes to `subscriber` on the spot, and the newest `limit` are kept.
@@ -490,20 +496,20 @@ def watch(
         message = f"limit must be 0 notes or more, not {limit!r}"
         raise ValueError(message)
     wanted = frozenset(kinds)
-    if unknown := wanted - set(KINDS):
-        message = f"kinds must be some of {', '.join(KINDS)}, not {', '.join(map(repr, sorted(unknown)))}"
+    if unknown := wanted - set(TRACE_KINDS):
+        message = f"kinds must be some of {', '.join(TRACE_KINDS)}, not {', '.join(map(repr, sorted(unknown)))}"
         raise ValueError(message)
     process, pid, name = api.resolve(current_node(), who)
     if process is None or process.life:
         raise NotRegistered(NO_PROCESS, name or pid)
-    if process.away:
+    if process.is_remote:
         raise ActorError(f"{process} is on another node: look on there")
-    if not isinstance(process.behaviour.inner, Server):
+    if not isinstance(process.behaviour.inner, CallbackServer):
         message = f"{process} is no server: it takes its messages by itself, where nobody can look on"
         raise ActorError(message)
     watching = Watch(limit, process, _subscriber=subscriber, _kinds=wanted)
     process.behaviour = _Observer(process.behaviour, watching)
-    process.resting = DOZING
+    process.idle_activity = DOZING
     if not process.activity:
         process.activity = DOZING
     return watching

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .kernel import reports as kernel
-from .kernel.messages import Crash
-from .kernel.tracebacks import record_of, was_logged
-from .supervisors import reports
-from .supervisors.spec import TEMPORARY
+from .kernel.process_messages import Crash
+from .kernel.tracebacks import make_record, mark_logged
+from .supervisors import supervisor_reports
+from .supervisors.child_spec import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,21 +34,21 @@ _Told: TypeAlias = tuple[int, str, BaseException | None]
 
 def attach(node: Node) -> Callable[[], None]:
     """Log the reports of a node from now on; the returned function ends that."""
-    return node.reports.subscribe(write)
+    return node.reports.subscribe(log_report)
 
 
-def write(report: Report) -> None:
+def log_report(report: Report) -> None:
     """Log one report, if its level is enabled."""
-    if isinstance(report, reports.Progress) and not log.isEnabledFor(_progress_level(report)):
+    if isinstance(report, supervisor_reports.ProgressReport) and not log.isEnabledFor(_progress_level(report)):
         return  # by far the most frequent, and hardly ever wanted
-    level, text, error = tell(report)
+    level, text, error = describe_report(report)
     if log.isEnabledFor(level):
-        log.handle(record_of(log, level, "%s", (text,), error, {"greenroom": plain(report)}))
+        log.handle(make_record(log, level, "%s", (text,), error, {"greenroom": to_plain_data(report)}))
         if error is not None:
-            was_logged(error)
+            mark_logged(error)
 
 
-def tell(report: Report) -> _Told:
+def describe_report(report: Report) -> _Told:
     """How loud, in which words, and with which traceback."""
     who = f"{report.label} {report.pid}"
     match report:
@@ -62,9 +62,9 @@ def tell(report: Report) -> _Told:
             return logging.WARNING, text.rstrip(), None
         case kernel.Unexpected():
             return logging.WARNING, f"{who} got an unexpected {report.kind}: {report.message}", None
-        case reports.Progress():
+        case supervisor_reports.ProgressReport():
             return _progress_level(report), f"{report.supervisor} started {report.child}", None
-        case reports.ChildTerminated():
+        case supervisor_reports.ChildTerminated():
             # A temporary child that crashed has said so in its own report, and nothing follows from it: one error is one record.
             reported = report.child.restart == TEMPORARY and isinstance(report.reason, Crash)
             return (
@@ -72,17 +72,17 @@ def tell(report: Report) -> _Told:
                 _about(report, f"{report.child} terminated: {report.reason}"),
                 None,
             )
-        case reports.StartError():
+        case supervisor_reports.StartError():
             text = _about(report, f"{report.child} did not start: {report.reason}; it is {report.child.start}")
             return logging.ERROR, text, None if report.reported else _error(report.reason)
-        case reports.ShutdownError():
+        case supervisor_reports.ShutdownError():
             text = f"{report.child} was told to stop, and ended otherwise: {report.reason}"
             return logging.ERROR, _about(report, text), None
-        case reports.ReachedMaxRestartIntensity():
+        case supervisor_reports.ReachedMaxRestartIntensity():
             text = f"gives up on {report.child}: more than {report.intensity} restarts within {report.period:g} s"
             return logging.ERROR, _about(report, text), None
         case _:  # a report defined elsewhere: in its own words, if it has some
-            said = report if type(report).__str__ is not object.__str__ else plain(report)
+            said = report if type(report).__str__ is not object.__str__ else to_plain_data(report)
             return report.level, f"{who}: {said}", None
 
 
@@ -104,7 +104,7 @@ def _line(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
-def _about(report: reports.SupervisorReport, what: str) -> str:
+def _about(report: supervisor_reports.SupervisorReport, what: str) -> str:
     return f"{report.supervisor}: {what}{_under(report.ancestors)}"
 
 
@@ -116,7 +116,7 @@ def _error(reason: object) -> BaseException | None:
     return reason.error if isinstance(reason, Crash) else None
 
 
-def _progress_level(report: reports.Progress) -> int:
+def _progress_level(report: supervisor_reports.ProgressReport) -> int:
     return logging.DEBUG if report.asked_for else logging.INFO
 
 
@@ -141,7 +141,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(data, default=str)
 
 
-def plain(report: Report) -> dict[str, Any]:
+def to_plain_data(report: Report) -> dict[str, Any]:
     """A report as data that any format can hold; `event` is its kind."""
     return {"event": type(report).__name__, **_plain_fields(report)}
 
@@ -153,11 +153,11 @@ def _plain_fields(value: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
-    if isinstance(value, reports.Offender):
+    if isinstance(value, supervisor_reports.Offender):
         return _plain_fields(value)
     if value.__class__ is tuple:
         return [_plain(each) for each in value]
     return str(value)
 
 
-kernel.DEFAULT_SUBSCRIBERS.append(write)
+kernel.DEFAULT_SUBSCRIBERS.append(log_report)

@@ -33,14 +33,14 @@ def write_private(path: Path, data: bytes, *, replace: bool = True, sync: bool =
         if replace:
             fresh.replace(path)
         else:
-            _place(fresh, path)
+            _link_new(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
     if sync:
         _sync_folder(path.parent)
 
 
-def _place(fresh: Path, path: Path) -> None:
+def _link_new(fresh: Path, path: Path) -> None:
     """Move a file to where there is none. Raises `FileExistsError`."""
     try:
         os.link(fresh, path)
@@ -120,7 +120,7 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"the folder {folder} belongs to user {seen.st_uid}, and not to {us}: name another folder")
 
 
-def nameless_file() -> IO[bytes]:
+def anonymous_file() -> IO[bytes]:
     """A file that is gone with its last descriptor: in memory where the system can, so that no folder has to be writable. Raises `OSError`."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("greenroom", os.MFD_CLOEXEC), "w+b", buffering=0)

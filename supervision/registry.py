@@ -18,28 +18,28 @@ from dataclasses import dataclass, field
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from .behaviours.caller import Reject, later
 from .behaviours.gen_server import GenServer
+from .behaviours.replies import Reject, later
 from .kernel import api
-from .kernel.current import Via, current, current_node, current_process
 from .kernel.errors import ActorError, AlreadyRegistered, NotAnActor, NotRegistered
-from .kernel.messages import NO_PROCESS, Down, Pid
+from .kernel.process_lookup import Via, current, current_node, current_process
+from .kernel.process_messages import NO_PROCESS, Down, Pid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 
-    from .behaviours.caller import Caller
-    from .behaviours.calls import Ref
+    from .behaviours.refs import Ref
+    from .behaviours.replies import Caller
     from .kernel.links import Monitor
     from .kernel.process import Process
 
 _tickets = count_from(1)
 
 S = TypeVar("S", bound=GenServer)
-Keys = Literal["unique", "duplicate"]
+KeyPolicy = Literal["unique", "duplicate"]
 
 
-class Entry(NamedTuple):
+class RegistryEntry(NamedTuple):
     """One registration."""
 
     key: Hashable
@@ -83,7 +83,7 @@ class Registry(GenServer):
     calls the process that has it now.
     """
 
-    def __init__(self, keys: Keys = "unique", listeners: Iterable[Any] = ()) -> None:
+    def __init__(self, keys: KeyPolicy = "unique", listeners: Iterable[Any] = ()) -> None:
         """`unique`: one process a key. `duplicate`: any number, in the order they registered.
 
         `listeners` are names, pids or `Ref`s of processes that get a `Registered` or an `Unregistered` for every
@@ -93,7 +93,7 @@ class Registry(GenServer):
             raise ValueError(f"keys must be 'unique' or 'duplicate', not {keys!r}")
         self.keys = keys
         self.listeners = tuple(listeners)
-        self._entries: dict[Hashable, dict[int, Entry]] = {}
+        self._entries: dict[Hashable, dict[int, RegistryEntry]] = {}
         self._owned: dict[Pid, dict[int, Hashable]] = {}
         self._monitors: dict[Pid, Monitor] = {}
         self._locks: dict[Hashable, _Lock] = {}
@@ -112,10 +112,10 @@ class Registry(GenServer):
         if not api.is_alive(pid):
             raise Reject(ActorError(f"cannot register {key!r}: {pid} is not alive on this node"))
         self._last += 1
-        self._entries.setdefault(key, {})[self._last] = Entry(key, pid, value)
+        self._entries.setdefault(key, {})[self._last] = RegistryEntry(key, pid, value)
         self._owned.setdefault(pid, {})[self._last] = key
         self._watch(pid)
-        self._otp_tell(Registered(self.pid, key, pid, value))
+        self._otp_notify_listeners(Registered(self.pid, key, pid, value))
 
     def lookup(self, key: Hashable) -> list[tuple[Pid, Any]]:
         """The processes under `key`, with the values: `lookup` for callers that have to ask, since they are on another node."""
@@ -219,7 +219,7 @@ class Registry(GenServer):
         del self._owned[pid][number]
         if not self._owned[pid]:
             del self._owned[pid]
-        self._otp_tell(Unregistered(self.pid, key, pid))
+        self._otp_notify_listeners(Unregistered(self.pid, key, pid))
 
     def _watch(self, pid: Pid) -> None:
         if pid not in self._monitors:
@@ -229,12 +229,12 @@ class Registry(GenServer):
         if pid in self._monitors and pid not in self._owned and pid not in self._held:
             api.demonitor(self._monitors.pop(pid), flush=True)
 
-    def _otp_tell(self, message: Registered | Unregistered) -> None:
+    def _otp_notify_listeners(self, message: Registered | Unregistered) -> None:
         for listener in self.listeners:
             with suppress(NotRegistered):  # its name is in a registry that does not run now
                 api.send(listener, message)
 
-    def _living(self, key: Hashable) -> list[Entry]:
+    def _living(self, key: Hashable) -> list[RegistryEntry]:
         return [entry for entry in self._entries.get(key, {}).values() if api.is_alive(entry.pid)]
 
     def report_state(self) -> str:
@@ -252,7 +252,7 @@ def _check(key: Hashable) -> None:
 def server_of(ref: Ref[Any], kind: type[S], ask: str) -> S:
     """The server itself, for those that read its tables; `ask` says what to write where it is on another node. Raises `NotRegistered`."""
     process, pid, name = api.resolve(current_node(), ref)
-    if process is not None and process.away:
+    if process is not None and process.is_remote:
         raise ActorError(f"{ref} is on another node, and has to be asked: {ask}")
     if process is None or process.life or not isinstance(process.behaviour.inner, kind):
         raise NotRegistered(NO_PROCESS, name or pid)
@@ -282,14 +282,14 @@ def keys(registry: Ref[Registry], pid: Pid) -> list[Hashable]:
     return list(_server(registry)._owned.get(pid, {}).values()) if api.is_alive(pid) else []  # noqa: SLF001
 
 
-def select(registry: Ref[Registry], where: Callable[[Entry], bool] | None = None) -> list[Entry]:
+def select(registry: Ref[Registry], where: Callable[[RegistryEntry], bool] | None = None) -> list[RegistryEntry]:
     """All entries of the living, or those `where` that holds, key by key."""
     server = _server(registry)
     entries = (entry for key in tuple(server._entries) for entry in server._living(key))  # noqa: SLF001
     return [entry for entry in entries if where is None or where(entry)]
 
 
-def count(registry: Ref[Registry], where: Callable[[Entry], bool] | None = None) -> int:
+def count(registry: Ref[Registry], where: Callable[[RegistryEntry], bool] | None = None) -> int:
     """How many entries there are of the living, or `where` that holds."""
     return len(select(registry, where))
 

@@ -10,31 +10,31 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
-from .behaviours.caller import Reject
-from .behaviours.task import Task, Work, asking, begin, begin_task
+from .behaviours.replies import Reject
+from .behaviours.task import Task, TaskBehaviour, begin_routine, begin_task, callers_of_new_task
 from .kernel import clock, links
 from .kernel import process as cell
 from .kernel.api import resolve
-from .kernel.current import current_node, current_process
 from .kernel.errors import ActorError, Quit
-from .kernel.messages import Crash, ExitReason, Normal, Pid, make_exit
-from .kernel.process import RUNNING, Waiter
-from .supervisors.dynamic import DynamicChild, DynamicSupervisor
-from .supervisors.spec import (
+from .kernel.process import RUNNING, ExitWaiter
+from .kernel.process_lookup import current_node, current_process
+from .kernel.process_messages import Crash, ExitReason, Normal, Pid, make_exit
+from .supervisors.child_spec import (
     TEMPORARY,
     ChildSpec,
-    Forgotten,
+    DiscardedStart,
     MaxChildren,
     Patience,
     Restart,
     StartRaised,
     check_shutdown,
 )
+from .supervisors.dynamic_supervisor import DynamicChildRecord, DynamicSupervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from .behaviours.calls import Ref
+    from .behaviours.refs import Ref
     from .kernel.process import Process
 
 P = ParamSpec("P")
@@ -44,31 +44,31 @@ _NO_KEYWORDS: Final[dict[str, Any]] = {}
 _NAMES: Final = 1024  # specs that are kept; functions that are made at run time may have any number of names
 
 
-class Principal(Waiter, Protocol):
+class JobOwner(ExitWaiter, Protocol):
     """For whom a job is done."""
 
     def started(self, worker: Pid) -> None:
         """This process does it."""
 
 
-class _Job(DynamicChild):
+class _JobRecord(DynamicChildRecord):
     """A job that is never restarted. It is no link: its orderly end is noted at once, and takes no message."""
 
     __slots__ = ("supervisor", "waiter")
 
     def __init__(
-        self, spec: ChildSpec[Any], supervisor: TaskSupervisor, process: Process, waiter: Principal | None
+        self, spec: ChildSpec[Any], supervisor: TaskSupervisor, process: Process, waiter: JobOwner | None
     ) -> None:
         super().__init__(spec)
-        self.args, self.kwargs, self.known_as = (), _NO_KEYWORDS, process.pid
+        self.args, self.kwargs, self.last_pid = (), _NO_KEYWORDS, process.pid
         self.supervisor = supervisor
         self.waiter = waiter
-        self.runs_as(process.pid, clock.now(process.node.loop))
+        self.mark_running(process.pid, clock.now(process.node.loop))
 
-    def exited(self, reason: ExitReason) -> None:
-        self.supervisor.job_ended(self.known_as, reason)
+    def on_exit(self, reason: ExitReason) -> None:
+        self.supervisor.job_ended(self.last_pid, reason)
         if self.waiter is not None:
-            self.waiter.exited(reason)
+            self.waiter.on_exit(reason)
 
 
 class TaskSupervisor(DynamicSupervisor):
@@ -114,9 +114,9 @@ class TaskSupervisor(DynamicSupervisor):
             process = task.process
             me = current_process("supervise a task")
             process.parent = me
-            links.join(me, process)
+            links.link(me, process)
             if linked is not None and not linked.life:
-                links.join(linked, process)
+                links.link(linked, process)
             return task.pid, task
 
         name = getattr(function, "__qualname__", repr(function))
@@ -131,7 +131,7 @@ class TaskSupervisor(DynamicSupervisor):
         args: Any,
         callers: tuple[Pid, ...],
         restart: Restart,
-        waiter: Principal | None = None,
+        waiter: JobOwner | None = None,
     ) -> Pid:
         """Start a job whose value is not waited for.
 
@@ -140,11 +140,11 @@ class TaskSupervisor(DynamicSupervisor):
         """
         name = getattr(function, "__qualname__", None) or repr(function)
         if restart != TEMPORARY:
-            return self._otp_begin_lasting(name, function, args, callers, restart)  # type: ignore[return-value]  # it is awaited
+            return self._otp_begin_restartable(name, function, args, callers, restart)  # type: ignore[return-value]  # it is awaited
         if self._otp_max is not None and len(self._otp_by_pid) + len(self._otp_restarting) >= self._otp_max:
             raise Reject(MaxChildren(self._otp_max))
         try:
-            process = begin(self._otp_process.node, function, args, _NO_KEYWORDS)
+            process = begin_routine(self._otp_process.node, function, args, _NO_KEYWORDS)
         except Quit as quitting:
             raise Reject(StartRaised(quitting.reason, f"child {name!r}")) from quitting
         except BaseException as error:
@@ -152,8 +152,8 @@ class TaskSupervisor(DynamicSupervisor):
                 raise  # it is the supervisor that ends, not the start that fails
             raise Reject(StartRaised(Crash(error), f"child {name!r}")) from error
         process.parent = self._otp_process
-        process.behaviour = Work(process, callers)
-        job = self._otp_by_pid[process.pid] = _Job(self._otp_spec_of(name), self, process, waiter)
+        process.behaviour = TaskBehaviour(process, callers)
+        job = self._otp_by_pid[process.pid] = _JobRecord(self._otp_job_spec(name), self, process, waiter)
         process.await_death(job)
         if waiter is not None:
             waiter.started(process.pid)
@@ -167,24 +167,24 @@ class TaskSupervisor(DynamicSupervisor):
         else:
             process.deliver_signal(make_exit(pid, reason))
 
-    def _otp_exiting(self, reason: ExitReason) -> None:
-        super()._otp_exiting(reason)
+    def _otp_on_exit(self, reason: ExitReason) -> None:
+        super()._otp_on_exit(reason)
         node, own = self._otp_process.node, self._otp_process.pid
         for pid, child in tuple(self._otp_by_pid.items()):
-            if type(child) is _Job and (process := node.process(pid)) is not None:
+            if type(child) is _JobRecord and (process := node.process(pid)) is not None:
                 cell.signal(process, own, reason)
 
-    def _otp_spec_of(self, name: str) -> ChildSpec[Any]:
+    def _otp_job_spec(self, name: str) -> ChildSpec[Any]:
         """What is kept of a job that is never started again: one spec for all of a name."""
         spec = self._otp_specs.get(name)
         if spec is None:
             if len(self._otp_specs) >= _NAMES:
                 self._otp_specs.clear()
-            spec = ChildSpec(id=name, start=Forgotten(name), restart=TEMPORARY, shutdown=self.shutdown)
+            spec = ChildSpec(id=name, start=DiscardedStart(name), restart=TEMPORARY, shutdown=self.shutdown)
             self._otp_specs[name] = spec
         return spec
 
-    async def _otp_begin_lasting(
+    async def _otp_begin_restartable(
         self,
         name: str,
         function: Callable[..., Coroutine[Any, Any, Any]],
@@ -249,11 +249,13 @@ async def _supervised(
 
     def end(task: Task[Any]) -> None:
         if linked is not None:
-            links.part(linked, task.process)  # the kill is the task's alone
+            links.unlink(linked, task.process)  # the kill is the task's alone
         cell.kill(task.process)
 
     try:
-        return await supervisor.within(None).call(TaskSupervisor.begin, function, args, kwargs, asking(), linked, take)
+        return await supervisor.within(None).call(
+            TaskSupervisor.begin, function, args, kwargs, callers_of_new_task(), linked, take
+        )
     except asyncio.CancelledError:
         node = current_node()
         if threading.get_ident() == node.thread:
@@ -266,7 +268,7 @@ async def _supervised(
 def _check_near(supervisor: Ref[TaskSupervisor]) -> None:
     """Refuse a task on another node before it is begun there: what one awaits is an object of this one."""
     process, _, _ = resolve(current_node(), supervisor)
-    if process is not None and process.away:
+    if process is not None and process.is_remote:
         raise ActorError(
             f"{supervisor} is on another node, and a task runs on the node of whoever awaits it: "
             "use supervise_job there, or call a server"
@@ -281,4 +283,4 @@ async def supervise_job(
     restart: Restart = TEMPORARY,
 ) -> Pid:
     """Run an async function under a supervisor for its effect; no caller waits for it. It may be restarted as any child."""
-    return await supervisor.within(None).call(TaskSupervisor.begin_job, function, args, asking(), restart)
+    return await supervisor.within(None).call(TaskSupervisor.begin_job, function, args, callers_of_new_task(), restart)

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
-from greenroom.supervision.acceptor import connections_within, kept_free, open_files_limit
-from greenroom.supervision.kernel.current import node_of
+from greenroom.supervision.acceptor import connection_limit, open_files_limit, reserved_descriptors
+from greenroom.supervision.kernel.process_lookup import node_of
 
 from .access_log import log_refusal
 
@@ -23,48 +23,48 @@ if TYPE_CHECKING:
 
     from .asgi import App
     from .http_config import HttpConfig
-    from .http_engine import Engine
+    from .http_engine import HttpEngine
     from .interfaces import Peer
 
 log: Final = logging.getLogger("greenroom.http")
 
-HARD: Final = 0.2
+CUT_GRACE: Final = 0.2
 """Seconds for a connection that was cut to be gone, before its tasks are cancelled; and as many after that."""
 _MINUTE: Final = 60.0
-SHARE: Final = 4
+SHARES_PER_ADDRESS: Final = 4
 """One address may have one in so many of the connections, unless the settings say otherwise."""
-LEAST_SHARE: Final = 8
+SMALLEST_SHARE: Final = 8
 """And so many in any case: one client needs two or three, for its calls and its stream."""
 
 
-def _number(transport: Any) -> int:
+def _descriptor(transport: Any) -> int:
     """A connection's descriptor. POSIX gives the lowest that is free, so at least as many are in use."""
     sock = transport.get_extra_info("socket")
     return -1 if sock is None else int(sock.fileno())
 
 
-class Guest(Protocol):
-    """One connection, as its hall sees it. It says `left` when nothing of it is left."""
+class ClosableConnection(Protocol):
+    """One connection, as its hall sees it. It says `remove` when nothing of it is left."""
 
-    def leave(self) -> None:
+    def close_when_idle(self) -> None:
         """Go when what is running is over; at once, if nothing is."""
 
     def cut(self) -> None:
         """Go now, whatever is running."""
 
-    def kill(self) -> None:
+    def cancel_tasks(self) -> None:
         """End what was told to go, and has not."""
 
 
-def _page(method: str, path: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+def _no_engine(method: str, path: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Of an application that is no endpoint: all that it serves is by ASGI."""
 
 
-def _call(step: Callable[[], object]) -> None:
+def _call_directly(step: Callable[[], object]) -> None:
     step()
 
 
-class Hall:
+class OpenConnections:
     """All connections of one listener."""
 
     def __init__(self, app: App, config: HttpConfig) -> None:
@@ -72,22 +72,22 @@ class Hall:
         self.app = app
         # Not of what wraps an endpoint, or derives from one: that has its say first.
         direct: Any = app if "engine_for" in vars(type(app)) else None
-        self.engine_for: Callable[[str, str, Sequence[tuple[bytes, bytes]]], Engine | None] = (
-            _page if direct is None else direct.engine_for
+        self.engine_for: Callable[[str, str, Sequence[tuple[bytes, bytes]]], HttpEngine | None] = (
+            _no_engine if direct is None else direct.engine_for
         )
         """By method, path and headers: what takes a request without ASGI in between."""
         self.config = config
         self.loop = asyncio.get_running_loop()
         node = node_of(self.loop)
-        self.serve: Callable[[Callable[[], object]], None] = _call if node is None else node.serve
+        self.serve: Callable[[Callable[[], object]], None] = _call_directly if node is None else node.serve
         """Takes what a connection does with what has come, and does at once what that gives processes to do."""
-        self.open: dict[Guest, str | None] = {}
+        self.open: dict[ClosableConnection, str | None] = {}
         """All connections, and which source each counts for: None for a trusted proxy's."""
         self.ending = False
         self._proxies = TrustedProxies(config.trusted_proxies)
         self._of_source: dict[str, int] = {}
         self._empty = asyncio.Event()
-        self._complained: dict[str, float] = {}
+        self._warned_at: dict[str, float] = {}
 
     def source_of(self, transport: Any) -> str | None:
         """What a connection counts for: its address, its /64 for IPv6; None for a trusted proxy, and where there is no address."""
@@ -101,41 +101,41 @@ class Hall:
         if self.ending:
             return False
         files = open_files_limit()
-        most = min(self.config.max_connections, connections_within(files))
+        most = min(self.config.max_connections, connection_limit(files))
         count = len(self.open)
         if count >= most:
             if most == self.config.max_connections:
-                self._complain("there are %d connections, which is all that max_connections allows", count)
+                self._refuse("there are %d connections, which is all that max_connections allows", count)
             else:
-                self._complain("there are %d connections, which is all that the limit of open files, %d, leaves room for: raise ulimit -n", count, files)  # fmt: skip
+                self._refuse("there are %d connections, which is all that the limit of open files, %d, leaves room for: raise ulimit -n", count, files)  # fmt: skip
             return False
-        if _number(transport) >= files - kept_free(files):
-            self._complain("a connection is refused: the process has %d files open, and may have %d: raise ulimit -n", _number(transport), files)  # fmt: skip
+        if _descriptor(transport) >= files - reserved_descriptors(files):
+            self._refuse("a connection is refused: the process has %d files open, and may have %d: raise ulimit -n", _descriptor(transport), files)  # fmt: skip
             return False
         source = self.source_of(transport)
-        share = min(most, self.config.max_connections_per_address or max(LEAST_SHARE, most // SHARE))
+        share = min(most, self.config.max_connections_per_address or max(SMALLEST_SHARE, most // SHARES_PER_ADDRESS))
         if source is not None and (own := self._of_source.get(source, 0)) >= share:
-            self._complain("%s has %d connections, which is one address's share (max_connections_per_address)", source, own)  # fmt: skip
+            self._refuse("%s has %d connections, which is one address's share (max_connections_per_address)", source, own)  # fmt: skip
             return False
         return True
 
-    def _complain(self, text: str, *values: object) -> None:
+    def _refuse(self, text: str, *values: object) -> None:
         log_refusal(text % values, status=503)
         now = self.loop.time()
-        if now - self._complained.get(text, -_MINUTE) >= _MINUTE:
-            self._complained[text] = now
+        if now - self._warned_at.get(text, -_MINUTE) >= _MINUTE:
+            self._warned_at[text] = now
             log.warning(text, *values)
 
-    def enter(self, guest: Guest, transport: Any) -> None:
+    def add(self, connection: ClosableConnection, transport: Any) -> None:
         """A connection is open."""
-        source = self.open[guest] = self.source_of(transport)
+        source = self.open[connection] = self.source_of(transport)
         if source is not None:
             self._of_source[source] = self._of_source.get(source, 0) + 1
         self._empty.clear()
 
-    def left(self, guest: Guest) -> None:
+    def remove(self, connection: ClosableConnection) -> None:
         """A connection is gone. Again is a no-op."""
-        source = self.open.pop(guest, None)
+        source = self.open.pop(connection, None)
         if source is not None:
             self._of_source[source] -= 1
             if not self._of_source[source]:
@@ -149,24 +149,24 @@ class Hall:
         `end_calls` has it answered before, and returns whether there was anything to answer.
         """
         self.ending = True
-        for guest in tuple(self.open):
-            guest.leave()
-        if not await self._gone(grace):
+        for connection in tuple(self.open):
+            connection.close_when_idle()
+        if not await self._wait_empty(grace):
             if end_calls is not None and end_calls():
-                await self._gone(HARD)
+                await self._wait_empty(CUT_GRACE)
             self.cut()
-            if not await self._gone(HARD):
-                for guest in tuple(self.open):
-                    guest.kill()
-                await self._gone(HARD)
+            if not await self._wait_empty(CUT_GRACE):
+                for connection in tuple(self.open):
+                    connection.cancel_tasks()
+                await self._wait_empty(CUT_GRACE)
 
     def cut(self) -> None:
         """Cut all connections."""
         self.ending = True
-        for guest in tuple(self.open):
-            guest.cut()
+        for connection in tuple(self.open):
+            connection.cut()
 
-    async def _gone(self, seconds: float) -> bool:
+    async def _wait_empty(self, seconds: float) -> bool:
         if not self.open:
             return True
         with suppress(TimeoutError):
@@ -183,7 +183,7 @@ if TYPE_CHECKING:
     Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
     Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_PREFIX: Final = 64
+_IPV6_PREFIX: Final = 64
 _HOPS: Final = 16
 """Proxies in a row whose addresses are looked at."""
 
@@ -204,7 +204,7 @@ def source_of(host: str) -> str:
     found = address_of(host)
     if found is None:
         return host
-    return str(ipaddress.ip_network((int(found), _PREFIX), strict=False)) if found.version == 6 else str(found)  # noqa: PLR2004 - the version's name
+    return str(ipaddress.ip_network((int(found), _IPV6_PREFIX), strict=False)) if found.version == 6 else str(found)  # noqa: PLR2004 - the version's name
 
 
 def host_in(address: str) -> str:
@@ -276,12 +276,12 @@ def _network(text: str) -> Network:
 
 # --- What the kernel is told of a connection: how soon it is to find that a peer is gone, how much to take ahead, what to forget.
 
-AHEAD: Final = 16 * 1024
+UNSENT_LIMIT: Final = 16 * 1024
 """How many bytes the kernel takes for a connection beyond what is on its way; it would take megabytes for a peer that does not read."""
-_FORGET: Final = struct.pack("ii", 1, 0)
+_LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
 
-def prepare(transport: BaseTransport, config: HttpConfig) -> None:
+def set_socket_options(transport: BaseTransport, config: HttpConfig) -> None:
     """Have small pieces sent at once, and have it noticed when the peer is gone, or does not read."""
     seconds = config.write_timeout
     with suppress(OSError):  # of a connection that is gone already
@@ -291,7 +291,7 @@ def prepare(transport: BaseTransport, config: HttpConfig) -> None:
         # waits for the peer's delayed acknowledgement, some 40 ms.
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, AHEAD)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_LIMIT)
         if hasattr(
             socket, "TCP_USER_TIMEOUT"
         ):  # for what the kernel holds; it gives up in silence, so we are to be first
@@ -301,14 +301,14 @@ def prepare(transport: BaseTransport, config: HttpConfig) -> None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(seconds / 2)))
 
 
-def forget(transport: BaseTransport) -> None:
+def discard_unsent(transport: BaseTransport) -> None:
     """Let the kernel forget what was not read: else it goes on for a peer that does not read, which never hears of the end."""
     with suppress(OSError):  # it is closed already
         raw: socket.socket = transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
 
 
-def is_broken(transport: BaseTransport) -> bool:
+def has_socket_error(transport: BaseTransport) -> bool:
     """Whether the kernel knows that the peer is gone, which a loop does not hear of that has stopped reading."""
     with suppress(OSError):
         raw: socket.socket = transport.get_extra_info("socket")

@@ -22,25 +22,25 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from greenroom.actors.jobs import takes
+from greenroom.actors.worker_interfaces import accepts_arguments
 from greenroom.errors import ConfigError
-from greenroom.protocol.pins import tool_hash
-from greenroom.supervision.fair_queue import Crowded, FairQueue, Turn
+from greenroom.protocol.tool_pins import tool_hash
+from greenroom.supervision.fair_queue import FairQueue, QueuedTurn, QueueFull
 from greenroom.supervision.private_files import read_regular, write_private
 
-from .rules import ConsentDenied, Decided, Permissions
+from .rules import ConsentDenied, Permissions, RuleDecision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 
-    from greenroom.protocol.pins import Finding
+    from greenroom.protocol.tool_pins import PinComparison
 
     from .rules import Verdict
 
 PATIENCE: Final = 300.0
-_MOST: Final = 32
+_MOST_QUEUED: Final = 32
 """So many questions about one server may wait for their turn,"""
-_TURNS: Final = 2
+_QUEUE_PATIENCE: Final = 2
 """and for so many times the patience that one question has."""
 _log: Final = logging.getLogger("greenroom.consent")
 
@@ -66,16 +66,16 @@ class ConsentQuestion:
     server: str
     tool: str
     """Empty when it is the server that wants to ask the user something."""
-    decided: Decided
+    decided: RuleDecision
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     definition: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    finding: Finding | None = None
+    finding: PinComparison | None = None
     """How it differs from what was pinned, where that is why."""
 
     @property
     def name(self) -> str:
         """What it is about, in a word."""
-        return _name(self.server, self.tool)
+        return _subject(self.server, self.tool)
 
     @property
     def why(self) -> str:
@@ -83,12 +83,12 @@ class ConsentQuestion:
         return str(self.finding) if self.finding is not None else str(self.decided)
 
 
-def _name(server: str, tool: str) -> str:
+def _subject(server: str, tool: str) -> str:
     return f"{server}:{tool}" if tool else f"Elicit({server})"
 
 
-Said: TypeAlias = "ConsentAnswer | bool | None"
-Ask: TypeAlias = "Callable[[ConsentQuestion], Said | Awaitable[Said]]"
+ConsentReply: TypeAlias = "ConsentAnswer | bool | None"
+ConsentCallback: TypeAlias = "Callable[[ConsentQuestion], ConsentReply | Awaitable[ConsentReply]]"
 
 
 class Consent:
@@ -102,8 +102,8 @@ class Consent:
         self,
         permissions: Permissions | None = None,
         *,
-        ask: Ask | None = None,
-        hook: Ask | None = None,
+        ask: ConsentCallback | None = None,
+        hook: ConsentCallback | None = None,
         remembers: str | os.PathLike[str] | None = None,
         patience: float | None = PATIENCE,
         clock: Callable[[], float] = time.time,
@@ -112,19 +112,19 @@ class Consent:
         if patience is not None and not patience > 0:
             raise ConfigError(f"patience is more than 0 seconds, or None for ever, not {patience!r}")
         for name, function in (("ask", ask), ("hook", hook)):
-            if function is not None and not takes(function, 1):
+            if function is not None and not accepts_arguments(function, 1):
                 raise ConfigError(f"{name} is a function of 1 (question), not {function!r}")
         if permissions is not None and not isinstance(cast("object", permissions), Permissions):
             raise ConfigError(
                 f'permissions are Permissions, as in Consent(Permissions([Rule("deny", "git:push")])), not {permissions!r}'
             )
         self.permissions = Permissions() if permissions is None else permissions
-        self.memory = Memory(clock, remembers)
+        self.memory = DecisionMemory(clock, remembers)
         self._ask = ask
         self._hook = hook
         self._patience = patience
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
-        self.origin: Callable[[str], str] = _unknown
+        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, QuestionQueue] = WeakKeyDictionary()
+        self.origin: Callable[[str], str] = _no_origin
         """Where a server comes from, by its id: what is decided about it does not hold for another of that name. The host says it."""
 
     def __repr__(self) -> str:
@@ -141,18 +141,18 @@ class Consent:
         tool: str,
         definition: Mapping[str, Any],
         arguments: Mapping[str, Any],
-        finding: Finding | None = None,
+        finding: PinComparison | None = None,
     ) -> None:
         """Go on, or raise `ConsentDenied`."""
         decided = self._decide(server, tool)
         if finding is not None and finding.kind == "same":
             finding = None
         question = ConsentQuestion(server, tool, decided, arguments, definition, finding)
-        await self._pass(question, self._seen(server, definition))
+        await self._check(question, self._fingerprint(server, definition))
 
     async def elicitation(self, server: str) -> None:
         """A server may ask the user something, or raise `ConsentDenied`."""
-        await self._pass(ConsentQuestion(server, "", self._decide(server, "")), self._seen(server))
+        await self._check(ConsentQuestion(server, "", self._decide(server, "")), self._fingerprint(server))
 
     def denies_elicitation(self, server: str) -> bool:
         """Whether that server may ask no user at all: not even users who answer for themselves."""
@@ -166,49 +166,51 @@ class Consent:
         """What would happen to a call now, and why, without asking the user."""
         decided = self.permissions.of_tool(server, tool)
         if decided.verdict == "ask":
-            before = self.memory.of(_name(server, tool), self._seen(server, definition))
+            before = self.memory.of(_subject(server, tool), self._fingerprint(server, definition))
             if before is not None:
                 return ("allow" if before else "deny"), "decided before"
         return decided.verdict, str(decided)
 
-    async def _pass(self, question: ConsentQuestion, seen: str) -> None:
+    async def _check(self, question: ConsentQuestion, seen: str) -> None:
         verdict: Verdict = question.decided.verdict
         if verdict == "deny":
             raise ConsentDenied(question.name, str(question.decided))
         if self._hook is not None:
-            said = await self._hooked(self._hook, question)
+            said = await self._ask_hook(self._hook, question)
             if said is not None:
-                self._heed(question, seen, said, no="the program said no")
+                self._apply_answer(question, seen, said, no="the program said no")
                 return
         if verdict == "allow" and question.finding is None:
             return
         if self._decided_before(question, seen):
             return
         if self._ask is None:
-            raise ConsentDenied(question.name, f"{question.why}, and nobody is there to be asked: {_remedy(question)}")
-        turns = self._turns.setdefault(asyncio.get_running_loop(), Turns(_MOST))
-        seconds = None if self._patience is None else self._patience * _TURNS
+            raise ConsentDenied(
+                question.name, f"{question.why}, and nobody is there to be asked: {_how_to_allow(question)}"
+            )
+        turns = self._queues.setdefault(asyncio.get_running_loop(), QuestionQueue(_MOST_QUEUED))
+        seconds = None if self._patience is None else self._patience * _QUEUE_PATIENCE
         try:
             async with turns.take(question.server, seconds):
                 if self._decided_before(question, seen):  # the question before this one was the same
                     return
-                self._heed(question, seen, await self._asked(self._ask, question), no="the answer was no")
-        except Crowded:
-            why = f"{_MOST} questions about {question.server} wait to be asked already"
+                self._apply_answer(question, seen, await self._ask_user(self._ask, question), no="the answer was no")
+        except QueueFull:
+            why = f"{_MOST_QUEUED} questions about {question.server} wait to be asked already"
             raise ConsentDenied(question.name, why) from None
         except TimeoutError:
             raise ConsentDenied(
                 question.name, f"its turn has not come within {seconds} s: others are asked about"
             ) from None
 
-    def _seen(self, server: str, definition: Mapping[str, Any] | None = None) -> str:
+    def _fingerprint(self, server: str, definition: Mapping[str, Any] | None = None) -> str:
         """What a decision is about: the tool as it is, of the server that comes from there."""
         tool, origin = "" if definition is None else tool_hash(definition), self.origin(server)
         return f"{tool}@{sha256(origin.encode()).hexdigest()}" if origin else tool
 
-    async def _hooked(self, hook: Ask, question: ConsentQuestion) -> Said:
+    async def _ask_hook(self, hook: ConsentCallback, question: ConsentQuestion) -> ConsentReply:
         try:
-            return await _said(hook, question)
+            return await _call(hook, question)
         except ConsentDenied:
             raise
         except Exception as error:
@@ -222,17 +224,17 @@ class Consent:
             raise ConsentDenied(question.name, "that was decided before")
         return before is True
 
-    async def _asked(self, ask: Ask, question: ConsentQuestion) -> Said:
+    async def _ask_user(self, ask: ConsentCallback, question: ConsentQuestion) -> ConsentReply:
         limit = asyncio.timeout(self._patience)
         try:
             async with limit:
-                return await _said(ask, question)
+                return await _call(ask, question)
         except Exception as error:
             if self._patience is not None and limit.expired() and isinstance(error, TimeoutError):
                 raise ConsentDenied(question.name, f"nobody answered within {self._patience:g} s") from None
             raise ConsentDenied(question.name, f"whoever was asked failed ({type(error).__name__}: {error})") from error
 
-    def _heed(self, question: ConsentQuestion, seen: str, said: Said, *, no: str) -> None:
+    def _apply_answer(self, question: ConsentQuestion, seen: str, said: ConsentReply, *, no: str) -> None:
         answer = said if isinstance(said, ConsentAnswer) else ConsentAnswer(allow=said is True)
         if answer.remember != "once":
             seconds = None if answer.remember == "always" else answer.remember
@@ -246,21 +248,21 @@ class Consent:
         if now.verdict == "deny":  # the rules are others than when it was asked
             raise ConsentDenied(question.name, str(now))
 
-    def _decide(self, server: str, tool: str) -> Decided:
+    def _decide(self, server: str, tool: str) -> RuleDecision:
         return self.permissions.of_tool(server, tool) if tool else self.permissions.of_elicitation(server)
 
 
-def _unknown(_: str) -> str:
+def _no_origin(_: str) -> str:
     return ""
 
 
-async def _said(who: Ask, question: ConsentQuestion) -> Said:
+async def _call(who: ConsentCallback, question: ConsentQuestion) -> ConsentReply:
     said: Any = who(question)
-    answer: Said = await said if inspect.isawaitable(said) else said
+    answer: ConsentReply = await said if inspect.isawaitable(said) else said
     return answer
 
 
-def _remedy(question: ConsentQuestion) -> str:
+def _how_to_allow(question: ConsentQuestion) -> str:
     if question.finding is not None:
         return "look at it, and pin it again"
     word = question.tool or "Elicit"
@@ -271,7 +273,7 @@ def _remedy(question: ConsentQuestion) -> str:
 # Servers take turns, and of each no more than so many questions wait. An asking task belongs to one loop: each loop has its own queue.
 
 
-class Turns:
+class QuestionQueue:
     """The queue of one loop."""
 
     def __init__(self, most: int) -> None:
@@ -280,25 +282,25 @@ class Turns:
         self._last: Hashable = None
         """The server whose turn it is, or was last; None before the first question."""
         self._taken = False
-        self._waiting: FairQueue[Turn] = FairQueue()
+        self._waiting: FairQueue[QueuedTurn] = FairQueue()
 
     @asynccontextmanager
     async def take(self, who: str, seconds: float | None) -> AsyncGenerator[None]:
-        """Wait for the turn, for so long, and have it. Raises `Crowded`, or `TimeoutError`."""
+        """Wait for the turn, for so long, and have it. Raises `QueueFull`, or `TimeoutError`."""
         await self._wait(who, seconds)
         try:
             self._last = who
             yield
         finally:
-            self._pass_on()
+            self._start_next()
 
     async def _wait(self, who: str, seconds: float | None) -> None:
         if not self._taken:
             self._taken = True
             return
         if self._waiting.count(who) >= self._most:
-            raise Crowded
-        mine = Turn(who, asyncio.get_running_loop().create_future())
+            raise QueueFull
+        mine = QueuedTurn(who, asyncio.get_running_loop().create_future())
         self._waiting.add(who, mine)
         try:
             async with asyncio.timeout(seconds):
@@ -307,12 +309,12 @@ class Turns:
             if (
                 mine.begins.done() and not mine.begins.cancelled()
             ):  # it came in the very moment in which it was given up
-                self._pass_on()
+                self._start_next()
             else:
                 self._waiting.remove(mine)
             raise
 
-    def _pass_on(self) -> None:
+    def _start_next(self) -> None:
         """The next is another server, if any other waits."""
         while (mine := self._waiting.take(lambda turn: turn.owner != self._last) or self._waiting.take()) is not None:
             if (
@@ -330,16 +332,16 @@ class Turns:
 # moment may lose one decision, which is then asked for again.
 
 if TYPE_CHECKING:
-    _Look: TypeAlias = tuple[int, int, int, int] | None
+    _FileStat: TypeAlias = tuple[int, int, int, int] | None
     """How a file was: its times, its number and its size; None when it was not there."""
 
-_MEMORY_MOST: Final = 10_000
+_MOST_DECISIONS: Final = 10_000
 """How many decisions are kept; the oldest go first."""
 _LARGEST: Final = 16 * 1024 * 1024
 """No file of as many is as large."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredDecision(msgspec.Struct, frozen=True):
     """One decision. `until` is on the wall's clock; None is for good."""
 
     allow: bool
@@ -347,29 +349,29 @@ class Kept(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
-class Memory:
+class DecisionMemory:
     """Decisions by what they are about: a `ConsentQuestion.name`."""
 
     def __init__(self, clock: Callable[[], float], path: str | os.PathLike[str] | None = None) -> None:
         """`clock` is the wall's. Without `path` nothing outlives the program. Raises `ConfigError` for a file that is not readable."""
         self._clock = clock
         self._path = None if path is None else Path(path)
-        self._kept: dict[str, Kept] = {}
-        self._seen: _Look = None
+        self._decisions: dict[str, StoredDecision] = {}
+        self._fingerprint: _FileStat = None
         self._catch_up()
 
     def __len__(self) -> int:
         self._catch_up()
-        return len(self._kept)
+        return len(self._decisions)
 
     def of(self, about: str, seen: str) -> bool | None:
         """Whether it was allowed; None when it was not decided, the decision has run out, or the tool is not what it was."""
         self._catch_up()
-        kept = self._kept.get(about)
+        kept = self._decisions.get(about)
         if kept is None or kept.hash != seen:
             return None
         if kept.until is not None and kept.until <= self._clock():
-            del self._kept[about]
+            del self._decisions[about]
             return None
         return kept.allow
 
@@ -377,19 +379,19 @@ class Memory:
         """Remember it for so long; None is for good. Raises `OSError` when the file cannot be written: the decision holds, but not for long."""
         self._catch_up()
         until = None if seconds is None else self._clock() + seconds
-        self._kept.pop(about, None)
-        self._kept[about] = Kept(allow, seen, until)
-        while len(self._kept) > _MEMORY_MOST:
-            del self._kept[next(iter(self._kept))]
+        self._decisions.pop(about, None)
+        self._decisions[about] = StoredDecision(allow, seen, until)
+        while len(self._decisions) > _MOST_DECISIONS:
+            del self._decisions[next(iter(self._decisions))]
         if seconds is None:
             self._write()
 
     def forget(self, about: str | None = None) -> int:
         """Forget one, or all; how many there were."""
         self._catch_up()
-        gone = list(self._kept) if about is None else [about] if about in self._kept else []
+        gone = list(self._decisions) if about is None else [about] if about in self._decisions else []
         for each in gone:
-            del self._kept[each]
+            del self._decisions[each]
         if gone:
             self._write()
         return len(gone)
@@ -399,23 +401,23 @@ class Memory:
         path = self._path
         if path is None:
             return
-        look = _look(path)
-        if look != self._seen:
+        look = _file_stat(path)
+        if look != self._fingerprint:
             lasting = _read(path)
-            self._kept = {key: kept for key, kept in self._kept.items() if kept.until is not None} | lasting
-            self._seen = look
+            self._decisions = {key: kept for key, kept in self._decisions.items() if kept.until is not None} | lasting
+            self._fingerprint = look
 
     def _write(self) -> None:
         path = self._path
         if path is None:
             return
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lasting = {key: kept for key, kept in self._kept.items() if kept.until is None}
+        lasting = {key: kept for key, kept in self._decisions.items() if kept.until is None}
         write_private(path, msgspec.json.format(msgspec.json.encode(lasting)))
-        self._seen = _look(path)
+        self._fingerprint = _file_stat(path)
 
 
-def _look(path: Path) -> _Look:
+def _file_stat(path: Path) -> _FileStat:
     try:
         told = path.stat()
     except OSError:
@@ -423,9 +425,9 @@ def _look(path: Path) -> _Look:
     return told.st_mtime_ns, told.st_ctime_ns, told.st_ino, told.st_size
 
 
-def _read(path: Path) -> dict[str, Kept]:
+def _read(path: Path) -> dict[str, StoredDecision]:
     try:
-        return _decode(read_regular(path, _LARGEST, _check_writers))
+        return _decode(read_regular(path, _LARGEST, _check_ownership))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -434,7 +436,7 @@ def _read(path: Path) -> dict[str, Kept]:
         ) from error
 
 
-def _check_writers(told: os.stat_result) -> None:
+def _check_ownership(told: os.stat_result) -> None:
     """What others may have written is not believed: each line of it says yes for the user."""
     if hasattr(os, "geteuid") and told.st_uid not in (os.geteuid(), 0):
         raise ValueError("it is somebody else's")
@@ -442,4 +444,4 @@ def _check_writers(told: os.stat_result) -> None:
         raise ValueError("others may write to it: chmod go-w")
 
 
-_decode: Final = msgspec.json.Decoder(dict[str, Kept]).decode
+_decode: Final = msgspec.json.Decoder(dict[str, StoredDecision]).decode

@@ -1,7 +1,7 @@
 """Sessions of a company that is on several nodes: each lives where its peer came first, and is found from everywhere.
 
-Which node has it, its id says. The way in is the node's `EnsembleDoor`, which hands out an `Elsewhere` for a session of another node: what is
-said to that goes as an errand to the `Desk` there, which asks the session. What belongs to a principal and to no session is found in
+Which node has it, its id says. The way in is the node's `EnsembleRouter`, which hands out an `RemoteSession` for a session of another node: what is
+said to that goes as an errand to the `SessionServer` there, which asks the session. What belongs to a principal and to no session is found in
 the same way: a task, by its own id. An errand is a call of the kernel's, so the end of either side is its end as well.
 """
 
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.actors.names import shown
-from greenroom.actors.subscriptions import tell_changed, tell_gap, tell_updated
+from greenroom.actors.process_names import short_id
+from greenroom.actors.subscriptions import announce_gap, announce_list_changed, announce_resource_updated
 from greenroom.actors.tasks import NO_TASK
-from greenroom.actors.visits import Visited, find_visited
+from greenroom.actors.url_elicitations import ElicitationDone, find_eliciting_session
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.messages import (
-    Failure,
-    Limits,
-    Notification,
-    Request,
-    Response,
+from greenroom.protocol.jsonrpc import (
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    JsonRpcResponse,
+    MessageLimits,
     encode_error,
     encode_notification,
     encode_request,
@@ -52,8 +52,8 @@ from greenroom.supervision import (
     spawn,
     whereis,
 )
-from greenroom.supervision.cluster.streams import answering
-from greenroom.transports.interfaces import Answer, Event, NeverAsked
+from greenroom.supervision.cluster.flow_control import answer_in_task
+from greenroom.transports.interfaces import EncodedReply, FeedEvent, RequestNotDelivered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -61,60 +61,62 @@ if TYPE_CHECKING:
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Company
     from greenroom.actors.task_store import TaskStore
-    from greenroom.protocol.messages import Message, RequestId
+    from greenroom.protocol.jsonrpc import JsonRpcMessage, RequestId
     from greenroom.supervision import Caller, ChildSpec, Pid
     from greenroom.supervision import Request as Asked
-    from greenroom.transports.interfaces import Entered, Feed, Peer, Reply, Session
+    from greenroom.transports.interfaces import Feed, Peer, SessionHandle, SessionReply, SessionStart
 
-DESK: Final = "greenroom.desk"
+SESSION_SERVER: Final = "greenroom.session_server"
 """What the desk of each node is registered as."""
 _OF_ONE_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 
 
-class EnsembleDoor:
+class EnsembleRouter:
     """That of one node."""
 
-    def __init__(self, company: Company, marks: Marks, desks: Mapping[int, Ref[Any]]) -> None:
+    def __init__(self, company: Company, marks: RoutedIds, desks: Mapping[int, Ref[Any]]) -> None:
         """`desks` are those of the other nodes, by their place."""
         self._company = company
         self._marks = marks
         self._desks = desks
 
-    async def enter(self, peer: Peer, hello: Request) -> Entered:
+    async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session, here."""
-        return await self._company.enter(peer, hello)
+        return await self._company.start_session(peer, hello)
 
-    async def connect(self, peer: Peer) -> Session:
+    async def connect(self, peer: Peer) -> SessionHandle:
         """Begin a session with a channel, here."""
         return await self._company.connect(peer)
 
-    def find(self, session_id: str, peer: Peer) -> Session | None:
+    def find(self, session_id: str, peer: Peer) -> SessionHandle | None:
         """The session of that id, if it may be this peer's: that of another node is asked for there, when something is wanted of it."""
         here = self._company.find(session_id, peer)
         if here is not None:
-            return _Owners(here, peer, self, self._marks.place) if self._has_tasks_elsewhere(peer) else here
+            return _SessionAndTasks(here, peer, self, self._marks.place) if self._has_tasks_elsewhere(peer) else here
         found = self._marks.read(session_id)
         desk = None if found is None else self._desks.get(found[0])
         if found is None or desk is None:
             return None
-        there = Elsewhere(session_id, desk, peer, channel=found[1])
-        return _Owners(there, peer, self, found[0], there.confirm) if self._has_tasks_elsewhere(peer) else there
+        there = RemoteSession(session_id, desk, peer, channel=found[1])
+        return (
+            _SessionAndTasks(there, peer, self, found[0], there.confirm) if self._has_tasks_elsewhere(peer) else there
+        )
 
     def _has_tasks_elsewhere(self, peer: Peer) -> bool:
         """Whether there may be tasks of this peer's that were not begun in the session that it comes with."""
         return peer.principal is not None or self._company.tasks.store.durable
 
-    async def once(self, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Reply:
+    async def once(self, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
         """Answer one request without any session: here, unless it is about a task of another node."""
         here = self._marks.place
         elsewhere = await self.about_task(peer, request, version, here, quiet)
         return elsewhere or await self._company.once(peer, request, version, quiet)
 
     async def about_task(
-        self, peer: Peer, request: Request, version: str, at: int, quiet: float | None = None
-    ) -> Reply:
+        self, peer: Peer, request: JsonRpcRequest, version: str, at: int, quiet: float | None = None
+    ) -> SessionReply:
         """The reply, if it is about a task that is not at that place, where else it would be looked for."""
-        if request.method not in _OF_ONE_TASK or request.method in self._company.own:
+        if request.method not in _OF_ONE_TASK or request.method in self._company.method_handlers:
             return None
         id: Any = request.params.get("taskId")
         if not isinstance(id, str):
@@ -127,37 +129,39 @@ class EnsembleDoor:
             return None
         return await self._ask(place, peer, request, version, quiet)
 
-    async def _about_old_task(self, peer: Peer, request: Request, version: str, id: str) -> Answer | None:
+    async def _about_old_task(self, peer: Peer, request: JsonRpcRequest, version: str, id: str) -> EncodedReply | None:
         """Of one that was begun before all of us were: it is where its file is read now."""
         store = self._company.tasks.store
         if not store.durable or store.get(id) is not None:
             return None
         for place in self._desks:
             answer = await self._ask(place, peer, request, version)
-            if isinstance(answer, Answer) and not isinstance(parse(answer.body), Failure):
+            if isinstance(answer, EncodedReply) and not isinstance(parse(answer.body), JsonRpcError):
                 return answer
         return None
 
-    async def _ask(self, place: int, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Reply:
+    async def _ask(
+        self, place: int, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None
+    ) -> SessionReply:
         """Have that node answer it, without a session."""
         if place == self._marks.place:
             return await self._company.once(peer, request, version, quiet)
         try:
-            return await Elsewhere("", self._desks[place], peer, channel=False).once(request, version, quiet)
+            return await RemoteSession("", self._desks[place], peer, channel=False).once(request, version, quiet)
         except ProcessExited:
-            return Answer(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, NO_TASK)))
+            return EncodedReply(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, NO_TASK)))
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class _Owners:
+class _SessionAndTasks:
     """A session whose peer may have tasks on any node: those of its principal, or of an earlier session of its own."""
 
-    _session: Session
+    _session: SessionHandle
     _peer: Peer
-    _door: EnsembleDoor
+    _door: EnsembleRouter
     _at: int
     _confirm: Callable[[], Awaitable[None]] | None = None
-    """Raises `NeverAsked` for a session of another node that is not this peer's; None for one that is here."""
+    """Raises `RequestNotDelivered` for a session of another node that is not this peer's; None for one that is here."""
 
     @property
     def id(self) -> str:
@@ -171,7 +175,7 @@ class _Owners:
     def channel(self) -> Feed | None:
         return self._session.channel
 
-    async def request(self, request: Request, quiet: float | None = None) -> Reply:
+    async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
         if self.channel is None and request.method in _OF_ONE_TASK:
             if self._confirm is not None:
                 await self._confirm()  # the node that answers may be another, which knows nothing of the session
@@ -180,10 +184,10 @@ class _Owners:
                 return answer
         return await self._session.request(request, quiet)
 
-    async def notify(self, notification: Notification) -> None:
+    async def notify(self, notification: JsonRpcNotification) -> None:
         await self._session.notify(notification)
 
-    async def respond(self, answer: Response | Failure) -> None:
+    async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
         await self._session.respond(answer)
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
@@ -193,14 +197,14 @@ class _Owners:
         await self._session.end()
 
 
-# --- A session of another node, as a transport holds it here: the seam's `Session`, over errands to the desk there.
+# --- A session of another node, as a transport holds it here: the seam's `SessionHandle`, over errands to the desk there.
 # It knows nothing but the id, so it can be had of a session that has ended long ago: each method raises `ProcessExited` then, and when its node is
 # lost, also in the middle of it. A feed that comes back is borrowed, and fetched batch by batch.
 
 LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
 
 
-class Elsewhere:
+class RemoteSession:
     """One session's."""
 
     __slots__ = ("_channel", "_desk", "_peer", "id")
@@ -217,25 +221,25 @@ class Elsewhere:
     @property
     def channel(self) -> Feed | None:
         """Where everything goes; not here."""
-        return _NOWHERE if self._channel else None
+        return _REMOTE_CHANNEL if self._channel else None
 
-    async def request(self, request: Request, quiet: float | None = None) -> Reply:
+    async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
         """Have it answer a request."""
-        return self._reply(await self._errand("request", packed(request), quiet), request.id)
+        return self._reply(await self._errand("request", pack_message(request), quiet), request.id)
 
-    async def notify(self, notification: Notification) -> None:
+    async def notify(self, notification: JsonRpcNotification) -> None:
         """Tell it something."""
-        await self._errand("notify", packed(notification))
+        await self._errand("notify", pack_message(notification))
 
-    async def respond(self, answer: Response | Failure) -> None:
+    async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
         """Hand it the peer's answer to one of its own requests."""
-        await self._errand("respond", packed(answer))
+        await self._errand("respond", pack_message(answer))
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
         """Open the stream for what belongs to no request, or resume the one that the event was on."""
         feed = self._reply(await self._errand("listen", last_event_id), None)
         assert feed is not None
-        assert not isinstance(feed, Answer)
+        assert not isinstance(feed, EncodedReply)
         return feed
 
     async def end(self) -> None:
@@ -243,56 +247,56 @@ class Elsewhere:
         await self._errand("end")
 
     async def confirm(self) -> None:
-        """Raises `NeverAsked` unless that node has the session, and it is this peer's."""
+        """Raises `RequestNotDelivered` unless that node has the session, and it is this peer's."""
         await self._errand("confirm")
 
-    async def once(self, request: Request, version: str, quiet: float | None = None) -> Reply:
+    async def once(self, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
         """Have that node answer it without any session."""
-        return self._reply(await self._errand("once", packed(request), version, quiet), request.id)
+        return self._reply(await self._errand("once", pack_message(request), version, quiet), request.id)
 
     async def _errand(self, method: str, *args: Any) -> Any:
-        home = whereis(DESK)
+        home = whereis(SESSION_SERVER)
         if home is None:
-            raise NeverAsked(NO_PROCESS, DESK)  # it is just being restarted
+            raise RequestNotDelivered(NO_PROCESS, SESSION_SERVER)  # it is just being restarted
         if not _is_connected(self._desk):
             await self._meet()
         try:
-            said = await self._desk.ask(Errand(home, self.id, self._peer, method, args))
+            said = await self._desk.ask(SessionRequest(home, self.id, self._peer, method, args))
         except NotRegistered as error:
-            raise NeverAsked(error.reason, error.who) from error
-        if isinstance(said, Unknown):
-            raise NeverAsked(NO_PROCESS, shown(self.id))
-        if isinstance(said, Gone):
-            raise ProcessExited(NO_PROCESS, shown(self.id))
+            raise RequestNotDelivered(error.reason, error.who) from error
+        if isinstance(said, NoSuchSession):
+            raise RequestNotDelivered(NO_PROCESS, short_id(self.id))
+        if isinstance(said, SessionEndedMeanwhile):
+            raise ProcessExited(NO_PROCESS, short_id(self.id))
         return said
 
     async def _meet(self) -> None:
         """Have the two nodes connected before anything is sent: whether a lost first message arrived could not be known."""
         try:
-            await self._desk.call(Desk.is_there)
+            await self._desk.call(SessionServer.is_there)
         except ProcessExited as error:
-            raise NeverAsked(error.reason, error.who) from error
+            raise RequestNotDelivered(error.reason, error.who) from error
 
-    def _reply(self, said: Any, id: RequestId | None) -> Reply:
+    def _reply(self, said: Any, id: RequestId | None) -> SessionReply:
         match said:
-            case Lent(name=name, lender=lender):
-                return Borrowed(name, lender, id)
-            case Taken():
-                return _NOWHERE
+            case FeedHandle(name=name, lender=lender):
+                return RemoteFeed(name, lender, id)
+            case AcceptedMessage():
+                return _REMOTE_CHANNEL
             case _:
                 return said  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"<Elsewhere, session {shown(self.id)}>"
+        return f"<Elsewhere, session {short_id(self.id)}>"
 
 
 def _is_connected(desk: Ref[Any]) -> bool:
-    target, elsewhere = desk.target, current_node().elsewhere
+    target, elsewhere = desk.target, current_node().remote_nodes
     connected: tuple[str, ...] = getattr(elsewhere, "connected", ())
     return isinstance(target, On) and target.node in connected
 
 
-class Borrowed:
+class RemoteFeed:
     """A feed of another node. It ends when that feed does, and when its node is lost, then with the answer that it owes."""
 
     __slots__ = ("_asked", "_lender", "_over", "_owes", "name")
@@ -305,7 +309,7 @@ class Borrowed:
         self._asked: Asked[Any] | None = None
         self._over = False
 
-    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
         """What has come since the last time; empty when the time was up first; None when it has ended."""
         if self._over:
             return None
@@ -321,18 +325,18 @@ class Borrowed:
         if said is None:
             self._over = True
             return None
-        events = [Event(*each) for each in said]
+        events = [FeedEvent(*each) for each in said]
         if self._owes is not None and any(event.answers == self._owes for event in events):
             self._owes = None
         return events
 
-    def _lost(self) -> Sequence[Event] | None:
+    def _lost(self) -> Sequence[FeedEvent] | None:
         self._over = True
         owes, self._owes = self._owes, None
         if owes is None:
             return None
         body = encode_error(owes, McpError(ErrorCode.INTERNAL_ERROR, LOST))
-        return [Event("", body, answers=owes)]
+        return [FeedEvent("", body, answers=owes)]
 
     def leave(self) -> None:
         """The reader is gone; what was not fetched stays there for the next one."""
@@ -344,12 +348,12 @@ class Borrowed:
             self._asked = None
 
 
-class _Nowhere:
+class _RemoteFeedChannel:
     """The channel of a session of another node: its events are read on that node, by the holder of its stream."""
 
     name = "channel"
 
-    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:  # noqa: ARG002 - nothing ever comes
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:  # noqa: ARG002 - nothing ever comes
         """Nothing comes here."""
         return None
 
@@ -357,7 +361,7 @@ class _Nowhere:
         """No-op: it has no reader here."""
 
 
-_NOWHERE: Final = _Nowhere()
+_REMOTE_CHANNEL: Final = _RemoteFeedChannel()
 
 
 # --- The desk of one node: takes errands of the others for sessions that live here, and hears what all nodes are to hear.
@@ -368,12 +372,12 @@ _FLUSH: Final = object()
 _WITH_A_MESSAGE: Final = frozenset({"request", "notify", "respond", "once"})
 
 
-class Desk(GenServer):
+class SessionServer(GenServer):
     """One on each node of an ensemble."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, company: Company, others: Sequence[Ref[Desk]], renew: Callable[[], object]) -> None:
+    def __init__(self, company: Company, others: Sequence[Ref[SessionServer]], renew: Callable[[], object]) -> None:
         """`others` are the desks of all other nodes, by name, whether they are there or not. `renew` reads certificates again."""
         self._company = company
         self._others = tuple(others)
@@ -385,34 +389,34 @@ class Desk(GenServer):
     def init(self) -> None:
         """What was to be told when a predecessor died, was not."""
         for each in self._others:
-            each.cast(Desk.heard_gap)
+            each.cast(SessionServer.heard_gap)
 
     # --- errands
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
         """A peer of another node has, or says that it has, a session here."""
-        if not isinstance(request, Errand):
+        if not isinstance(request, SessionRequest):
             return super().handle_call(request, caller)  # type: ignore[return-value]
-        _ = answering(caller, self._answer(request))
+        _ = answer_in_task(caller, self._answer(request))
         return NoReply()
 
-    async def _answer(self, errand: Errand) -> Any:
+    async def _answer(self, errand: SessionRequest) -> Any:
         company, (_, id, peer, method, args) = self._company, errand
         if method in _WITH_A_MESSAGE:
-            args = (unpacked(args[0]), *args[1:])
+            args = (unpack_message(args[0]), *args[1:])
         try:
             if method == "once":
-                return _lent(await company.once(peer, *args), errand)
+                return _travelling_reply(await company.once(peer, *args), errand)
             handle = company.find(id, peer)
             if handle is None:
-                return Unknown()
+                return NoSuchSession()
             if method != "confirm":
                 reply = await getattr(handle, method)(*args)
                 if method == "listen" or (method == "request" and handle.channel is None):
-                    return _lent(reply, errand)
+                    return _travelling_reply(reply, errand)
         except ProcessExited:
-            return Gone()
-        return Taken()
+            return SessionEndedMeanwhile()
+        return AcceptedMessage()
 
     # --- what all are to hear
 
@@ -436,29 +440,29 @@ class Desk(GenServer):
         lists, self._lists = list(self._lists), {}
         resources, self._resources = self._resources, {}
         for each in self._others:
-            each.cast(Desk.heard, lists, resources)
+            each.cast(SessionServer.heard, lists, resources)
 
     def heard(self, lists: Sequence[Kind], resources: Mapping[str, Mapping[str, Any]]) -> None:
         """Another node says so."""
         company = self._company
         for kind in lists:
-            tell_changed(company.subscriptions, company.board, kind)
+            announce_list_changed(company.subscriptions, company.subscription_table, kind)
         for uri, extra in resources.items():
-            tell_updated(company.subscriptions, company.board, uri, extra)
+            announce_resource_updated(company.subscriptions, company.subscription_table, uri, extra)
 
     def heard_gap(self) -> None:
         """Another node may have had something to tell, and did not."""
-        tell_gap(self._company.subscriptions, self._company.board)
+        announce_gap(self._company.subscriptions, self._company.board)
 
     def completed(self, elicitation_id: str) -> None:
         """A user has done with the page to which a session's peer sent them."""
-        found = find_visited(current_node(), self._company, elicitation_id)
+        found = find_eliciting_session(current_node(), self._company, elicitation_id)
         if found is not None:
-            found.send(Visited(elicitation_id))
+            found.send(ElicitationDone(elicitation_id))
 
     def broadcast(self, method: str, params: Mapping[str, Any]) -> NoReply:
         """Send a notification to all sessions of this node; the answer is to how many."""
-        _ = answering(self.caller, self._company.peers.broadcast_here(method, params))
+        _ = answer_in_task(self.caller, self._company.peers.broadcast_here(method, params))
         return NoReply()
 
     def renew_certificates(self) -> None:
@@ -473,7 +477,7 @@ class Desk(GenServer):
 
     def meet(self, name: str, addresses: Sequence[str]) -> None:
         """Another node is there, and this is where."""
-        elsewhere: Any = current_node().elsewhere
+        elsewhere: Any = current_node().remote_nodes
         elsewhere.introduce(name, tuple(addresses))
 
     def handle_info(self, message: Any) -> None:
@@ -484,9 +488,13 @@ class Desk(GenServer):
             super().handle_info(message)
 
 
-def _lent(reply: Reply, errand: Errand) -> Answer | Lent | None:
+def _travelling_reply(reply: SessionReply, errand: SessionRequest) -> EncodedReply | FeedHandle | None:
     """The reply as it travels: an answer does, and a feed stays."""
-    return reply if reply is None or isinstance(reply, Answer) else Lent(reply.name, spawn(lend, reply, errand.home))
+    return (
+        reply
+        if reply is None or isinstance(reply, EncodedReply)
+        else FeedHandle(reply.name, spawn(serve_feed, reply, errand.home))
+    )
 
 
 # --- Lending a feed to another node: the process that has it here, and gives the events to the reader there, a batch for each question.
@@ -497,7 +505,7 @@ UNFETCHED: Final = 10.0
 """Seconds after which a feed that was never asked for is taken back: its reader has gone away meanwhile."""
 
 
-async def lend(feed: Feed, home: Pid) -> None:
+async def serve_feed(feed: Feed, home: Pid) -> None:
     """Serve the feed until it has ended; its reader on the other node ends this process on leaving."""
     patience: float | None = UNFETCHED
     try:
@@ -519,68 +527,74 @@ async def lend(feed: Feed, home: Pid) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeSlot:
     """One node's place among all of an ensemble: which of `names` it is. The key is theirs alone."""
 
     number: int
     names: tuple[str, ...]
     key: bytes = field(repr=False)
 
-    def desks(self) -> dict[int, Ref[Desk]]:
+    def desks(self) -> dict[int, Ref[SessionServer]]:
         """Those of the others, by their places, whether they are there just now or not."""
-        return {number: Ref(On(DESK, name), None) for number, name in enumerate(self.names) if number != self.number}
+        return {
+            number: Ref(On(SESSION_SERVER, name), None)
+            for number, name in enumerate(self.names)
+            if number != self.number
+        }
 
 
-class Spread:
+class EnsembleMember:
     """What one node of an ensemble adds to a company, which has not begun yet."""
 
-    def __init__(self, company: Company, place: Place, renew: Callable[[], object]) -> None:
+    def __init__(self, company: Company, place: NodeSlot, renew: Callable[[], object]) -> None:
         """`renew` reads certificates again, when another node wants it."""
         desks = place.desks()
-        marks = Marks(place.key, place.number)
-        self.door = EnsembleDoor(company, marks, desks)
-        self.child: ChildSpec[Ref[Desk]] = child(Desk, company, tuple(desks.values()), renew).but(id="desk", name=DESK)
+        marks = RoutedIds(place.key, place.number)
+        self.door = EnsembleRouter(company, marks, desks)
+        self.child: ChildSpec[Ref[SessionServer]] = child(SessionServer, company, tuple(desks.values()), renew).but(
+            id="desk", name=SESSION_SERVER
+        )
         company.new_id = marks.new
         of_place: Callable[[int], TaskStore] | None = getattr(company.tasks.store, "of_place", None)
         if of_place is not None:
             company.tasks.store = of_place(place.number)
-        company.others = _Others(tuple(desks.values()))
+        company.other_nodes = _OtherNodes(tuple(desks.values()))
 
 
-class _Others:
+class _OtherNodes:
     """The other nodes, as a company speaks to them: by way of its own desk what may be collected for a moment, else at once."""
 
-    def __init__(self, desks: Sequence[Ref[Desk]]) -> None:
+    def __init__(self, desks: Sequence[Ref[SessionServer]]) -> None:
         self._desks = desks
-        self._own: Ref[Desk] = Ref(DESK)
+        self._own: Ref[SessionServer] = Ref(SESSION_SERVER)
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        self._own.cast(Desk.updated, uri, extra)
+        self._own.cast(SessionServer.updated, uri, extra)
 
     def list_changed(self, kind: Kind) -> None:
-        self._own.cast(Desk.list_changed, kind)
+        self._own.cast(SessionServer.list_changed, kind)
 
     def completed(self, elicitation_id: str) -> None:
         for each in self._desks:
-            each.cast(Desk.completed, elicitation_id)
+            each.cast(SessionServer.completed, elicitation_id)
 
     def renew_certificates(self) -> None:
         for each in self._desks:
-            each.cast(Desk.renew_certificates)
+            each.cast(SessionServer.renew_certificates)
 
     async def broadcast(self, method: str, params: Mapping[str, Any]) -> int:
         """How many sessions the other nodes reached; a node that is lost meanwhile counts as none."""
-        answers = await multi_call([each.within(5.0) for each in self._desks], Desk.broadcast, method, params)
+        answers = await multi_call([each.within(5.0) for each in self._desks], SessionServer.broadcast, method, params)
         return sum(answers.replies.values())
 
 
 # --- The messages between desks: an errand, and its outcome. All of it travels, in one piece with whatever else the link has to carry.
 # Messages of the protocol go as the bytes that they would be on the wire: no node has to walk through a caller's arguments twice.
 
-_LIMITS: Final = Limits.of_size(1 << 30)  # the node that received it has checked it against its limits already
+_LIMITS: Final = MessageLimits.of_size(1 << 30)  # the node that received it has checked it against its limits already
 
 
-class Errand(NamedTuple):
+class SessionRequest(NamedTuple):
     """To the desk of the node where a session lives, on behalf of a peer that has come to another one."""
 
     home: Pid
@@ -588,44 +602,44 @@ class Errand(NamedTuple):
     session: str
     peer: Peer
     method: str
-    """Of the session's `Session`; or "once" of the company's `Door`, or "confirm", which asks only whether there is such a session."""
+    """Of the session's `SessionHandle`; or "once" of the company's `Door`, or "confirm", which asks only whether there is such a session."""
     args: tuple[Any, ...] = ()
     """Its arguments; a message of the protocol is packed."""
 
 
-class Lent(NamedTuple):
+class FeedHandle(NamedTuple):
     """The answer is a feed: the `lender` process on the session's node gives its events to the process that asks."""
 
     name: str
     lender: Pid
 
 
-class Unknown(NamedTuple):
+class NoSuchSession(NamedTuple):
     """There is no such session of that peer."""
 
 
-class Gone(NamedTuple):
+class SessionEndedMeanwhile(NamedTuple):
     """There was, and it has ended in the middle of this."""
 
 
-class Taken(NamedTuple):
+class AcceptedMessage(NamedTuple):
     """It was taken note of; what it brings comes where the peer listens."""
 
 
-def packed(message: Message) -> bytes:
+def pack_message(message: JsonRpcMessage) -> bytes:
     """A message, to be sent on."""
     match message:
-        case Request(id=id, method=method, params=params):
+        case JsonRpcRequest(id=id, method=method, params=params):
             return encode_request(id, method, params)
-        case Notification(method=method, params=params):
+        case JsonRpcNotification(method=method, params=params):
             return encode_notification(method, params)
-        case Response(id=id, result=result):
+        case JsonRpcResponse(id=id, result=result):
             return encode_result(id, result)
-        case Failure(id=id, error=error):
+        case JsonRpcError(id=id, error=error):
             return encode_error(id, error)
 
 
-def unpacked(data: bytes) -> Any:
+def unpack_message(data: bytes) -> Any:
     """The message again."""
     return parse(data, _LIMITS)
 
@@ -634,21 +648,21 @@ def unpacked(data: bytes) -> Any:
 # A mark of four bytes is appended to the random part. It is what a keyed hash makes of that part, and the node's number is folded into its last
 # byte: so no table is shared, an invented id is refused without asking any other node, and clients do not learn how many nodes there are.
 
-MOST: Final = 64
+MAX_NODES: Final = 64
 """How many nodes can be told apart."""
 _CHANNEL: Final = 0x80
 _SIZE: Final = 4
 
 
-class Marks:
+class RoutedIds:
     """Those of one node. All nodes of an ensemble have the same key."""
 
     __slots__ = ("_key", "place")
 
     def __init__(self, key: bytes, place: int) -> None:
         """`place` is this node's number, from 0."""
-        if not 0 <= place < MOST:
-            raise ValueError(f"a place is 0 to {MOST - 1}, not {place!r}")
+        if not 0 <= place < MAX_NODES:
+            raise ValueError(f"a place is 0 to {MAX_NODES - 1}, not {place!r}")
         self._key = key
         self.place = place
 
@@ -675,7 +689,7 @@ class Marks:
             return None
         what = said[-1] ^ made[-1]
         place = what & ~_CHANNEL
-        return (place, bool(what & _CHANNEL)) if place < MOST else None
+        return (place, bool(what & _CHANNEL)) if place < MAX_NODES else None
 
     def _mark(self, token: str, what: int) -> str:
         made = self._hash(token)

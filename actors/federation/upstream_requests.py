@@ -25,35 +25,35 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterator, Mapping
 
     from greenroom.actors.client.interfaces import Line, Pending, Progress
-    from greenroom.protocol.messages import RequestId
+    from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ExitReason, Process
 
     from .upstream import Upstream
 
 
 @dataclass(repr=False, eq=False, slots=True)
-class GuardedRequest:
+class UpstreamRequest:
     """A `Pending`, before and after it was sent. One that need not wait is little more than the line's own."""
 
     method: str
     params: Mapping[str, Any] | None
     _seconds: float | None
     wait: bool
-    who: Hashable
+    principal: Hashable
     """The principal: principals take turns."""
     options: Mapping[str, Any]
     """The line's."""
-    turn: int = 0
+    epoch: int = 0
     """The breaker's, when it was sent."""
     inner: Pending | None = None
     _over: bool = False
     _error: BaseException | None = None
     _future: asyncio.Future[dict[str, Any]] | None = None
     """Only of one that had to wait, as is what follows,"""
-    _gate: Gate | None = None
+    _limiter: RequestLimiter | None = None
     """and this only as long as it waits."""
     _context: Context = field(init=False)
-    _impatience: asyncio.TimerHandle | None = field(init=False)
+    _patience_timer: asyncio.TimerHandle | None = field(init=False)
     _owner: Process | None = field(init=False)
     _sent: Wakeup = field(init=False)
     _timer: asyncio.TimerHandle | None = field(init=False)
@@ -132,9 +132,9 @@ class GuardedRequest:
             return self._future.done()
         return self._over or self._error is not None or bool(getattr(self.inner, "settled", False))
 
-    def queue(self, gate: Gate, patience: float | None = None) -> None:
+    def queue(self, gate: RequestLimiter, patience: float | None = None) -> None:
         """It waits. From now on it sees to it itself that it does not wait too long: `patience` is for processes that do not run."""
-        self._gate = gate
+        self._limiter = gate
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
         self._sent = Wakeup()
@@ -142,28 +142,28 @@ class GuardedRequest:
         owner = self._owner = running_process()
         if owner is not None:
             owner.await_death(self)
-        self._timer = self._impatience = None
+        self._timer = self._patience_timer = None
         if patience is not None and (self._seconds is None or patience < self._seconds):
-            self._impatience = loop.call_later(patience, self._weary, patience)
+            self._patience_timer = loop.call_later(patience, self._on_patience_over, patience)
         if self._seconds is not None:
             self._until = loop.time() + self._seconds
             self._timer = loop.call_later(self._seconds, self._expire)
 
-    def send(self, line: Line, gate: Gate, turn: int) -> None:
+    def send(self, line: Line, gate: RequestLimiter, turn: int) -> None:
         """It goes."""
-        self.turn = turn
+        self.epoch = turn
         left = self._seconds
-        if self._gate is None:
+        if self._limiter is None:
             inner = line.begin(self.method, self.params, timeout=left, wait=self.wait, **self.options)
             self.inner = inner
         else:
-            self._rest()
+            self._stop_waiting()
             if left is not None:
                 left = max(0.0, self._until - asyncio.get_running_loop().time())
             begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **self.options)
             inner = self.inner = self._context.run(begin)
             self._sent.wake()
-        inner.when_settled(partial(self._came, gate))
+        inner.when_settled(partial(self._on_outcome, gate))
 
     def fail(self, error: BaseException) -> None:
         """It will have no result, unless it has one."""
@@ -179,31 +179,31 @@ class GuardedRequest:
         if self.inner is not None:
             self.inner.cancel("nobody is there")
 
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
         """The process that asked is gone."""
         self._owner = None
         self.cancel("the caller has ended")
 
-    def _came(self, gate: Gate, result: dict[str, Any] | None, error: BaseException | None) -> None:
+    def _on_outcome(self, gate: RequestLimiter, result: dict[str, Any] | None, error: BaseException | None) -> None:
         self._over = True
         if isinstance(error, ClientClosed) and gate.wanted:
             error = RequestLost(self.method, ConnectionLost("its processes were stopped, and are started again"))
             self._error = self._error or error
-        gate.ended(self, error)
+        gate.on_ended(self, error)
         if self._future is not None:
             self._settle(result, error)
 
-    def _weary(self, patience: float) -> None:
+    def _on_patience_over(self, patience: float) -> None:
         """Its server has not even begun to start: where it runs now, the request waits for its turn."""
-        self._impatience = None
-        if self._gate is not None and (slow := self._gate.stalled(patience)) is not None:
+        self._patience_timer = None
+        if self._limiter is not None and (slow := self._limiter.stalled(patience)) is not None:
             self.fail(slow)
 
     def _expire(self) -> None:
         self.fail(RequestTimeout(self.method, self._seconds or 0.0))
 
     def _settle(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
-        self._rest()
+        self._stop_waiting()
         future = self._future
         assert future is not None
         if future.done():
@@ -215,18 +215,18 @@ class GuardedRequest:
             future.exception()  # marks it as seen: perhaps no task waits for it any more
         self._sent.wake()
 
-    def _rest(self) -> None:
+    def _stop_waiting(self) -> None:
         """It does not wait any more."""
-        gate, self._gate = self._gate, None
+        gate, self._limiter = self._limiter, None
         if gate is None:
             return
-        for timer in (self._timer, self._impatience):
+        for timer in (self._timer, self._patience_timer):
             if timer is not None:
                 timer.cancel()
         if self._owner is not None:
             self._owner.forget(self)
             self._owner = None
-        gate.gave_up(self)
+        gate.on_give_up(self)
 
 
 # --- How many requests may be under way at one upstream, which wait, and which is next: pure book-keeping.
@@ -238,14 +238,14 @@ WEIGHT: Final = 0.2
 """How much the latest request counts in the estimate of how long one takes."""
 
 
-class Entry(NamedTuple, Generic[T]):
+class Admission(NamedTuple, Generic[T]):
     """What became of a request that came: it may go, or waits; `displaced` had to make room for it."""
 
     granted: bool
     displaced: T | None = None
 
 
-class FanOut(Generic[T]):
+class AdmissionQueue(Generic[T]):
     """The book of one upstream. `T` is a request: anything hashable."""
 
     __slots__ = ("_seconds", "_since", "_waiting", "is_open", "limit", "name", "queue")
@@ -274,7 +274,7 @@ class FanOut(Generic[T]):
         return len(self._waiting)
 
     @property
-    def going(self) -> tuple[T, ...]:
+    def requests_under_way(self) -> tuple[T, ...]:
         """Those that are under way."""
         return tuple(self._since)
 
@@ -282,18 +282,18 @@ class FanOut(Generic[T]):
         """Those that wait."""
         return iter(self._waiting)
 
-    def enter(self, who: Hashable, request: T, now: float) -> Entry[T]:
+    def enter(self, who: Hashable, request: T, now: float) -> Admission[T]:
         """A request comes. Raises `UpstreamBusy` when there is no room for it."""
         if self.is_open and len(self._since) < self.limit and not self._waiting:
             self._since[request] = now
-            return Entry(granted=True)
+            return Admission(granted=True)
         displaced = None
         if len(self._waiting) >= self.queue:
             displaced = self._waiting.displace(who)
             if displaced is None:
                 raise self.busy()
         self._waiting.add(who, request)
-        return Entry(granted=False, displaced=displaced)
+        return Admission(granted=False, displaced=displaced)
 
     def busy(self) -> UpstreamBusy:
         """The error for a request that finds no room."""
@@ -331,7 +331,7 @@ class FanOut(Generic[T]):
 # It is no process, so that a request costs no message: the task that asks, or the one whose answer makes room, does the book-keeping.
 
 
-class Gate(FanOut[GuardedRequest]):
+class RequestLimiter(AdmissionQueue[UpstreamRequest]):
     """Of one registration. It is open while the upstream's processes run."""
 
     __slots__ = ("_closed", "_upstream")
@@ -354,7 +354,7 @@ class Gate(FanOut[GuardedRequest]):
         upstream = self._upstream
         return not (self._closed or upstream.stopped or upstream.leave_by is not None)
 
-    def admit(self, request: GuardedRequest) -> None:
+    def admit(self, request: UpstreamRequest) -> None:
         """A request comes."""
         refusal = self.refusal()
         if not self._upstream.connected:
@@ -365,12 +365,12 @@ class Gate(FanOut[GuardedRequest]):
             request.fail(refusal)
             return
         try:
-            entry = self.enter(request.who, request, _now())
+            entry = self.enter(request.principal, request, _now())
         except UpstreamBusy as busy:
             request.fail(busy)
             return
         if entry.granted:
-            request.send(self._upstream.line, self, self._upstream.breaker.turn)
+            request.send(self._upstream.line, self, self._upstream.breaker.epoch)
             return
         request.queue(self, None if self.is_open else self._upstream.federation.patience)
         if entry.displaced is not None:
@@ -381,7 +381,7 @@ class Gate(FanOut[GuardedRequest]):
         if self.is_open:
             return None
         upstream = self._upstream
-        slow = InitTimeout(f"it is still {upstream.standing.state.value} after {patience:g} s")
+        slow = InitTimeout(f"it is still {upstream.status.state.value} after {patience:g} s")
         return Unavailable(upstream.name, slow)
 
     def refusal(self) -> Exception | None:
@@ -409,7 +409,7 @@ class Gate(FanOut[GuardedRequest]):
         """No upstream remains: fail waiting requests and those under way now."""
         self.refuse_waiting()
         refusal = self.refusal()
-        for request in self.going:
+        for request in self.requests_under_way:
             if refusal is not None:
                 request.give_up(refusal)
 
@@ -420,24 +420,26 @@ class Gate(FanOut[GuardedRequest]):
             if (why := refusal()) is not None:
                 request.fail(why)
 
-    def ended(self, request: GuardedRequest, error: BaseException | None) -> None:
+    def on_ended(self, request: UpstreamRequest, error: BaseException | None) -> None:
         """One that had gone has its outcome."""
         now = _now()
         self.leave(request, now)
         breaker = self._upstream.breaker
         failed = is_failure(error, breaker.settings.peer_codes)
-        self._upstream.signs_in(error)
+        self._upstream.note_sign_in(error)
         if isinstance(error, RequestLost) and isinstance(error.cause, ConnectFailed):
-            opens = breaker.opens(request.turn, now, error)  # it was tried twice, and no peer answers there
+            opens = breaker.record_unreachable(
+                request.epoch, now, error
+            )  # it was tried twice, and no peer answers there
         else:
-            opens = failed is not None and breaker.settle(request.turn, failed=failed, now=now, cause=error)
+            opens = failed is not None and breaker.record(request.epoch, failed=failed, now=now, cause=error)
         if opens:
             self.refuse_waiting()
             self._upstream.refresh()
         self.pump()
         self._empty()
 
-    def gave_up(self, request: GuardedRequest) -> None:
+    def on_give_up(self, request: UpstreamRequest) -> None:
         """One that waited does so no more."""
         if self.give_up(request):
             self._empty()
@@ -445,7 +447,7 @@ class Gate(FanOut[GuardedRequest]):
     def _empty(self) -> None:
         """Wake an upstream that is about to leave and waits for its gate to be empty."""
         if self._upstream.leave_by is not None and self.idle:
-            self._upstream.bell.wake()
+            self._upstream.wakeup.wake()
 
     def pump(self) -> None:
         """Send the requests whose turn it is."""
@@ -456,7 +458,7 @@ class Gate(FanOut[GuardedRequest]):
         if not self._closed and self._upstream.breaker.closed:
             now = _now()
             while (request := self.next(now)) is not None:
-                request.send(self._upstream.line, self, self._upstream.breaker.turn)
+                request.send(self._upstream.line, self, self._upstream.breaker.epoch)
 
 
 def _now() -> float:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from greenroom.actors.catalogue import Catalogue, Shelf
-from greenroom.actors.entries import (
+from greenroom.actors.catalogue import Catalogue, CatalogueRef
+from greenroom.actors.catalogue_entries import (
     CompletionEntry,
     PromptEntry,
     ResourceEntry,
@@ -35,17 +35,17 @@ from greenroom.actors.entries import (
     tool_entry,
 )
 from greenroom.actors.handlers import (
-    MAIN,
-    RUN_AS,
-    Found,
-    Main,
-    Place,
+    MAIN_MODULE,
+    WORKER_MAIN_NAME,
+    ExecutionMode,
+    ImportPath,
+    MainProgram,
     PromptOptions,
     ResourceOptions,
     TemplateOptions,
     ToolOptions,
-    checked,
     main_program,
+    verify_import_path,
 )
 from greenroom.errors import GreenroomError
 from greenroom.supervision.kernel import forks
@@ -53,49 +53,49 @@ from greenroom.supervision.kernel import forks
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from greenroom.actors.entries import Entry
+    from greenroom.actors.catalogue_entries import CatalogueEntry
 
-    Maker = Callable[[Any, Any, dict[str, Any]], Entry]
+    Maker = Callable[[Any, Any, dict[str, Any]], CatalogueEntry]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class HandlerSpec(msgspec.Struct, frozen=True):
     """One handler, as it is described to workers."""
 
     kind: str
     name: Any
-    found: Found
-    main: Main | None
+    found: ImportPath
+    main: MainProgram | None
     said: dict[str, Any]
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Plan)
+_decoder = msgspec.json.Decoder(HandlerSpec)
 
 
-def plan_of(entry: Entry) -> bytes:
+def spec_of(entry: CatalogueEntry) -> bytes:
     """What to tell of it. Raises `RegistrationError` when a worker would find something else in its place."""
     handler = entry.handler
     assert handler.found is not None
-    found = checked(f"{entry.kind.replace('_', ' ')} {entry.name!r}", handler.function, handler.found)
-    main = main_program() if found.module == MAIN else None
-    return _encoder.encode(Plan(entry.kind, entry.name, found, main, _said_of(entry)))
+    found = verify_import_path(f"{entry.kind.replace('_', ' ')} {entry.name!r}", handler.function, handler.found)
+    main = main_program() if found.module == MAIN_MODULE else None
+    return _encoder.encode(HandlerSpec(entry.kind, entry.name, found, main, _options_of(entry)))
 
 
-def plans_of(entries: Sequence[Entry], known: dict[int, bytes]) -> dict[int, bytes]:
+def specs_of(entries: Sequence[CatalogueEntry], known: dict[int, bytes]) -> dict[int, bytes]:
     """The plans of all these; `known` are those that were made before, and those that are made now. An entry that has no plan is refused when it is called."""
-    plans: dict[int, bytes] = {}
+    specs: dict[int, bytes] = {}
     for entry in entries:
         number = entry.handler.number
         if number not in known:
             try:
-                known[number] = plan_of(entry)
+                known[number] = spec_of(entry)
             except Exception:  # noqa: BLE001, S112 - as it says
                 continue
-        plans[number] = known[number]
-    return plans
+        specs[number] = known[number]
+    return specs
 
 
-def _said_of(entry: Entry) -> dict[str, Any]:
+def _options_of(entry: CatalogueEntry) -> dict[str, Any]:
     match entry:
         case ToolEntry(options=options):
             return {
@@ -123,17 +123,19 @@ def _said_of(entry: Entry) -> dict[str, Any]:
             return {}
 
 
-def entry_of(data: bytes) -> Shelf:
+def load_catalogue(data: bytes) -> CatalogueRef:
     """In a worker: a shelf with that one entry on it. Imports what it needs, which may take long. Raises `NotLoaded`."""
-    plan = _decoder.decode(data)
-    function = load(plan.found, plan.main)
-    entry = _MAKERS[plan.kind](plan.name, function, plan.said)
-    if entry.handler.place is Place.THREAD and entry.handler.context is None:
-        entry = replace(entry, handler=replace(entry.handler, place=Place.LOOP, function=_alone(function)))
-    return Shelf(Catalogue().put(entry))
+    spec = _decoder.decode(data)
+    function = load_function(spec.found, spec.main)
+    entry = _MAKERS[spec.kind](spec.name, function, spec.said)
+    if entry.handler.place is ExecutionMode.THREAD and entry.handler.context is None:
+        entry = replace(
+            entry, handler=replace(entry.handler, place=ExecutionMode.LOOP, function=_without_loop(function))
+        )
+    return CatalogueRef(Catalogue().put(entry))
 
 
-def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
+def _without_loop(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function without a context, which sends and receives nothing while it runs, needs no thread: nothing else waits for this process's loop meanwhile.
 
     It is called as from a thread all the same: it may run a loop of its own, and a child that it forks ends with it.
@@ -151,7 +153,7 @@ def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             if os.getpid() != program:
-                forks.leave(error)
+                forks.exit_child(error)
             _set_running_loop(loop)
 
     return run
@@ -169,7 +171,7 @@ _MAKERS: dict[str, Maker] = {
 # --- In a worker: import the modules that handlers are in, and find the handlers there.
 # The program's own file is run as well, under another name than `__main__`, so that what it does under `if __name__ == "__main__"` is not
 # done again. What it does without such a guard ends where it would begin to serve, to call or to open a node: `server.run()`, a client and a
-# host raise `ImportEnds` here, and whatever has been defined until then is what there is.
+# host raise `ImportStopped` here, and whatever has been defined until then is what there is.
 
 NOT_LOADED: Final = "a worker could not import its handler"
 """What callers are told of that: the message of the error quotes what the import has raised."""
@@ -179,7 +181,7 @@ class NotLoaded(GreenroomError):
     """A worker cannot load a handler; the message says which and why."""
 
 
-class ImportEnds(BaseException):
+class ImportStopped(BaseException):
     """The program was about to begin with what only its own process does: its import by a worker ends here.
 
     A `BaseException`, since an `except Exception` around `server.run()` is not meant to go on after it.
@@ -200,11 +202,11 @@ class _Loader:
 _loader: Final = _Loader()
 
 
-def begins(what: str) -> None:
+def stop_import_in_worker(what: str) -> None:
     """Called by whatever a program does only in its own process: when a worker imports it, that is where the import ends."""
     if _loader.is_importing:
         _loader.has_ended = True
-        raise ImportEnds(f"{what} is not begun in a worker process")
+        raise ImportStopped(f"{what} is not begun in a worker process")
 
 
 def is_worker() -> bool:
@@ -219,7 +221,7 @@ def become_worker() -> None:
 
 @contextlib.contextmanager
 def importing() -> Generator[None]:
-    """What is imported meanwhile, by `imported` or `run_file`, ends where it would begin to serve, to call or to open a node."""
+    """What is imported meanwhile, by `import_as_far_as_possible` or `run_file`, ends where it would begin to serve, to call or to open a node."""
     with _loader.lock:
         _loader.is_importing, _loader.has_ended = True, False
         try:
@@ -228,7 +230,7 @@ def importing() -> Generator[None]:
             _loader.is_importing = False
 
 
-def load(found: Found, main: Main | None) -> Any:
+def load_function(found: ImportPath, main: MainProgram | None) -> Any:
     """The function at that place. Blocks for as long as imports take. Raises `NotLoaded`."""
     with importing():
         here: Any = _module(found, main)
@@ -245,10 +247,10 @@ def load(found: Found, main: Main | None) -> Any:
     return here
 
 
-def _module(found: Found, main: Main | None) -> ModuleType:
+def _module(found: ImportPath, main: MainProgram | None) -> ModuleType:
     try:
-        if found.module != MAIN:
-            return imported(found.module)
+        if found.module != MAIN_MODULE:
+            return import_as_far_as_possible(found.module)
         assert main is not None
         return _program(main)
     except BaseException as error:  # a program may end in any way, and the caller wants to know why
@@ -256,7 +258,7 @@ def _module(found: Found, main: Main | None) -> ModuleType:
         raise NotLoaded(f"{found} cannot be imported by a worker: {why}") from error
 
 
-def imported(name: str) -> ModuleType:
+def import_as_far_as_possible(name: str) -> ModuleType:
     """The module; one whose import ends early as far as it has come, which importlib would throw away."""
     known = sys.modules.get(name)
     if known is not None:
@@ -264,13 +266,13 @@ def imported(name: str) -> ModuleType:
     parent = name.rpartition(".")[0]
     if parent:
         importlib.import_module(parent)
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.loader is None:
+    import_spec = importlib.util.find_spec(name)
+    if import_spec is None or import_spec.loader is None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(import_spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        import_spec.loader.exec_module(module)
     except BaseException:
         if not _loader.has_ended:  # it may have become another exception on its way up
             sys.modules.pop(name, None)
@@ -279,11 +281,11 @@ def imported(name: str) -> ModuleType:
 
 
 @cache
-def _program(main: Main) -> ModuleType:
+def _program(main: MainProgram) -> ModuleType:
     """What the application runs as `__main__`, as a module of another name."""
     if main.module is not None:
-        module = imported(main.module)
-        sys.modules[MAIN] = module
+        module = import_as_far_as_possible(main.module)
+        sys.modules[MAIN_MODULE] = module
     else:
         assert main.file is not None
         folder = str(Path(main.file).parent)
@@ -295,9 +297,9 @@ def _program(main: Main) -> ModuleType:
 
 def run_file(file: str) -> ModuleType:
     """The file as the program that runs here, under another name than `__main__`: other processes find by it what is registered in it."""
-    module = ModuleType(RUN_AS)
+    module = ModuleType(WORKER_MAIN_NAME)
     module.__file__ = file
-    sys.modules[RUN_AS] = sys.modules[MAIN] = module
+    sys.modules[WORKER_MAIN_NAME] = sys.modules[MAIN_MODULE] = module
     code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
     try:
         exec(code, module.__dict__)  # noqa: S102 - it is the program itself

@@ -1,8 +1,8 @@
 """The process in a worker that runs handlers: one call at a time, as a company's own workers would run it.
 
-A call is a `Job` here as well, with a house of its own, and `work` is what is done with it: arguments are bound, the result is fitted and
+A call is a `Job` here as well, with a house of its own, and `execute_job` is what is done with it: arguments are bound, the result is fitted and
 encoded in this process, and so is the answer to a crash. Only bytes go home. An `async def` runs in this process's loop, and so
-does a `def` that has no context to say anything by (`plans`): the link waits for it, and home is patient. A `def` with a context runs in a
+does a `def` that has no context to say anything by (`specs`): the link waits for it, and home is patient. A `def` with a context runs in a
 thread, so that the link goes on meanwhile, unless the handler holds the interpreter's lock.
 
 Home sends it messages (`words`). When it dies, home hears so and answers. A call is over when its thread is: until then no other begins.
@@ -18,12 +18,12 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.bulkheads import Bulkheads
-from greenroom.actors.jobs import Cancellation, Failed, Finished, Job, at_home
-from greenroom.actors.peer_channels import AHEAD
+from greenroom.actors.peer_channels import MAX_QUEUED_MESSAGES
 from greenroom.actors.settings import Settings
-from greenroom.actors.worker import crashed, work
-from greenroom.protocol.messages import encode_notification
-from greenroom.protocol.wire import plain
+from greenroom.actors.worker import crash_reply, execute_job
+from greenroom.actors.worker_interfaces import Cancellation, Job, JobError, JobReply, set_company_of_calls
+from greenroom.protocol.jsonrpc import encode_notification
+from greenroom.protocol.serialization import to_jsonable
 from greenroom.supervision import (
     SHUTDOWN,
     Crash,
@@ -42,43 +42,52 @@ from greenroom.supervision import (
     tracebacks,
 )
 from greenroom.supervision.cluster import Peers
+from greenroom.supervision.cluster.flow_control import Credit
 from greenroom.supervision.cluster.framing import LARGEST
-from greenroom.supervision.cluster.streams import Credit
 
-from . import remote_call as words
-from .handler_spec import NOT_LOADED, NotLoaded, become_worker, entry_of
-from .remote_call import AWAY, SAY, TOUCH, TOUCHES, Claims, FarFacts, Outcome, errand_of
+from . import remote_call as protocol
+from .handler_spec import NOT_LOADED, NotLoaded, become_worker, load_catalogue
+from .remote_call import (
+    INTERRUPT_STREAM,
+    SAY,
+    TOUCH,
+    TOUCHES,
+    CallOutcome,
+    SessionSnapshot,
+    StartLocks,
+    payload_from_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
-    from greenroom.actors.catalogue import Kind, Shelf
+    from greenroom.actors.catalogue import CatalogueRef, Kind
     from greenroom.supervision import ExitReason, Monitor, Pid, Ref
 
 _STOPPED: Final = Shutdown("the call is not wanted any more")
 _POLL: Final = 0.01
-_GO_ON: Final = object()
+_START_NEXT: Final = object()
 _MIB: Final = 1024 * 1024
 _AT_A_TIME: Final = 64
 """How many parts are said before it is waited until the system has taken them: this process has no room for all of them twice."""
 
 
-class _House:
+class _WorkerServices:
     """What of a company a job needs, in a worker."""
 
-    def __init__(self, seat: Seat, shelf: Shelf, call: int) -> None:
-        self.settings = seat.settings
-        self.shelf = shelf
-        self.bulkheads = seat.threads
+    def __init__(self, worker: WorkerMain, shelf: CatalogueRef, call: int) -> None:
+        self.settings = worker.settings
+        self.catalogue_ref = shelf
+        self.bulkheads = worker.threads
         self.own: Mapping[str, Any] = {}
         self.around = None  # that is done at home
         self.pools: Any = None
-        self._seat = seat
+        self._worker = worker
         self._call = call
 
-    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:  # noqa: ARG002 - home knows whose call it is
+    def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:  # noqa: ARG002 - home knows whose call it is
         """The peer is about to hear of these pages."""
-        self._seat.home.send([words.EXPECT, self._call, list(ids)])
+        self._worker.home.send([protocol.EXPECT, self._call, list(ids)])
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
         """A resource is not what it was."""
@@ -93,7 +102,7 @@ class _House:
         return self._tell("completed", elicitation_id)
 
     def _tell(self, what: str, *args: Any) -> bool:
-        return self._seat.home.send([words.TELL, self._call, what, *args])
+        return self._worker.home.send([protocol.BROADCAST, self._call, what, *args])
 
 
 @dataclass(slots=True, eq=False)
@@ -101,9 +110,9 @@ class _Call:
     """The one call that is under way; it stands where the session's ref stands at home, and gets the job's end."""
 
     number: int
-    voice: FarVoice
+    voice: RemoteChannel
     cancelled: Cancellation
-    ending: Finished | Failed | None = None
+    ending: JobReply | JobError | None = None
     job: Job | None = None
     crash: BaseException | None = None
     task: Pid = field(init=False)
@@ -117,130 +126,130 @@ class _Call:
 
 
 @dataclass(eq=False, repr=False)
-class Seat(GenServer):
+class WorkerMain(GenServer):
     """Runs the calls of one worker process. Started from home, by the worker's minder."""
 
     home: Ref[Any]
     given: InitVar[Mapping[str, Any]]
     """What of the company's settings has to do with running a handler."""
-    plans: InitVar[Mapping[int, bytes]]
+    specs: InitVar[Mapping[int, bytes]]
     """The handlers that it is to have loaded before it is ready."""
     cpu: float | None = field(default=None, kw_only=True)
     memory: int | None = field(default=None, kw_only=True)
-    claims: InitVar[str | None] = field(default=None, kw_only=True)
+    locks: InitVar[str | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self, given: Mapping[str, Any], plans: Mapping[int, bytes], claims: str | None) -> None:
+    def __post_init__(self, given: Mapping[str, Any], specs: Mapping[int, bytes], locks: str | None) -> None:
         self.settings = Settings(**given)
         self.threads = Bulkheads(per_tool=1_000_000, per_principal=1_000_000)
-        self._plans = dict(plans)
-        self._shelves: dict[int, Shelf] = {}
+        self._specs = dict(specs)
+        self._catalogues: dict[int, CatalogueRef] = {}
         self._call: _Call | None = None
         self._next: deque[tuple[int, int, bytes, Any]] = deque()
-        self._claims = Claims.opened(claims)
+        self._locks = StartLocks.opened(locks)
 
     async def init(self) -> None:
         """Load what is known to be needed. If that cannot be done, there is no seat, and the starter hears why."""
         become_worker()
         watchdog = current_node().watchdog
-        if watchdog is not None and self._claims is not None:
+        if watchdog is not None and self._locks is not None:
             watchdog.stop()  # handlers may hold up this loop for as long as they like
         monitor(self.home)
-        for number in self._plans:
-            await self._shelf(number)
+        for number in self._specs:
+            await self._catalogue_of(number)
 
-    async def _shelf(self, number: int) -> Shelf:
-        shelf = self._shelves.get(number)
+    async def _catalogue_of(self, number: int) -> CatalogueRef:
+        shelf = self._catalogues.get(number)
         if shelf is None:
             # In a thread, where a program may run a loop of its own until it comes to what ends its import.
-            shelf = self._shelves[number] = await in_thread(lambda: None, entry_of, self._plans[number])
+            shelf = self._catalogues[number] = await in_thread(lambda: None, load_catalogue, self._specs[number])
         return shelf
 
     def handle_info(self, message: Any) -> Any:
         """What home says."""
         match message:
-            case [words.PLAN, int() as number, data]:
-                self._plans[number] = data
-            case [words.RUN, int() as number, int() as plan, bytes() as errand, facts]:
-                self._next.append((number, plan, errand, facts))
+            case [protocol.PLAN, int() as number, data]:
+                self._specs[number] = data
+            case [protocol.RUN, int() as number, int() as spec_number, bytes() as payload, facts]:
+                self._next.append((number, spec_number, payload, facts))
                 if self._call is None:
-                    self._go_on()
-            case [kind, number, *rest] if kind in (words.CANCEL, words.STOP, words.HEARD):
+                    self._start_next()
+            case [kind, number, *rest] if kind in (protocol.CANCEL, protocol.STOP, protocol.CREDIT):
                 call = self._call
                 if call is not None and call.number == number:
-                    self._told(call, kind, rest)
+                    self._on_control(call, kind, rest)
             case Down(ref=ref, reason=reason) if self._call is not None and ref is self._call.watching:
-                return self._down(self._call, reason)
-            case _ if message is _GO_ON:
+                return self._on_task_down(self._call, reason)
+            case _ if message is _START_NEXT:
                 if self._call is None:
-                    self._go_on()
+                    self._start_next()
             case Down():
                 return Stop(SHUTDOWN)  # the minder of this worker is gone, and no results could be sent to it
             case _:
                 super().handle_info(message)
         return None
 
-    def _told(self, call: _Call, kind: int, rest: list[Any]) -> None:
+    def _on_control(self, call: _Call, kind: int, rest: list[Any]) -> None:
         match kind, rest:
-            case words.CANCEL, [str() as why]:
+            case protocol.CANCEL, [str() as why]:
                 call.cancelled.set(why)
-            case words.STOP, []:
+            case protocol.STOP, []:
                 call.cancelled.set("the call is not wanted any more")
                 exit(call.task, _STOPPED)
-            case words.HEARD, [int() as count, int() as size]:
-                call.voice.credit.earn(count, size)
+            case protocol.CREDIT, [int() as count, int() as size]:
+                call.peer_channel.credit.earn(count, size)
             case _:
                 self.report_unexpected("message", str(kind))
 
     def takes_ahead(self) -> bool:
         """Whether calls may be sent here before their turn."""
-        return self._claims is not None
+        return self._locks is not None
 
-    def _go_on(self) -> None:
+    def _start_next(self) -> None:
         """Begin with the next call that is still ours; but not before home has all that was said of the last one."""
-        if self._next and not self._is_heard():
-            send_after(_POLL, self.pid, _GO_ON)
+        if self._next and not self._is_flushed():
+            send_after(_POLL, self.pid, _START_NEXT)
             return
         while self._next:
-            number, plan, errand, facts = self._next.popleft()
-            if self._claims is None or self._claims.begin(number):
-                self._begin(number, plan, errand, facts)
+            number, spec_number, payload, facts = self._next.popleft()
+            if self._locks is None or self._locks.begin(number):
+                self._begin(number, spec_number, payload, facts)
                 return
 
-    def _is_heard(self) -> bool:
+    def _is_flushed(self) -> bool:
         """Whether all that was said to home is on its way there, and would arrive if this process were lost now."""
-        peers = current_node().elsewhere
+        peers = current_node().remote_nodes
         return not isinstance(peers, Peers) or peers.drained(self.home.pid.node)
 
-    def _begin(self, number: int, plan: int, errand: bytes, facts: Any) -> None:
+    def _begin(self, number: int, spec_number: int, payload: bytes, facts: Any) -> None:
         cancelled = Cancellation()
-        call = self._call = _Call(number, FarVoice(self.home, number, cancelled), cancelled)
+        call = self._call = _Call(number, RemoteChannel(self.home, number, cancelled), cancelled)
         self._limit_processor()
-        task = start_task_alone(self._perform, call, plan, errand, facts)
+        task = start_task_alone(self._run_call, call, spec_number, payload, facts)
         call.task = task.pid
         call.watching = monitor(task.pid)
 
-    async def _perform(self, call: _Call, plan: int, data: bytes, facts: Any) -> None:
+    async def _run_call(self, call: _Call, spec_number: int, data: bytes, facts: Any) -> None:
         """Run a call. What it raises is told to home, which reports it: a crash of this process's own task would be in the log twice."""
         try:
-            shelf = self._shelves.get(plan) or await self._shelf(plan)
-            errand = errand_of(data)
-            seen: Any = FarFacts(errand, facts)
+            shelf = self._catalogues.get(spec_number) or await self._catalogue_of(spec_number)
+            payload = payload_from_bytes(data)
+            seen: Any = SessionSnapshot(payload, facts)
             session: Any = call
-            house = _House(self, shelf, call.number)
-            at_home(house)
+            services = _WorkerServices(self, shelf, call.number)
+            set_company_of_calls(services)
             call.job = Job(
                 call.number,
                 session,
-                errand.request_id,
-                errand.method,
-                errand.params,
+                payload.request_id,
+                payload.method,
+                payload.params,
                 seen,
-                call.voice,
+                call.peer_channel,
                 call.cancelled,
-                house,
-                errand.task,
+                services,
+                payload.task,
             )
-            await work(call.job)
+            await execute_job(call.job)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | GeneratorExit) or current_process("run a call").life:
                 raise
@@ -252,59 +261,61 @@ class Seat(GenServer):
         """Whether it ran into the memory that its process may have."""
         return isinstance(error, MemoryError) and self.memory is not None
 
-    def _down(self, call: _Call, reason: ExitReason) -> Any:
-        return self._over(call, reason) if self.threads.running == 0 else self._wait_for_thread(call, reason)
+    def _on_task_down(self, call: _Call, reason: ExitReason) -> Any:
+        return self._end_call(call, reason) if self.threads.running == 0 else self._wait_for_thread(call, reason)
 
     async def _wait_for_thread(self, call: _Call, reason: ExitReason) -> None:
         """It was ended while its function runs on in a thread; home decides how long it looks at that."""
         while self.threads.running:  # noqa: ASYNC110 - threads tell of nothing
             await asyncio.sleep(_POLL)
-        last_words = self._over(call, reason)
-        if last_words is not None:
-            await last_words
+        sending = self._end_call(call, reason)
+        if sending is not None:
+            await sending
 
-    def _over(self, call: _Call, reason: ExitReason) -> Awaitable[None] | None:
+    def _end_call(self, call: _Call, reason: ExitReason) -> Awaitable[None] | None:
         self._limit_processor(off=True)
         outcome = self._outcome(call, reason)
         call.job = None  # which has the call for its session: the arguments would wait for the garbage collector
-        if outcome.body is not None and len(outcome.body) > words.PIECE:
-            return self._over_in_parts(call.number, outcome, outcome.body)
-        self._done(call.number, outcome)
+        if outcome.body is not None and len(outcome.body) > protocol.PIECE:
+            return self._send_in_parts(call.number, outcome, outcome.body)
+        self._send_outcome(call.number, outcome)
         return None
 
-    async def _over_in_parts(self, call: int, outcome: Outcome, body: bytes) -> None:
+    async def _send_in_parts(self, call: int, outcome: CallOutcome, body: bytes) -> None:
         if len(body) > LARGEST:
-            self._done(call, Outcome(why=f"its result has {len(body) // _MIB} MiB, and may have {LARGEST // _MIB}"))
+            self._send_outcome(
+                call, CallOutcome(why=f"its result has {len(body) // _MIB} MiB, and may have {LARGEST // _MIB}")
+            )
             return
-        for sent, start in enumerate(range(0, len(body), words.PIECE), start=1):
-            self.home.send([words.PART, call, body[start : start + words.PIECE]])
-            while sent % _AT_A_TIME == 0 and not self._is_heard():  # noqa: ASYNC110 - the system sends no event for it
+        for sent, start in enumerate(range(0, len(body), protocol.PIECE), start=1):
+            self.home.send([protocol.PART, call, body[start : start + protocol.PIECE]])
+            while sent % _AT_A_TIME == 0 and not self._is_flushed():  # noqa: ASYNC110 - the system sends no event for it
                 await asyncio.sleep(_POLL)
-        self._done(call, outcome._replace(body=b""))
+        self._send_outcome(call, outcome._replace(body=b""))
 
-    def _done(self, call: int, outcome: Outcome) -> None:
+    def _send_outcome(self, call: int, outcome: CallOutcome) -> None:
         self._call = None
-        self.home.send([words.DONE, call, *outcome])
-        self._go_on()
+        self.home.send([protocol.DONE, call, *outcome])
+        self._start_next()
 
-    def _outcome(self, call: _Call, reason: ExitReason) -> Outcome:
+    def _outcome(self, call: _Call, reason: ExitReason) -> CallOutcome:
         error = reason.error if isinstance(reason, Crash) else call.crash
-        crash = None if error is None else _told_of(error)
+        crash = None if error is None else _crash_report(error)
         if error is not None and self._is_limit(error) and self.memory is not None:
             limit = f"{self.memory // _MIB} MiB"
-            return Outcome(why=f"it needed more than the {limit} of memory that its process may have", worn=True)
+            return CallOutcome(why=f"it needed more than the {limit} of memory that its process may have", worn=True)
         if isinstance(error, NotLoaded):
-            return Outcome(why=str(error) if self.settings.expose_errors else NOT_LOADED, crash=crash)
+            return CallOutcome(why=str(error) if self.settings.expose_errors else NOT_LOADED, crash=crash)
         ending = call.ending
         if ending is None and error is not None and call.job is not None:
-            ending = crashed(call.job, error)
+            ending = crash_reply(call.job, error)
         match ending:
-            case Finished(body=body):
-                return Outcome(body=body, crash=crash)
-            case Failed(error=answer):
-                return Outcome(error=[int(answer.code), str(answer.message), plain(answer.data)], crash=crash)
+            case JobReply(body=body):
+                return CallOutcome(body=body, crash=crash)
+            case JobError(error=answer):
+                return CallOutcome(error=[int(answer.code), str(answer.message), to_jsonable(answer.data)], crash=crash)
             case None:
-                return Outcome(why=f"its worker ended it ({reason})", crash=crash)
+                return CallOutcome(why=f"its worker ended it ({reason})", crash=crash)
 
     def _limit_processor(self, *, off: bool = False) -> None:
         """The soft limit counts what this process has used since it began, so it moves on before each call."""
@@ -322,12 +333,12 @@ class Seat(GenServer):
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
-def _told_of(error: BaseException) -> list[str]:
+def _crash_report(error: BaseException) -> list[str]:
     try:
         text = str(error)
     except BaseException:  # noqa: BLE001 - an error must be told whatever a user's __str__ does
         text = "(its str raised)"
-    return [type(error).__qualname__, text, tracebacks.told(error)[-20_000:]]
+    return [type(error).__qualname__, text, tracebacks.format_traceback(error)[-20_000:]]
 
 
 # --- What a handler in a worker says to the peer: the voice of its call, at the far end of the link.
@@ -335,7 +346,7 @@ def _told_of(error: BaseException) -> list[str]:
 # too far ahead is told that the peer will not get it.
 
 
-class FarVoice:
+class RemoteChannel:
     """The voice of one call."""
 
     __slots__ = ("_call", "_cancelled", "_home", "_loop", "_touched", "credit")
@@ -347,7 +358,7 @@ class FarVoice:
         self._cancelled = cancelled
         self._loop = asyncio.get_running_loop()
         self._touched = -math.inf
-        self.credit = Credit(AHEAD)
+        self.credit = Credit(MAX_QUEUED_MESSAGES)
         """Of words that are not at home yet; threads may miscount a little."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
@@ -377,7 +388,7 @@ class FarVoice:
 
     def interrupt_stream(self, retry: float | None) -> bool:
         """Close the call's stream for now."""
-        return not self._cancelled and self._home.send([AWAY, self._call, retry])
+        return not self._cancelled and self._home.send([INTERRUPT_STREAM, self._call, retry])
 
     def _say(self, what: str, *args: Any) -> bool:
         if self._cancelled:

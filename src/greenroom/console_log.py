@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.supervision import logs, spelling
+from greenroom.supervision import logs, visible_text
 from greenroom.transports.access_log import log as access
 
-from .running import takes_more
+from .program_runner import is_writable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -42,7 +42,7 @@ class LogOptions:
         if self.access is not None:
             access.setLevel(logging.INFO if self.access else logging.CRITICAL)
         if self.access and not (root.handlers or added or access.handlers):
-            formatter = logs.JsonLines() if self.json else spelling.Lines("%(asctime)s %(message)s")
+            formatter = logs.JsonLines() if self.json else visible_text.EscapingFormatter("%(asctime)s %(message)s")
             added.append((access, _handler(formatter)))
             access.propagate = False
         for logger, handler in added:
@@ -57,12 +57,12 @@ class LogOptions:
 
 
 def _handler(formatter: logging.Formatter) -> logging.Handler:
-    handler = Unwaiting()
+    handler = NonBlockingHandler()
     handler.setFormatter(formatter)
     return handler
 
 
-class Unwaiting(logging.Handler):
+class NonBlockingHandler(logging.Handler):
     """Writes to stderr, and never waits for whatever reads it."""
 
     def __init__(self) -> None:
@@ -82,9 +82,11 @@ class Unwaiting(logging.Handler):
                 stream.write(text)
                 return
             if self.left_out:
-                text = f"\n{self.format(_left_out(self.left_out))}\n{text}"  # of the line before, a part may be out
+                text = (
+                    f"\n{self.format(_dropped_notice(self.left_out))}\n{text}"  # of the line before, a part may be out
+                )
             stream.flush()
-            if _written(number, text.encode(errors="backslashreplace")):
+            if _write_pieces(number, text.encode(errors="backslashreplace")):
                 self.left_out = 0
             else:
                 self.left_out += 1
@@ -92,15 +94,15 @@ class Unwaiting(logging.Handler):
             self.handleError(record)
 
 
-def _left_out(count: int) -> logging.LogRecord:
+def _dropped_notice(count: int) -> logging.LogRecord:
     text = "%d records left out here: stderr was full, and was not waited for"
     return access.makeRecord(access.name, logging.WARNING, __file__, 0, text, (count,), None)
 
 
-def _written(number: int, data: bytes) -> bool:
+def _write_pieces(number: int, data: bytes) -> bool:
     """Write it in pieces, as long as there is room; whether it is all out."""
     for start in range(0, len(data), _LINE):
-        if not takes_more(number):
+        if not is_writable(number):
             return False
         os.write(number, data[start : start + _LINE])
     return True

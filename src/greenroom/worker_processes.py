@@ -6,7 +6,7 @@
     ├─ cluster      what starts processes, and ends with them
     ├─ handover     the listening sockets, which every process gets
     ├─ wings        a station for each process, restarted a little later each time
-    ├─ lookout      if the operator wants to look at all this
+    ├─ inspect socket  if the operator wants to look at all this
     └─ doors        open when all are there; the first to stop: has all of them let their peers go, at once
 
 A process that ends takes its own sessions with it, and no others; connections that were not accepted yet are the others'. The program's own end,
@@ -26,9 +26,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.catalogue import KINDS
-from greenroom.actors.ensemble.session_router import DESK, MOST, Desk, Place
-from greenroom.actors.handlers import MAIN, RUN_AS, Found, Main, main_program
-from greenroom.actors.pools.handler_spec import NotLoaded, load
+from greenroom.actors.ensemble.session_router import MAX_NODES, SESSION_SERVER, NodeSlot, SessionServer
+from greenroom.actors.handlers import MAIN_MODULE, WORKER_MAIN_NAME, ImportPath, MainProgram, main_program
+from greenroom.actors.pools.handler_spec import NotLoaded, load_function
 from greenroom.supervision import (
     NO_CONNECTION,
     SHUTDOWN,
@@ -60,25 +60,31 @@ from greenroom.supervision import (
     visible,
     wait_down,
 )
-from greenroom.supervision.cluster import Cluster, ClusterSettings, Host, NodeSpec, launch_on
+from greenroom.supervision.cluster import Cluster, ClusterSettings, NodeOwner, NodeSpec, launch_on
 from greenroom.supervision.cluster.crash_output import PRINTED
 from greenroom.transports.access_log import is_on
 from greenroom.transports.access_log import log as access
-from greenroom.transports.binding import NotHandedOver, handover_child, shared_page, taken_over, ticket
 
-from . import running
+from . import program_runner
 from .errors import ConfigError, GreenroomError
-from .listening import announce, bound, urls_of
+from .run_options import announce_urls, bind_sockets, urls_of
+from .transports.listening_sockets import (
+    SocketHandoverFailed,
+    create_shares_file,
+    handover_child,
+    new_socket_ticket,
+    take_over_binding,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 
     from greenroom.supervision import Continue, ExitReason, Ignore, NoReply
-    from greenroom.supervision.cluster.engine import Engine
-    from greenroom.transports.binding import Binding, Ticket
     from greenroom.transports.http_config import HttpConfig
 
     from .server import Server
+    from .supervision.cluster.node_engine import NodeEngine
+    from .transports.listening_sockets import Binding, SocketTicket
 
 log: Final = logging.getLogger("greenroom.worker_processes")
 
@@ -92,7 +98,7 @@ _BACKOFF: Final = Backoff(first=0.05, factor=2.0, longest=2.0, jitter=0.25, quie
 """With longer pauses there would not be so many in a minute, and the program would never give up."""
 _PRELOAD: Final = (
     "greenroom.server",
-    "greenroom.transports.listener",
+    "greenroom.transports.http_listener",
     "greenroom.transports.asgi",
     "greenroom.worker_processes",
 )
@@ -100,20 +106,20 @@ _PRELOAD: Final = (
 
 def check_workers(workers: Any) -> int:
     """How many. Raises `ConfigError`."""
-    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MOST:
+    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MAX_NODES:
         raise ConfigError(
-            f"workers must be a whole number, 1 to {MOST}, or None to serve in this process, not {workers!r}"
+            f"workers must be a whole number, 1 to {MAX_NODES}, or None to serve in this process, not {workers!r}"
         )
     return workers
 
 
-class Workers:
+class WorkerProcesses:
     """All that a program has for its workers, and whether they serve as soon as they are there: not before all are, or the first would get every client."""
 
     def __init__(
         self,
         count: int,
-        application: Application,
+        application: ServerLocation,
         config: HttpConfig,
         binding: Binding,
         grace: float,
@@ -137,8 +143,8 @@ class Workers:
         self._config = config
         self._seen = seen
         self._key = secrets.token_bytes(32)
-        self._ticket = ticket()
-        self._page = shared_page(count)
+        self._ticket = new_socket_ticket()
+        self._page = create_shares_file(count)
         self._known: dict[str, Sequence[str]] = {}
         """Where each node is found."""
 
@@ -153,42 +159,42 @@ class Workers:
                 id="wings", restart="transient", significant=True
             ),
             *self._seen,
-            child(Porter, self).but(id="doors", shutdown=self.grace + 2 * _DRAIN_SLACK),
+            child(ServingControl, self).but(id="doors", shutdown=self.grace + 2 * _DRAIN_SLACK),
         ]
         # A supervisor that gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
         return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
 
     def _wing(self, number: int) -> ChildSpec[Any]:
         name = self.names[number]
-        place = Place(number, self.names, self._key)
+        place = NodeSlot(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
-        plan = Plan(self._application, self._config, place, self._ticket, bool(self._seen), is_on())
-        made = child(Station, self, self._cluster.engine, spec, plan)
+        plan = WorkerNodeSpec(self._application, self._config, place, self._ticket, bool(self._seen), is_on())
+        made = child(WorkerOwner, self, self._cluster.engine, spec, plan)
         return made.but(id=name, shutdown=self.grace + _STOP + 1.0)
 
     def arrived(self, name: str, addresses: Sequence[str]) -> None:
         """A node is there: it is told of the others, and they of it."""
         for other, theirs in self._known.items():
             if other != name:
-                Ref[Desk](On(DESK, other)).cast(Desk.meet, name, addresses)
-                Ref[Desk](On(DESK, name)).cast(Desk.meet, other, theirs)
+                Ref[SessionServer](On(SESSION_SERVER, other)).cast(SessionServer.meet, name, addresses)
+                Ref[SessionServer](On(SESSION_SERVER, name)).cast(SessionServer.meet, other, theirs)
         self._known[name] = addresses
 
 
 def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *, inspect: bool = False) -> None:
     """Bind the address, once, and look after the workers until a signal comes. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
-    from .lookout import lookout_child  # noqa: PLC0415 - a worker has it when it is looked at
+    from .inspect_socket import inspect_child  # noqa: PLC0415 - a worker has it when it is looked at
 
     application = application_of(server)
-    name, binding = server.settings.name, bound(config)
+    name, binding = server.settings.name, bind_sockets(config)
     try:
         urls = urls_of(binding, config)
-        seen = [lookout_child(name, lambda: urls)] if inspect else []
-        workers = Workers(count, application, config, binding, grace, seen)
-        workers.announce = lambda: announce(name, urls)
-        with printing():
-            running.run(lambda: [workers.child_spec()], grace=grace)
-    except (ActorError, NotLoaded, NotHandedOver) as error:
+        seen = [inspect_child(name, lambda: urls)] if inspect else []
+        workers = WorkerProcesses(count, application, config, binding, grace, seen)
+        workers.announce = lambda: announce_urls(name, urls)
+        with echo_worker_output():
+            program_runner.run(lambda: [workers.child_spec()], grace=grace)
+    except (ActorError, NotLoaded, SocketHandoverFailed) as error:
         cause = worker_error(error)
         ours = isinstance(cause, GreenroomError)  # which say it whole
         said = str(cause) if ours else f"{type(cause).__name__}: {cause}"
@@ -198,7 +204,7 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
 
 
 @contextlib.contextmanager
-def printing() -> Generator[None]:
+def echo_worker_output() -> Generator[None]:
     """While this lasts, what workers print is printed."""
     logger, echo = logging.getLogger(PRINTED), _Echo()
     before, level = logger.propagate, logger.level
@@ -236,33 +242,35 @@ _SLACK: Final = 1.0
 _LATE: Final = object()
 
 
-class Station(GenServer):
+class WorkerOwner(GenServer):
     """One for each worker."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, workers: Workers, engine: Ref[Engine], spec: NodeSpec, plan: Plan) -> None:
-        """`plan` is what a `Wing` is made of. It has the grace of all workers to stop, and its process as many seconds as `spec` says."""
+    def __init__(self, workers: WorkerProcesses, engine: Ref[NodeEngine], spec: NodeSpec, plan: WorkerNodeSpec) -> None:
+        """`plan` is what a `WorkerNode` is made of. It has the grace of all workers to stop, and its process as many seconds as `spec` says."""
         assert spec.name is not None
         self._workers = workers
         self._engine = engine
         self._spec = spec
         self._name: str = spec.name
         self._plan = plan
-        self._host: Ref[Host] | None = None
-        self._wing: Ref[Wing] | None = None
+        self._host: Ref[NodeOwner] | None = None
+        self._wing: Ref[WorkerNode] | None = None
 
     async def init(self) -> None:
         """Start the process, and what serves in it. It begins to serve when all are there, or at once if they have been."""
-        self._host = await start_link(Host, self._engine, self._spec)
+        self._host = await start_link(NodeOwner, self._engine, self._spec)
         try:
-            self._wing = wing = await launch_on(self._name, Options(name=WING), Wing, (self._plan,), link=True)
+            self._wing = wing = await launch_on(
+                self._name, Options(name=WORKER_NODE), WorkerNode, (self._plan,), link=True
+            )
         except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
             raise Quit(Shutdown(worker_error(failed))) from None
-        addresses = await wing.call(Wing.addresses)
+        addresses = await wing.call(WorkerNode.addresses)
         self._workers.arrived(self._name, addresses)  # before a request comes to it for another's session
         if self._workers.open:
-            await wing.within(None).call(Wing.open)
+            await wing.within(None).call(WorkerNode.open)
 
     def handle_info(self, message: Any) -> Stop | None:
         """One of the two has ended."""
@@ -270,7 +278,7 @@ class Station(GenServer):
             case Exit(reason=reason) if reason == NO_CONNECTION:
                 send_after(_PATIENCE, self.pid, _LATE)
             case Exit(reason=reason):
-                return Stop(_why(reason))
+                return Stop(_short_reason(reason))
             case _ if message is _LATE:
                 return Stop(Shutdown("its node cannot be reached"))
             case _:
@@ -279,8 +287,8 @@ class Station(GenServer):
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """First what serves, in order; then the process."""
-        await _ended(self._wing, self._workers.grace)
-        await _ended(self._host, self._spec.stop_timeout + _SLACK)
+        await _stop_and_wait(self._wing, self._workers.grace)
+        await _stop_and_wait(self._host, self._spec.stop_timeout + _SLACK)
 
 
 def worker_error(failed: BaseException) -> BaseException:
@@ -294,12 +302,12 @@ def worker_error(failed: BaseException) -> BaseException:
     return failed
 
 
-def _why(reason: ExitReason) -> ExitReason:
+def _short_reason(reason: ExitReason) -> ExitReason:
     """In a word, for a report: it was reported in full already, by the process that it has happened to."""
     return Shutdown(str(reason.error)) if isinstance(reason, Crash) else reason
 
 
-async def _ended(who: Ref[Any] | None, seconds: float) -> None:
+async def _stop_and_wait(who: Ref[Any] | None, seconds: float) -> None:
     if who is None:
         return
     exit(who, SHUTDOWN)
@@ -316,19 +324,19 @@ async def _ended(who: Ref[Any] | None, seconds: float) -> None:
 _DRAIN_SLACK: Final = 0.5
 
 
-class Porter(GenServer):
+class ServingControl(GenServer):
     """The last child of the program's tree: opens the doors when all is there, and closes them before anything else stops."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: WorkerProcesses) -> None:
         """They are closed."""
         self._workers = workers
 
     async def init(self) -> None:
         """Open them. A worker that cannot serve, the first time, keeps the program from starting."""
         first, self._workers.open = not self._workers.open, True
-        await self._all(None, lambda wing: _opened(wing, first=first))
+        await self._all(None, lambda wing: _open_worker(wing, first=first))
         if first:
             self._workers.announce()
 
@@ -337,15 +345,15 @@ class Porter(GenServer):
         if not isinstance(reason, Crash):
             self._workers.open = False
             self._workers.binding.shut_down()  # before anything else: from then on new connections are refused
-        await self._all(self._workers.grace + _DRAIN_SLACK, _drained)
+        await self._all(self._workers.grace + _DRAIN_SLACK, _drain_worker)
 
-    async def _all(self, seconds: float | None, act: Callable[[Ref[Wing]], Coroutine[None, None, None]]) -> None:
-        await asyncio.gather(*(act(Ref[Wing](On(WING, name), seconds)) for name in self._workers.names))
+    async def _all(self, seconds: float | None, act: Callable[[Ref[WorkerNode]], Coroutine[None, None, None]]) -> None:
+        await asyncio.gather(*(act(Ref[WorkerNode](On(WORKER_NODE, name), seconds)) for name in self._workers.names))
 
 
-async def _opened(wing: Ref[Wing], *, first: bool) -> None:
+async def _open_worker(wing: Ref[WorkerNode], *, first: bool) -> None:
     try:
-        await wing.call(Wing.open)
+        await wing.call(WorkerNode.open)
     except ProcessExited as error:  # one that is being replaced just now sees by itself how things are
         match error.reason:
             case Shutdown(detail=ActorError() as why) if first:
@@ -354,37 +362,37 @@ async def _opened(wing: Ref[Wing], *, first: bool) -> None:
                 pass
 
 
-async def _drained(wing: Ref[Wing]) -> None:
+async def _drain_worker(wing: Ref[WorkerNode]) -> None:
     with contextlib.suppress(ProcessExited, CallTimeout):  # a worker that has not done it by now is stopped next
-        await wing.call(Wing.drain)
+        await wing.call(WorkerNode.drain)
 
 
 # --- One of several processes that serve: what runs in it, and how it is told to let its peers go.
 # The supervisor of a node's own: it imports the application, is handed the sockets that all accept on, and starts the company with a desk beside it. Who
 # starts it is the program that was run, from its own process, and to that it is linked: it ends when that does.
 
-WING: Final = "greenroom.worker_processes"
+WORKER_NODE: Final = "greenroom.worker_processes"
 _INTENSITY: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WorkerNodeSpec:
     """What a wing is made of."""
 
-    application: Application
+    application: ServerLocation
     config: HttpConfig
-    place: Place
-    ticket: Ticket
+    place: NodeSlot
+    ticket: SocketTicket
     inspect: bool
     """Whether its user may look at this process as well."""
     logs_access: bool
     """Whether the program that was run writes an access log: what is logged here goes there."""
 
 
-class Wing(Supervisor):
+class WorkerNode(Supervisor):
     """One on each node that serves."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WorkerNodeSpec) -> None:
         """`plan` has come from the program that was run."""
         super().__init__()
         self._plan = plan
@@ -399,7 +407,7 @@ class Wing(Supervisor):
         except ConfigError as error:  # for the user, where the program was started: nothing has crashed
             raise Quit(Shutdown(error)) from None
         access.setLevel(logging.INFO if plan.logs_access else logging.CRITICAL)
-        binding = await taken_over(plan.ticket, plan.place.number)
+        binding = await take_over_binding(plan.ticket, plan.place.number)
         self._company = server.company.name("company")
         desk, self._serving = server.children_at(plan.place, plan.config, binding, inspect=plan.inspect)
         super().__init__([desk], intensity=_INTENSITY)
@@ -416,7 +424,7 @@ class Wing(Supervisor):
 
     def addresses(self) -> Sequence[str]:
         """Where the other nodes reach this one."""
-        elsewhere: Any = current_node().elsewhere
+        elsewhere: Any = current_node().remote_nodes
         return tuple(elsewhere.addresses)
 
     async def drain(self) -> None:
@@ -436,11 +444,11 @@ _INSTEAD: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class ServerLocation:
     """Where a server is found, and what this program has registered with it."""
 
-    found: Found
-    main: Main | None
+    found: ImportPath
+    main: MainProgram | None
     registered: tuple[tuple[str, str], ...] = ()
     """Each registration, and the module that its function is in."""
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -453,7 +461,7 @@ class Application:
         """Import the module, and take the server from it. Blocks for as long as that takes. Raises `NotLoaded`, and `ConfigError`."""
         from .server import Server  # noqa: PLC0415 - which runs workers, which are found by this
 
-        server: Any = load(self.found, self.main)
+        server: Any = load_function(self.found, self.main)
         if not isinstance(server, Server):
             raise ConfigError(f"{self.found} is no Server when another process imports it, but {server!r}")
         self._compare(server)
@@ -470,10 +478,10 @@ class Application:
         shown = ", ".join(f"{what} (of {module})" for what, module in missing[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         home = self.main.file or self.main.module if self.main is not None else f"the module {self.found.module}"
-        modules = sorted({module for _, module in missing} - {MAIN, self.found.module})
+        modules = sorted({module for _, module in missing} - {MAIN_MODULE, self.found.module})
         if modules:
             hint = f'write `import {", ".join(modules)}` in it, above `if __name__ == "__main__":`'
-        elif self.main is None and any(module == MAIN for _, module in missing):
+        elif self.main is None and any(module == MAIN_MODULE for _, module in missing):
             hint = "register it in a module that it imports, or make the server in the program's own file"
         else:
             hint = 'register it above `if __name__ == "__main__":`, where an import comes by'
@@ -483,18 +491,18 @@ class Application:
         )
 
 
-def application_of(server: Server) -> Application:
+def application_of(server: Server) -> ServerLocation:
     """Where that one is. Raises `ConfigError` where another process could not find it."""
     for module, names in sorted(_importable().items()):
         for name, value in names:
             if value is server:
-                return Application(Found(module, name), None, registrations_of(server), server.changes)
+                return ServerLocation(ImportPath(module, name), None, registrations_of(server), server.changes)
     main = main_program()
-    for name, value in tuple(vars(sys.modules[MAIN]).items()):
+    for name, value in tuple(vars(sys.modules[MAIN_MODULE]).items()):
         if value is server:
             if main is None:
                 raise ConfigError(f"this program is in no file, from which workers could import it: {_INSTEAD}")
-            return Application(Found(MAIN, name), main, registrations_of(server), server.changes)
+            return ServerLocation(ImportPath(MAIN_MODULE, name), main, registrations_of(server), server.changes)
     raise ConfigError(f"workers cannot find this server: {_INSTEAD}")
 
 
@@ -506,12 +514,12 @@ def registrations_of(server: Server) -> tuple[tuple[str, str], ...]:
         for name, entry in server.registry.catalogue.all(kind).items()
     ]
     lifespans = [(f"lifespan {name}", module) for name, module in server.lifespans()]
-    return (*found, *lifespans, *((f"mounted host {number}", MAIN) for number in range(1, server.mounted + 1)))
+    return (*found, *lifespans, *((f"mounted host {number}", MAIN_MODULE) for number in range(1, server.mounted + 1)))
 
 
 def _module_of(function: Any) -> str:
     module: Any = getattr(inspect.unwrap(function), "__module__", None)
-    return MAIN if module == RUN_AS or not isinstance(module, str) else module
+    return MAIN_MODULE if module == WORKER_MAIN_NAME or not isinstance(module, str) else module
 
 
 def _importable() -> dict[str, list[tuple[str, Any]]]:
@@ -519,5 +527,5 @@ def _importable() -> dict[str, list[tuple[str, Any]]]:
     return {
         name: list(vars(module).items())
         for name, module in tuple(sys.modules.items())
-        if name != MAIN and getattr(module, "__spec__", None) is not None
+        if name != MAIN_MODULE and getattr(module, "__spec__", None) is not None
     }

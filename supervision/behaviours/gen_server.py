@@ -1,4 +1,4 @@
-"""GenServer: a process that keeps state and answers calls, one message at a time; and `Server`, which it shares with GenStatem.
+"""GenServer: a process that keeps state and answers calls, one message at a time; and `CallbackServer`, which it shares with GenStatem.
 
 The instance is the state. A client calls methods by reference through a `Ref`; or sends any value, which reaches
 `handle_call`, `handle_cast` or `handle_info`. `def` callbacks run at once and must not block; `async def` callbacks
@@ -14,10 +14,11 @@ from collections import deque
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast, final
 
-from greenroom.supervision.kernel import clock, describe, watchdog
+from greenroom.supervision.kernel import clock, safe_repr, watchdog
 from greenroom.supervision.kernel import process as cell
 from greenroom.supervision.kernel.errors import ActorError, Quit, StartIgnored
-from greenroom.supervision.kernel.messages import (
+from greenroom.supervision.kernel.process import DOZING, IDLE, INLINE, READY, Behaviour, Process
+from greenroom.supervision.kernel.process_messages import (
     ASK,
     CALL,
     CAST,
@@ -34,25 +35,24 @@ from greenroom.supervision.kernel.messages import (
     TERMINATE,
     TIMEOUT,
     Crash,
-    Entry,
     Exit,
     ExitReason,
+    MailboxEntry,
     is_orderly,
 )
-from greenroom.supervision.kernel.process import DOZING, IDLE, INLINE, READY, Behaviour, Process
 from greenroom.supervision.kernel.reports import CrashReport, Unexpected
 
-from .caller import ACTIONS, UNSET, Caller, Continue, EventTimeout, Ignore, NoReply, Reject, Reply, Stop
-from .calls import CALL_CODE, INLINE_CODE, SPECIAL, Ref
-from .starting import failed
+from .process_start import start_error
+from .refs import CALL_CODE, INLINE_CODE, SPECIAL_RESULTS, Ref
+from .replies import ACTIONS, UNSET, Caller, Continue, EventTimeout, Ignore, NoReply, Reject, Reply, Stop
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
-    from greenroom.supervision.kernel.messages import Pid
+    from greenroom.supervision.kernel.process_messages import Pid
 
-    from .starting import Starting
+    from .process_start import PendingStart
 
 
 # --- What all behaviours with callbacks have in common: `init`, `terminate`, being stopped, suspended and looked into.
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 # event: it passes a suspended server.
 
 
-KEPT: Final = object()
+DEFERRED: Final = object()
 """What `_handle` returns for an entry that a suspended server has put aside."""
 _URGENT: Final = frozenset((SYSTEM, STOP, TERMINATE))
 
@@ -69,20 +69,22 @@ class BadReturn(ActorError):
     """A callback returned what it must not; the server crashes of it, as it would of any bug."""
 
 
-class Server(Behaviour):
+class CallbackServer(Behaviour):
     """The base of behaviours with callbacks."""
 
-    __slots__ = ("_otp_kept", "_otp_process")
+    __slots__ = ("_otp_deferred", "_otp_process")
 
-    _otp_terminates: ClassVar[bool] = False  # whether there is a `terminate` to call
+    _otp_has_terminate: ClassVar[bool] = False  # whether there is a `terminate` to call
     traps_exit: ClassVar[bool] = False
     """Whether the process traps exits from the start, so that `terminate` runs when its supervisor stops it."""
     terminate_grace: ClassVar[float | None] = 5.0
     """How long `terminate` may take after a crash, when no process waits that could end it."""
 
-    _otp_shown: ClassVar[dict[str, str]] = {}  # what `introspect` shows besides the fields, and the attribute behind it
+    _otp_shown_fields: ClassVar[
+        dict[str, str]
+    ] = {}  # what `introspect` shows besides the fields, and the attribute behind it
     _otp_process: Process
-    _otp_kept: deque[Entry] | None
+    _otp_deferred: deque[MailboxEntry] | None
 
     # --- callbacks, of which the behaviours tell
 
@@ -94,7 +96,7 @@ class Server(Behaviour):
 
     def report_state(self) -> str:
         """What a crash report says of the state, in a line."""
-        return describe.fields(getattr(self, "__dict__", {}))
+        return safe_repr.fields(getattr(self, "__dict__", {}))
 
     # --- for callbacks
 
@@ -122,16 +124,16 @@ class Server(Behaviour):
     @classmethod
     @final
     def _otp_begin(cls, process: Process) -> None:
-        cls.__new__(cls)._otp_take(process)
+        cls.__new__(cls)._otp_attach(process)
 
-    def _otp_take(self, process: Process) -> None:
+    def _otp_attach(self, process: Process) -> None:
         self._otp_process = process
-        self._otp_kept = None
+        self._otp_deferred = None
         process.behaviour = self
         if self.traps_exit:
             process.trap_exit = True
 
-    def _otp_take_over(self, process: Process, first: Any) -> None:
+    def _otp_enter_loop(self, process: Process, first: Any) -> None:
         """Go on as the behaviour of a process that has run already; `first` is what to do before any message."""
         raise NotImplementedError
 
@@ -139,7 +141,7 @@ class Server(Behaviour):
         self.__init__(*args, **kwargs)  # type: ignore[misc]
         return self.init()
 
-    def _otp_handle_common(self, entry: Entry) -> object:
+    def _otp_handle_common(self, entry: MailboxEntry) -> object:
         """Begin with an entry that is no event: a system message, or the end."""
         kind = entry[0]
         if kind == SYSTEM:
@@ -152,42 +154,42 @@ class Server(Behaviour):
             self._otp_stop(entry[1].reason)
         return None
 
-    def _otp_is_parents_exit(self, entry: Entry) -> bool:
+    def _otp_is_parents_exit(self, entry: MailboxEntry) -> bool:
         message = entry[1]
         if type(message) is not Exit or entry[0] not in (INFO, SIGNAL):
             return False
         process = self._otp_process
         parent = process.parent
-        if parent is not None and (message.pid == parent.pid or not parent.away):
+        if parent is not None and (message.pid == parent.pid or not parent.is_remote):
             return message.pid == parent.pid
         return message.pid == process.node.root_pid()  # also of one whose parent is on another node: this one closes
 
-    def _otp_not_begun(self, entry: Entry, value: object) -> None:
+    def _otp_reject_start(self, entry: MailboxEntry, value: object) -> None:
         """`init` returned something else than a beginning."""
-        starting: Starting = entry[3]
+        starting: PendingStart = entry[3]
         process = self._otp_process
         match value:
             case Ignore():
                 starting.fail(StartIgnored(f"{process} chose not to run"))
-                cell.condemn(process, NORMAL)
+                cell.begin_exit(process, NORMAL)
             case Stop(reason=reason, reply=reply) if reply is UNSET:
-                self._otp_not_started(entry, reason)  # type: ignore[arg-type]
+                self._otp_fail_start(entry, reason)  # type: ignore[arg-type]
             case _:
-                self._otp_broke(entry, BadReturn(f"init returned {describe.short(value)}"))
+                self._otp_end_with_error(entry, BadReturn(f"init returned {safe_repr.short(value)}"))
 
-    def _otp_not_started(self, entry: Entry, reason: ExitReason) -> None:
+    def _otp_fail_start(self, entry: MailboxEntry, reason: ExitReason) -> None:
         if not is_orderly(reason):
             self._otp_crashed(reason, entry, "init")
-        starting: Starting = entry[3]
-        starting.fail(failed(reason, self._otp_process))
-        cell.condemn(self._otp_process, reason)
+        starting: PendingStart = entry[3]
+        starting.fail(start_error(reason, self._otp_process))
+        cell.begin_exit(self._otp_process, reason)
 
-    def _otp_broke(self, entry: Entry, error: BaseException) -> None:
+    def _otp_end_with_error(self, entry: MailboxEntry, error: BaseException) -> None:
         """An invocation raised: the process ends of its error."""
         reason = error.reason if isinstance(error, Quit) else Crash(error)
         kind = entry[0]
         if kind == INIT:
-            self._otp_not_started(entry, reason)
+            self._otp_fail_start(entry, reason)
         elif kind == TERMINATE:
             if not is_orderly(reason):
                 self._otp_crashed(reason, entry[2], "terminate")
@@ -198,34 +200,34 @@ class Server(Behaviour):
     # --- the end
 
     def _otp_stop(
-        self, reason: ExitReason, entry: Entry | None = None, answer: tuple[Caller[Any], Any] | None = None
+        self, reason: ExitReason, entry: MailboxEntry | None = None, answer: tuple[Caller[Any], Any] | None = None
     ) -> None:
         """Begin to end: terminate comes next, before any message; then the answer that is owed; then the death."""
         process = self._otp_process
         if entry is not None and not is_orderly(reason):
             self._otp_crashed(reason, entry)
         ending = (TERMINATE, reason, entry, answer)
-        if not self._otp_terminates:
+        if not self._otp_has_terminate:
             self._otp_end(ending, reason)
             return
         process.push_front(ending)
         if isinstance(reason, Crash) and self.terminate_grace is not None:
             node = process.node
-            node.loop.call_later(self.terminate_grace, cell.condemn, process, reason, context=node.context)
+            node.loop.call_later(self.terminate_grace, cell.begin_exit, process, reason, context=node.context)
 
-    def _otp_end(self, ending: Entry, reason: ExitReason) -> None:
+    def _otp_end(self, ending: MailboxEntry, reason: ExitReason) -> None:
         if ending[3] is not None:
             caller, value = ending[3]
             caller.reply(value)
-        cell.condemn(self._otp_process, reason)
+        cell.begin_exit(self._otp_process, reason)
 
     # --- reports
 
     def _otp_report(self, error: BaseException) -> None:
         self._otp_crashed(Crash(error), None, "task")
 
-    def _otp_crashed(self, reason: ExitReason, entry: Entry | None, during: str = "handler") -> None:
-        self._otp_process.node.reports.emit(crash_report(self, reason, entry, during))
+    def _otp_crashed(self, reason: ExitReason, entry: MailboxEntry | None, during: str = "handler") -> None:
+        self._otp_process.node.reports.emit(make_crash_report(self, reason, entry, during))
 
     def _otp_summary(self) -> str:
         """What a crash report says of the state: what `report_state` says, and what the behaviour knows besides."""
@@ -233,41 +235,43 @@ class Server(Behaviour):
 
     # --- suspended
 
-    def _otp_rests(self) -> int:
+    def _otp_idle_activity(self) -> int:
         """How the process rests, once it may."""
         return IDLE
 
-    def _otp_waits(self, entry: Entry) -> bool:
+    def _otp_defer_if_suspended(self, entry: MailboxEntry) -> bool:
         """Put an entry aside if the server is suspended and it is not urgent; whether that was so."""
-        if self._otp_kept is None or entry[0] in _URGENT or self._otp_is_parents_exit(entry):
+        if self._otp_deferred is None or entry[0] in _URGENT or self._otp_is_parents_exit(entry):
             return False
-        self._otp_kept.append(entry)
+        self._otp_deferred.append(entry)
         self._otp_process.exempt -= entry[0] not in EXEMPT  # a bound counts what is kept, too
         return True
 
-    def _otp_set_aside(self) -> None:
+    def _otp_suspend(self) -> None:
         """Keep what comes until `_take_up`; only what is urgent is still done."""
-        if self._otp_kept is None:
-            self._otp_kept = deque()
-            self._otp_process.resting = DOZING
+        if self._otp_deferred is None:
+            self._otp_deferred = deque()
+            self._otp_process.idle_activity = DOZING
 
-    def _otp_take_up(self) -> None:
-        kept, self._otp_kept = self._otp_kept, None
+    def _otp_resume(self) -> None:
+        kept, self._otp_deferred = self._otp_deferred, None
         process = self._otp_process
         for entry in reversed(kept or ()):
             process.push_front(entry)
         if process.limit is not None:
             process.exempt = sum(entry[0] in EXEMPT for entry in process.mailbox or ())
-        process.resting = self._otp_rests()
+        process.idle_activity = self._otp_idle_activity()
 
 
-watchdog.runs_handlers(Server._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
+watchdog.mark_handler_runner(CallbackServer._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
 
 
 # --- What a server says of its own crash: what it was at, for whom, and in what state.
 
 
-def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during: str) -> CrashReport:
+def make_crash_report(
+    server: CallbackServer, reason: ExitReason, entry: MailboxEntry | None, during: str
+) -> CrashReport:
     """The report; `entry` is what was being handled, None when a task of the server crashed."""
     process = server._otp_process
     try:
@@ -279,12 +283,12 @@ def crash_report(server: Server, reason: ExitReason, entry: Entry | None, during
         pid=process.pid,
         label=process.label,
         reason=reason,
-        last_message=None if entry is None else describe.message(entry),
+        last_message=None if entry is None else safe_repr.message(entry),
         state=state,
         ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
         during=during,
         client=None if caller is None or caller.process is None else str(caller.process),
-        client_stack="" if caller is None else watchdog.of_awaiter(caller.waited_for, CALL_CODE),
+        client_stack="" if caller is None else watchdog.caller_lines(caller.awaited_object, CALL_CODE),
     )
 
 
@@ -310,13 +314,13 @@ class _Timer:
         self.handle: asyncio.TimerHandle | None = None
 
 
-class Serving(Server):
+class GenServerLoop(CallbackServer):
     """The engine's side of a GenServer."""
 
     __slots__ = ("_otp_call", "_otp_timer")
 
     _otp_methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
-    _otp_special: ClassVar[frozenset[type]] = SPECIAL
+    _otp_special: ClassVar[frozenset[type]] = SPECIAL_RESULTS
     _otp_call: Caller[Any] | None
     _otp_timer: _Timer | None
 
@@ -340,17 +344,17 @@ class Serving(Server):
 
     # --- entries in
 
-    def _otp_take(self, process: Process) -> None:
+    def _otp_attach(self, process: Process) -> None:
         self._otp_process = process
-        self._otp_kept = self._otp_call = self._otp_timer = None
+        self._otp_deferred = self._otp_call = self._otp_timer = None
         process.behaviour = self
         if self.traps_exit:
             process.trap_exit = True
 
-    def _otp_take_over(self, process: Process, first: NoReply | None) -> None:
-        self._otp_take(process)
+    def _otp_enter_loop(self, process: Process, first: NoReply | None) -> None:
+        self._otp_attach(process)
         if first is not None:
-            self._otp_next(first)
+            self._otp_apply_next(first)
 
     def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         self.__init__(*args, **kwargs)  # type: ignore[misc]
@@ -359,14 +363,14 @@ class Serving(Server):
 
     def _otp_method(self, method: Any) -> Callable[..., Any]:
         """What to run for a method reference, when `_methods` does not know it yet."""
-        return find(type(self), method)
+        return find_method(type(self), method)
 
-    def _otp_handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: MailboxEntry) -> object:
         kind = entry[0]
         timer = self._otp_timer
-        if self._otp_process.resting:
-            if self._otp_waits(entry):
-                return KEPT
+        if self._otp_process.idle_activity:
+            if self._otp_defer_if_suspended(entry):
+                return DEFERRED
             if timer is not None and kind != SYSTEM and (kind != TIMEOUT or entry[2] is timer):
                 self._otp_disarm()
         if kind == CAST:
@@ -393,38 +397,38 @@ class Serving(Server):
 
     # --- what callbacks return
 
-    def _otp_done(self, entry: Entry, value: Any) -> None:
+    def _otp_on_return(self, entry: MailboxEntry, value: Any) -> None:
         kind = entry[0]
-        if value is KEPT or (value is None and kind in _MESSAGES):
+        if value is DEFERRED or (value is None and kind in _MESSAGES):
             return
         if kind == TERMINATE:
             self._otp_end(entry, entry[1])
         elif type(value) in ACTIONS:
-            self._otp_act(entry, value)
+            self._otp_apply_actions(entry, value)
         elif kind in (CALL, SYSTEM):
             self._otp_call = None
             entry[-1].reply(value)
         elif kind == CAST:
             pass
         elif kind == INIT:
-            self._otp_started(entry, value)
+            self._otp_finish_start(entry, value)
         elif value is not None or kind == ASK:
             self._otp_bad_return(entry, value)
 
-    def _otp_act(self, entry: Entry, action: Any) -> None:
+    def _otp_apply_actions(self, entry: MailboxEntry, action: Any) -> None:
         kind = entry[0]
         if kind == INIT:
-            self._otp_started(entry, action)
+            self._otp_finish_start(entry, action)
             return
         match action:
             case Reply(value=value) if kind in _ANSWERABLE:
                 self._otp_call = None
                 if kind != CAST:
                     entry[-1].reply(value)
-                self._otp_next(action)
+                self._otp_apply_next(action)
             case NoReply():
                 self._otp_call = None
-                self._otp_next(action)
+                self._otp_apply_next(action)
             case Stop(reason=reason, reply=reply) if reply is UNSET or kind in _ANSWERABLE:
                 self._otp_call = None
                 owed = None if reply is UNSET or kind == CAST else (entry[-1], reply)
@@ -432,7 +436,7 @@ class Serving(Server):
             case _:
                 self._otp_bad_return(entry, action)
 
-    def _otp_next(self, action: Reply | NoReply) -> None:
+    def _otp_apply_next(self, action: Reply | NoReply) -> None:
         if action.idle_after is not None:
             self._otp_arm(action.idle_after)
         elif isinstance(action.then, Continue):
@@ -440,8 +444,8 @@ class Serving(Server):
         elif action.then is not None:
             self._otp_arm_event(action.then)
 
-    def _otp_started(self, entry: Entry, value: Any) -> None:
-        starting: Starting = entry[3]
+    def _otp_finish_start(self, entry: MailboxEntry, value: Any) -> None:
+        starting: PendingStart = entry[3]
         process = self._otp_process
         match value:
             case None:
@@ -453,12 +457,12 @@ class Serving(Server):
                 self._otp_arm_event(value)
                 starting.done()
             case NoReply():
-                self._otp_next(value)
+                self._otp_apply_next(value)
                 starting.done()
             case _:
-                self._otp_not_begun(entry, value)
+                self._otp_reject_start(entry, value)
 
-    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+    def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:
         kind = entry[0]
         if kind in (CALL, ASK, SYSTEM):
             self._otp_call = None
@@ -469,19 +473,19 @@ class Serving(Server):
                 entry[-1].fail(error)
                 return
         if kind == CAST and (isinstance(error, Reject) or _does_not_fit(error)):
-            self.report_unexpected("cast", describe.message(entry))
+            self.report_unexpected("cast", safe_repr.message(entry))
             return
-        self._otp_broke(entry, error)
+        self._otp_end_with_error(entry, error)
 
-    def _otp_bad_return(self, entry: Entry, value: object) -> None:
+    def _otp_bad_return(self, entry: MailboxEntry, value: object) -> None:
         self._otp_call = None
-        message = f"a callback returned {describe.short(value)} after {describe.message(entry)}"
+        message = f"a callback returned {safe_repr.short(value)} after {safe_repr.message(entry)}"
         self._otp_stop(Crash(BadReturn(message)), entry)
 
-    def _otp_exiting(self, reason: ExitReason) -> None:
+    def _otp_on_exit(self, reason: ExitReason) -> None:
         if self._otp_timer is not None:
             self._otp_disarm()
-        self._otp_kept = None
+        self._otp_deferred = None
 
     # --- the event timer
 
@@ -499,7 +503,7 @@ class Serving(Server):
     def _otp_arm_for(self, seconds: float, message: object) -> None:
         process = self._otp_process
         timer = self._otp_timer = _Timer()
-        process.resting = DOZING
+        process.idle_activity = DOZING
         entry = (TIMEOUT, message, timer)
         if seconds <= 0:
             process.push_front(entry)
@@ -511,9 +515,9 @@ class Serving(Server):
         if self._otp_timer is not None and self._otp_timer.handle is not None:
             self._otp_timer.handle.cancel()
         self._otp_timer = None
-        self._otp_process.resting = IDLE if self._otp_kept is None else DOZING
+        self._otp_process.idle_activity = IDLE if self._otp_deferred is None else DOZING
 
-    def _otp_rests(self) -> int:
+    def _otp_idle_activity(self) -> int:
         return IDLE if self._otp_timer is None else DOZING
 
 
@@ -524,20 +528,20 @@ def _does_not_fit(error: BaseException) -> bool:
         return False
     while trace.tb_next is not None:
         trace = trace.tb_next
-    return trace.tb_frame.f_code in _CALLING
+    return trace.tb_frame.f_code in _CALLING_CODE
 
 
-_CALLING = (Serving._otp_handle.__code__, Process.drain.__code__, CALL_CODE, INLINE_CODE)
-watchdog.runs_handlers(Serving._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
+_CALLING_CODE = (GenServerLoop._otp_handle.__code__, Process.drain.__code__, CALL_CODE, INLINE_CODE)
+watchdog.mark_handler_runner(GenServerLoop._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
 
 
 __all__ = ["Action", "BadReturn", "Begun", "GenServer"]
 
-Action = Reply | NoReply | Stop
-Begun = Continue | EventTimeout | NoReply | Ignore | Stop
+CallbackResult = Reply | NoReply | Stop
+InitResult = Continue | EventTimeout | NoReply | Ignore | Stop
 
 
-class GenServer(Serving):
+class GenServer(GenServerLoop):
     """Derive from it; ``await start(Counter, 2)`` makes a process of it.
 
     The constructor keeps the arguments, and runs in the new process, as `init` does. Whatever either raises is raised
@@ -548,11 +552,11 @@ class GenServer(Serving):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls._otp_terminates = cls.terminate is not GenServer.terminate
+        cls._otp_has_terminate = cls.terminate is not GenServer.terminate
 
     # --- callbacks
 
-    def init(self) -> Begun | Awaitable[Begun | None] | None:
+    def init(self) -> InitResult | Awaitable[InitResult | None] | None:
         """Get ready; `start` returns when this does.
 
         Return None, `Continue(token)` to go on in `handle_continue` before any message, `NoReply(idle_after=…)` or
@@ -560,19 +564,19 @@ class GenServer(Serving):
         """
         return None
 
-    def handle_call(self, request: Any, caller: Caller[Any]) -> Action | Awaitable[Action]:
+    def handle_call(self, request: Any, caller: Caller[Any]) -> CallbackResult | Awaitable[CallbackResult]:
         """Handle a request sent by `ask`. Return `Reply(value)`, `NoReply()` to answer through `caller` later, or `Stop(…)`."""
-        message = f"{type(self).__name__} answers no ask(): {describe.short(request)}; call one of its methods instead"
+        message = f"{type(self).__name__} answers no ask(): {safe_repr.short(request)}; call one of its methods instead"
         raise Reject(TypeError(message))
 
     def handle_cast(self, request: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """Handle a request sent by `tell`."""
-        self.report_unexpected("cast", describe.short(request))
+        self.report_unexpected("cast", safe_repr.short(request))
         return None
 
     def handle_info(self, message: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
         """Handle any other message: `Down`, `Exit`, `Timeout`, what timers and plain `send` bring."""
-        self.report_unexpected("message", describe.short(message))
+        self.report_unexpected("message", safe_repr.short(message))
         return None
 
     def handle_continue(self, token: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
@@ -601,7 +605,7 @@ class GenServer(Serving):
 # --- Method references: which function of a server a client means.
 
 
-def find(cls: type[Serving], method: Any) -> Callable[..., Any]:
+def find_method(cls: type[GenServerLoop], method: Any) -> Callable[..., Any]:
     """The most derived override of `method`, remembered by the class. Plain functions of the server stay.
 
     For what is no method of that class: a function that rejects the call, so that it is the caller who is told.
@@ -612,16 +616,16 @@ def find(cls: type[Serving], method: Any) -> Callable[..., Any]:
         cls._otp_methods[method] = function
         return function
     if isinstance(method, MethodType) and any(vars(base).get(name or "") is method.__func__ for base in cls.__mro__):
-        return _refuse(f"{method.__qualname__} is bound to an instance: write {cls.__name__}.{name}")
+        return _rejecting(f"{method.__qualname__} is bound to an instance: write {cls.__name__}.{name}")
     owner = getattr(method, "__qualname__", "").rpartition(".")[0]
     if isinstance(method, FunctionType) and owner and not owner.endswith(">"):
-        return _refuse(f"{method.__qualname__} is not a method of {cls.__name__}")
+        return _rejecting(f"{method.__qualname__} is not a method of {cls.__name__}")
     if not callable(method):
-        return _refuse(f"{method!r} is not a method of {cls.__name__}: write {cls.__name__}.name_of_the_method")
+        return _rejecting(f"{method!r} is not a method of {cls.__name__}: write {cls.__name__}.name_of_the_method")
     return cast("Callable[..., Any]", method)
 
 
-def _refuse(message: str) -> Callable[..., Any]:
+def _rejecting(message: str) -> Callable[..., Any]:
     def refuse(_server: object, *_args: Any, **_kwargs: Any) -> None:
         raise Reject(TypeError(message))
 

@@ -18,22 +18,32 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, ParamSpec, 
 
 from greenroom.supervision.kernel import links
 from greenroom.supervision.kernel import process as cell
-from greenroom.supervision.kernel.current import current, current_node, current_process
 from greenroom.supervision.kernel.errors import ActorError, CallTimeout, ProcessExited, Quit
-from greenroom.supervision.kernel.messages import ASK, CALL, INFO, KILLED, NORMAL, SHUTDOWN, SIGNAL, Crash, ExitReason
 from greenroom.supervision.kernel.process import COROUTINE, GONE, HELD, WORKING, Behaviour, Process
+from greenroom.supervision.kernel.process_lookup import current, current_node, current_process
+from greenroom.supervision.kernel.process_messages import (
+    ASK,
+    CALL,
+    INFO,
+    KILLED,
+    NORMAL,
+    SHUTDOWN,
+    SIGNAL,
+    Crash,
+    ExitReason,
+)
 from greenroom.supervision.kernel.reports import CrashReport
 
-from .caller import exited
-from .calls import DEFAULT_TIMEOUT
+from .refs import DEFAULT_TIMEOUT
+from .replies import exit_error
 from .threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 
     from greenroom.supervision.kernel.links import Monitor
-    from greenroom.supervision.kernel.messages import Entry, Pid
     from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.process_messages import MailboxEntry, Pid
 
 
 # --- The plain process: an `async def` that runs once, with a mailbox it can `receive` from; and the inbox.
@@ -43,7 +53,7 @@ P = ParamSpec("P")
 _START = -1
 
 
-class Become(BaseException):
+class BecomeServer(BaseException):
     """Raised in a routine that ends here and goes on as another behaviour."""
 
     def __init__(self, take_over: Callable[[], None]) -> None:
@@ -61,16 +71,16 @@ class Routine(Behaviour):
         """`process` is the one that the coroutine is."""
         self._otp_process = process
 
-    def _otp_handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: MailboxEntry) -> object:
         _, function, args, kwargs = entry
         return function(*args, **kwargs)
 
-    def _otp_done(self, entry: Entry, value: object) -> None:
-        cell.condemn(self._otp_process, NORMAL)
+    def _otp_on_return(self, entry: MailboxEntry, value: object) -> None:
+        cell.begin_exit(self._otp_process, NORMAL)
         self._otp_process.activity = WORKING
 
-    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
-        if isinstance(error, Become):
+    def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:
+        if isinstance(error, BecomeServer):
             try:
                 error.take_over()
             except BaseException as broken:  # noqa: BLE001 - it is to be what it cannot be: its crash, as any bug of it
@@ -78,10 +88,10 @@ class Routine(Behaviour):
             else:
                 return
         if isinstance(error, Quit):
-            cell.condemn(self._otp_process, error.reason)
+            cell.begin_exit(self._otp_process, error.reason)
             return
         self._otp_report(error)
-        cell.condemn(self._otp_process, Crash(error))
+        cell.begin_exit(self._otp_process, Crash(error))
 
     def _otp_report(self, error: BaseException) -> None:
         process = self._otp_process
@@ -101,14 +111,14 @@ class Routine(Behaviour):
         return None
 
 
-class Lent(Routine):
+class InboxBehaviour(Routine):
     """The behaviour of an inbox: the task that it lives in is not its own, nor are that task's children."""
 
     __slots__ = ()
     adopts = False
 
 
-def begin(
+def begin_routine(
     node: Node,
     function: Callable[..., Awaitable[object]],
     args: tuple[Any, ...],
@@ -126,7 +136,7 @@ def begin(
     process.behaviour = Routine(process)
     process.trap_exit = trap_exit
     if parent is not None:
-        links.join(parent, process)
+        links.link(parent, process)
     try:
         coroutine = process.own_context().run(function, *args, **kwargs)
     except BaseException:
@@ -136,28 +146,28 @@ def begin(
         node.discard(process)
         message = f"a process is made of an `async def` function, and {function!r} is none"
         raise TypeError(message)
-    process.hand_over(coroutine, (_START, function, args, kwargs))
+    process.run_in_worker(coroutine, (_START, function, args, kwargs))
     return process
 
 
 def spawn(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> Pid:
     """Run `function` as a process of its own."""
-    return begin(current_node(), function, args, kwargs).pid
+    return begin_routine(current_node(), function, args, kwargs).pid
 
 
 def spawn_link(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> Pid:
     """As `spawn`, linked to the calling process from the first moment."""
-    return begin(current_node(), function, args, kwargs, link=True).pid
+    return begin_routine(current_node(), function, args, kwargs, link=True).pid
 
 
 def spawn_monitor(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> tuple[Pid, Monitor]:
     """As `spawn`, monitored by the calling process from the first moment."""
     watcher = current_process("monitor")
-    process = begin(current_node(), function, args, kwargs)
-    return process.pid, links.watch(watcher, process, process.pid)
+    process = begin_routine(current_node(), function, args, kwargs)
+    return process.pid, links.monitor_process(watcher, process, process.pid)
 
 
-def _message(entry: Entry) -> Any:
+def _message(entry: MailboxEntry) -> Any:
     kind = entry[0]
     if kind in (INFO, SIGNAL):
         return entry[1]
@@ -173,10 +183,10 @@ async def receive(match: Callable[[Any], bool] | None = None, *, timeout: float 
 
     Only in a process made by `spawn`, or inside `inbox`: a behaviour gets its messages in callbacks.
     """
-    return await take(current_process("receive"), match, timeout)
+    return await receive_from(current_process("receive"), match, timeout)
 
 
-async def take(process: Process, match: Callable[[Any], bool] | None, timeout: float | None) -> Any:
+async def receive_from(process: Process, match: Callable[[Any], bool] | None, timeout: float | None) -> Any:
     """`receive`, for a given process."""
     if not isinstance(process.behaviour, Routine):
         if process.life:
@@ -198,7 +208,7 @@ async def take(process: Process, match: Callable[[Any], bool] | None, timeout: f
                         process.exempt -= 1
                     del mailbox[index]
                     if not mailbox:
-                        process.node.spare = mailbox
+                        process.node.spare_mailbox = mailbox
                         process.mailbox = process.quick = None
                     return message
             seen = len(mailbox)
@@ -206,11 +216,11 @@ async def take(process: Process, match: Callable[[Any], bool] | None, timeout: f
             raise ProcessExited(process.reason or NORMAL, process.pid)
         if deadline is None and timeout is not None:
             deadline = process.node.loop.time() + timeout
-        if not await _arrival(process, deadline):
+        if not await _wait_for_message(process, deadline):
             raise CallTimeout(timeout or 0.0, process.pid, "receive a message")
 
 
-async def _arrival(process: Process, deadline: float | None) -> bool:
+async def _wait_for_message(process: Process, deadline: float | None) -> bool:
     loop = process.node.loop
     if deadline is not None and deadline <= loop.time():
         return False
@@ -249,7 +259,7 @@ class Inbox:
 
     def receive(self, match: Callable[[Any], bool] | None = None, *, timeout: float | None = 5.0) -> Awaitable[Any]:
         """The next message, or the next that `match` accepts."""
-        return take(self._process, match, timeout)
+        return receive_from(self._process, match, timeout)
 
     def pending(self) -> tuple[Any, ...]:
         """What lies in the mailbox, without taking it."""
@@ -265,7 +275,7 @@ async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncGenerat
     """
     node = current_node()
     process = node.create(None, label)
-    process.behaviour = Lent(process)
+    process.behaviour = InboxBehaviour(process)
     process.trap_exit = trap_exit
     process.activity = HELD
     token = current.set(process)
@@ -277,7 +287,7 @@ async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncGenerat
         except ValueError:  # left in another context than it was entered in, as a generator's end may be
             if current.get() is process:
                 current.set(None)
-        cell.condemn(process, SHUTDOWN)
+        cell.begin_exit(process, SHUTDOWN)
         await asyncio.sleep(0)
 
 
@@ -289,7 +299,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[T]):
+class Completed(Generic[T]):
     """The task came through, with this value."""
 
     value: T
@@ -302,10 +312,10 @@ class Exited:
     reason: ExitReason
 
 
-Outcome: TypeAlias = Done[T] | Exited
+Outcome: TypeAlias = Completed[T] | Exited
 
 
-class Work(Routine):
+class TaskBehaviour(Routine):
     """The behaviour of a process that does one thing on behalf of others."""
 
     __slots__ = ("callers",)
@@ -322,7 +332,7 @@ class Work(Routine):
         return str(self._otp_process.node.process(asker) or asker)
 
 
-class _Asked(Work):
+class _AwaitedTaskBehaviour(TaskBehaviour):
     """A task's: its value is wanted."""
 
     __slots__ = ("_task",)
@@ -331,9 +341,9 @@ class _Asked(Work):
         super().__init__(process, task.callers)
         self._task = task
 
-    def _otp_done(self, entry: Entry, value: object) -> None:
-        self._task._settle(Done(value))
-        super()._otp_done(entry, value)
+    def _otp_on_return(self, entry: MailboxEntry, value: object) -> None:
+        self._task._settle(Completed(value))
+        super()._otp_on_return(entry, value)
 
 
 class Task(Generic[R]):
@@ -346,7 +356,7 @@ class Task(Generic[R]):
         self._process = process
         self.callers = callers
         self._future: asyncio.Future[Outcome[R]] = process.node.loop.create_future()
-        process.behaviour = _Asked(process, self)
+        process.behaviour = _AwaitedTaskBehaviour(process, self)
         process.await_death(self)
 
     @property
@@ -373,7 +383,7 @@ class Task(Generic[R]):
         state = "running" if self.outcome is None else str(self.outcome)
         return f"<Task {self._process} {state}>"
 
-    def exited(self, reason: ExitReason) -> None:
+    def on_exit(self, reason: ExitReason) -> None:
         """The process is gone."""
         self._settle(Exited(reason))
 
@@ -389,9 +399,9 @@ class Task(Generic[R]):
         outcome = await self.poll(timeout)
         if outcome is None:
             raise CallTimeout(timeout or 0.0, self._process, "come to an end")
-        if isinstance(outcome, Done):
+        if isinstance(outcome, Completed):
             return outcome.value
-        raise exited(outcome.reason, self._process)
+        raise exit_error(outcome.reason, self._process)
 
     async def poll(self, timeout: float | None = 0.0) -> Outcome[R] | None:
         """How it ended, if it does within so many seconds; else None, and it runs on."""
@@ -406,7 +416,7 @@ class Task(Generic[R]):
         """End it, in order or `brutally`, and wait until it is gone. Returns its outcome if it had come to one first."""
         me = current.get()
         if me is not None:
-            links.part(me, self._process)  # the exit asked for is not the asker's
+            links.unlink(me, self._process)  # the exit asked for is not the asker's
         process = self._process
         if brutally:
             cell.kill(process)
@@ -424,10 +434,10 @@ class Task(Generic[R]):
         """Give the outcome up: the task runs on, and is no longer linked to the caller."""
         me = current.get()
         if me is not None:
-            links.part(me, self._process)
+            links.unlink(me, self._process)
 
 
-_FARTHEST = 32
+_MOST_CALLERS = 32
 """How many callers a task knows: one that starts its own successor, for ever, must not carry them all."""
 
 
@@ -435,31 +445,31 @@ def callers() -> tuple[Pid, ...]:
     """The processes for which the calling task runs: its caller, that one's caller, and so on. Empty if it is no task."""
     me = current.get()
     work = None if me is None else me.behaviour.inner
-    return work.callers if isinstance(work, Work) else ()
+    return work.callers if isinstance(work, TaskBehaviour) else ()
 
 
-def asking() -> tuple[Pid, ...]:
+def callers_of_new_task() -> tuple[Pid, ...]:
     """The callers of a task that is asked for here."""
     me = current.get()
-    return () if me is None else (me.pid, *callers()[: _FARTHEST - 1])
+    return () if me is None else (me.pid, *callers()[: _MOST_CALLERS - 1])
 
 
 def begin_task(
     function: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any, callers: tuple[Pid, ...], *, link: bool
 ) -> Task[R]:
     """Start a task on behalf of others."""
-    return Task(begin(current_node(), function, args, kwargs, link=link), callers)
+    return Task(begin_routine(current_node(), function, args, kwargs, link=link), callers)
 
 
 def start_task(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
     """Run an async function as a task linked to the calling process."""
     current_process("start a linked task; start_task_alone() needs none")
-    return begin_task(function, args, kwargs, asking(), link=True)
+    return begin_task(function, args, kwargs, callers_of_new_task(), link=True)
 
 
 def start_task_alone(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
     """Run an async function as a task of its own: its crash is an outcome, and ends no other process."""
-    return begin_task(function, args, kwargs, asking(), link=False)
+    return begin_task(function, args, kwargs, callers_of_new_task(), link=False)
 
 
 _threads = Threads()
@@ -551,16 +561,16 @@ def stream(  # noqa: PLR0913 - each is one setting, by keyword
         message = f"on_timeout must be 'raise' or 'kill', not {on_timeout!r}"
         raise ValueError(message)
     begin = start_task_alone if start is None else start
-    crew: _Crew[T, R] = _Crew(lambda item: begin(function, item), timeout, ordered=ordered, link=link)
+    crew: _StreamTasks[T, R] = _StreamTasks(lambda item: begin(function, item), timeout, ordered=ordered, link=link)
     return _run(crew, items, limit, on_timeout, zipped=zipped)
 
 
 async def _run(
-    crew: _Crew[T, R], items: Iterable[T], limit: int, on_timeout: OnTimeout, *, zipped: bool
+    crew: _StreamTasks[T, R], items: Iterable[T], limit: int, on_timeout: OnTimeout, *, zipped: bool
 ) -> AsyncGenerator[Any, None]:
     source = iter(items)
     exhausted = False
-    crew.sign_on()
+    crew.attach()
     try:
         while True:
             while not exhausted and len(crew.running) < limit:
@@ -585,10 +595,10 @@ async def _run(
             assert outcome is not None
             yield (ready.item, outcome) if zipped else outcome
     finally:
-        await crew.sign_off()
+        await crew.close()
 
 
-class _Running(NamedTuple, Generic[T, R]):
+class _StreamItem(NamedTuple, Generic[T, R]):
     """One item in work."""
 
     item: T
@@ -596,7 +606,7 @@ class _Running(NamedTuple, Generic[T, R]):
     task: Task[R]
 
 
-class _Crew(Generic[T, R]):
+class _StreamTasks(Generic[T, R]):
     """The tasks of one stream that run now, the oldest first, and the process they work for."""
 
     __slots__ = ("_link", "_loop", "_ordered", "_owner", "_start", "running", "timeout")
@@ -611,16 +621,16 @@ class _Crew(Generic[T, R]):
         self._owner: Process | None = None
         self._loop: asyncio.AbstractEventLoop
         self.timeout = timeout
-        self.running: deque[_Running[T, R]] = deque()
+        self.running: deque[_StreamItem[T, R]] = deque()
 
-    def sign_on(self) -> None:
+    def attach(self) -> None:
         """Work for the calling process from now on."""
         self._loop = asyncio.get_running_loop()
         self._owner = current_process("link the tasks of a stream") if self._link else current.get()
         if self._owner is not None:
             self._owner.await_death(self)
 
-    async def sign_off(self) -> None:
+    async def close(self) -> None:
         """End what still runs, and wait until it is gone."""
         if self._owner is not None:
             self._owner.forget(self)
@@ -629,7 +639,7 @@ class _Crew(Generic[T, R]):
         for running in self.running:
             await running.task.poll(None)
 
-    def exited(self, reason: ExitReason) -> None:
+    def on_exit(self, reason: ExitReason) -> None:
         """The owner died between two items and cannot close the stream: kill its tasks."""
         for running in self.running:
             cell.kill(running.task.process)
@@ -639,21 +649,21 @@ class _Crew(Generic[T, R]):
         due = None if self.timeout is None else self._loop.time() + self.timeout
         started = self._start(item)
         task = started if isinstance(started, Task) else await started
-        self.running.append(_Running(item, due, task))
+        self.running.append(_StreamItem(item, due, task))
         owner = self._owner
         if self._link and owner is not None and not owner.trap_exit:
             if isinstance(task.outcome, Exited):
                 cell.signal(owner, task.pid, task.outcome.reason)
             elif task.outcome is None:
-                links.join(owner, task.process)
+                links.link(owner, task.process)
 
     def end(self, task: Task[R]) -> None:
         """Kill one. That is not the owner's end, linked to it or not."""
         if self._owner is not None:
-            links.part(self._owner, task.process)
+            links.unlink(self._owner, task.process)
         cell.kill(task.process)
 
-    async def next(self) -> _Running[T, R] | None:
+    async def next(self) -> _StreamItem[T, R] | None:
         """The one whose outcome is to be given next; None when the oldest is overdue."""
         while True:
             for running in (self.running[0],) if self._ordered else tuple(self.running):

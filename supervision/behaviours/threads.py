@@ -28,7 +28,7 @@ DEFAULT_LIMIT = 40
 _IDLE_SECONDS = 10.0
 
 
-class _Job:
+class _ThreadCall:
     """One function call on its way through a thread."""
 
     __slots__ = ("_done", "_program", "call", "error", "loop", "value")
@@ -37,7 +37,7 @@ class _Job:
         self,
         call: Callable[[], Any],
         loop: asyncio.AbstractEventLoop,
-        done: Callable[[_Job], None],
+        done: Callable[[_ThreadCall], None],
     ) -> None:
         self.call = call
         self.loop = loop
@@ -53,28 +53,28 @@ class _Job:
         except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
             self.error = error
         if os.getpid() != self._program:
-            forks.leave(self.error)
+            forks.exit_child(self.error)
         try:
             self.loop.call_soon_threadsafe(self._done, self)
         except RuntimeError:
             return  # the loop is closed, and no caller waits any more
 
 
-class _Crew:
+class _ThreadPool:
     """Idle threads of the whole process, kept for a while: a new one costs as much as many calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Hand] = []
+        self._idle: list[_PoolThread] = []
         self._count = 0
 
-    def give(self, job: _Job) -> None:
+    def give(self, job: _ThreadCall) -> None:
         """Have some thread run it, now."""
         with self._lock:
             hand = self._idle.pop() if self._idle else None
             if hand is None:
                 self._count += 1
-                hand = _Hand(self, self._count)
+                hand = _PoolThread(self, self._count)
                 is_new = True
             else:
                 is_new = False
@@ -82,7 +82,7 @@ class _Crew:
         if is_new:
             hand.start()
 
-    def rest(self, hand: _Hand) -> None:
+    def rest(self, hand: _PoolThread) -> None:
         """The thread has nothing to do."""
         with self._lock:
             self._idle.append(hand)
@@ -92,7 +92,7 @@ class _Crew:
         self._lock = threading.Lock()
         self._idle.clear()
 
-    def leave(self, hand: _Hand) -> bool:
+    def leave(self, hand: _PoolThread) -> bool:
         """The thread has had nothing to do for long enough. False when it was chosen for something just now."""
         with self._lock:
             if hand not in self._idle:
@@ -101,18 +101,18 @@ class _Crew:
             return True
 
 
-class _Hand(threading.Thread):
+class _PoolThread(threading.Thread):
     """One thread of the crew. The code that takes it off the idle list gives it a job."""
 
-    def __init__(self, crew: _Crew, number: int) -> None:
+    def __init__(self, crew: _ThreadPool, number: int) -> None:
         super().__init__(name=f"greenroom-thread-{number}", daemon=True)
         self._crew = crew
-        self._jobs: SimpleQueue[_Job] = (
+        self._jobs: SimpleQueue[_ThreadCall] = (
             SimpleQueue()
         )  # a condition would cost several times as much, with the interpreter's lock held
-        self._at: _Job | None = None
+        self._at: _ThreadCall | None = None
 
-    def take(self, job: _Job) -> None:
+    def take(self, job: _ThreadCall) -> None:
         """Run this one next."""
         self._at = job
         self._jobs.put(job)
@@ -135,19 +135,19 @@ class _Hand(threading.Thread):
             self._crew.rest(self)
 
 
-_crew = _Crew()
+_pool = _ThreadPool()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_crew.forget)
+    os.register_at_fork(after_in_child=_pool.forget)
 
 
-def resting(thread: threading.Thread) -> bool:
+def is_idle_pool_thread(thread: threading.Thread) -> bool:
     """Whether it is a thread of the crew that has nothing to do: it is no leftover, and need not be waited for."""
-    return isinstance(thread, _Hand) and thread in _crew._idle
+    return isinstance(thread, _PoolThread) and thread in _pool._idle
 
 
-def works_for(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool:
+def is_working_for(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool:
     """Whether it is a thread of the crew that is at work for this loop: it may be older than the loop."""
-    return isinstance(thread, _Hand) and thread.works_for(loop)
+    return isinstance(thread, _PoolThread) and thread.works_for(loop)
 
 
 async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -156,7 +156,7 @@ async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *a
     context = contextvars.copy_context()
     answer: asyncio.Future[R] = loop.create_future()
 
-    def done(job: _Job) -> None:
+    def done(job: _ThreadCall) -> None:
         ended()
         if answer.done():
             return
@@ -167,7 +167,7 @@ async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *a
         else:
             answer.set_exception(job.error)
 
-    _crew.give(_Job(lambda: context.run(function, *args, **kwargs), loop, done))
+    _pool.give(_ThreadCall(lambda: context.run(function, *args, **kwargs), loop, done))
     return await answer
 
 

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from .daemon_protocol import Aboard, Note, Order, Reaped, encoded
+from .daemon_protocol import DaemonMessage, ForeignNodeStarted, LogNote, ProcessReaped, encode_message
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from types import FrameType
 
-    from greenroom.supervision.kernel.messages import Pid
+    from greenroom.supervision.kernel.process_messages import Pid
 
+    from .cluster_settings import ClusterSettings, NodeSpec
     from .machines import Machine
-    from .specs import ClusterSettings, NodeSpec
 
 
-class Boot(msgspec.Struct, frozen=True, kw_only=True):
+class NodeBoot(msgspec.Struct, frozen=True, kw_only=True):
     """All that it needs to know; the key it has inherited."""
 
     name: str
@@ -58,10 +58,10 @@ LARGEST: Final = 192 * 1024
 """Bytes of a boot: it travels in one of Thespian's frames, whose size is bounded."""
 
 
-def pack(boot: Boot) -> bytes:
+def pack(boot: NodeBoot) -> bytes:
     """As bytes. Raises `ValueError`, which says what is wrong with it."""
     try:
-        data = encoded(boot)
+        data = encode_message(boot)
     except UnicodeEncodeError as error:
         raise ValueError(f"{error.object!r} is no text that can be told to another process") from None
     if len(data) > LARGEST:
@@ -71,13 +71,13 @@ def pack(boot: Boot) -> bytes:
     return data
 
 
-def of(
+def boot_for(
     name: str, spec: NodeSpec, settings: ClusterSettings, home: Iterable[str], engine: Pid, machine: Machine | None
-) -> Boot:
+) -> NodeBoot:
     """For a node here, or on another machine, which has other directories, and reaches this one by TCP alone."""
     main, away = spec.main, machine is not None
     path = spec.path if away else tuple(sys.path if spec.path is None else spec.path)
-    return Boot(
+    return NodeBoot(
         name=name,
         home=[each for each in home if each.startswith("tcp:") or not away],
         engine=(engine.node, engine.incarnation, engine.serial),
@@ -86,7 +86,7 @@ def of(
         tcp=settings.tcp if machine is None else machine.host,
         memory=spec.limits.memory,
         open_files=spec.limits.open_files,
-        path=None if path is None else folders(path),
+        path=None if path is None else encoded_paths(path),
         cwd=_here() if not away and spec.cwd is None else _encoded(spec.cwd),
         env={os.fsencode(name): os.fsencode(value) for name, value in spec.env.items()},
         preload=list(spec.preload),
@@ -97,7 +97,7 @@ def of(
     )
 
 
-def folders(path: Iterable[object]) -> list[bytes]:
+def encoded_paths(path: Iterable[object]) -> list[bytes]:
     """Those of a `sys.path`, as the system has them; anything else in it import passes over as well."""
     found: list[Any] = [each for each in path if isinstance(each, str | os.PathLike)]
     return [os.fsencode(each) for each in found]
@@ -115,28 +115,28 @@ def _here() -> bytes | None:
         return None
 
 
-unpack: Final = msgspec.msgpack.Decoder(Boot).decode
-"""A `Boot` of its bytes. Raises `msgspec.MsgspecError`."""
+unpack: Final = msgspec.msgpack.Decoder(NodeBoot).decode
+"""A `NodeBoot` of its bytes. Raises `msgspec.MsgspecError`."""
 LEAVE: Final = "leave"
 """To a node's steward: stop in order."""
 
 
 class NodeReady(NamedTuple):
-    """From a node to the application's engine: it has imported what it was to, and `steward` ends it when told to."""
+    """From a node to the application's engine: it has imported what it was to, and `stopper` ends it when told to."""
 
     name: str
     os_pid: int
-    steward: Pid
+    stopper: Pid
 
 
-class NodeUnfit(NamedTuple):
+class NodeImportFailed(NamedTuple):
     """... it could not, and ends."""
 
     name: str
     why: str
 
 
-class Said(NamedTuple):
+class NodeOutput(NamedTuple):
     """... what its code has logged and printed: logger, level and line of each, and what a record has as data. `dropped` lines there was no room for."""
 
     name: str
@@ -163,11 +163,11 @@ def name_of_forks(pid: int) -> str:
     return f"gr-of-{pid}"
 
 
-class Inherited:
+class InheritedState:
     """Set in the warden, read below it."""
 
     key: bytes = b""
-    keeper: socket.socket | None = None
+    fork_server: socket.socket | None = None
     notes: socket.socket | None = None
     node: str = ""
     """Whose process this is by now, or that of whatever code has forked it: a node's, by its name."""
@@ -179,38 +179,38 @@ class Inherited:
     """What the warden has changed in the environment, as it was before: nodes get that back."""
 
 
-def take_note(level: int, text: str) -> None:
+def send_log_line(level: int, text: str) -> None:
     """Have it logged at home, if there is room."""
-    if Inherited.notes is not None:
+    if InheritedState.notes is not None:
         with contextlib.suppress(OSError, ValueError):
-            Inherited.notes.send(encoded(Note(level, text[-NOTE_BYTES:], Inherited.node)))
+            InheritedState.notes.send(encode_message(LogNote(level, text[-NOTE_BYTES:], InheritedState.node)))
 
 
 def change_environment(name: str, value: str) -> None:
     """For Thespian's sake; a node's code does not see it."""
-    Inherited.environment.setdefault(name, os.environ.get(name))
+    InheritedState.environment.setdefault(name, os.environ.get(name))
     os.environ[name] = value
 
 
 def restore_environment() -> None:
     """In a node's process."""
-    for name, value in Inherited.environment.items():
+    for name, value in InheritedState.environment.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
 
 
-def close_private() -> None:
+def close_private_fds() -> None:
     """In a process that was forked below the warden, or by it: what is its parent's alone.
 
     A listening socket is that always; Thespian leaves the admin's to its logger, which then keeps the port when the admin is gone.
     """
-    lead_nowhere((*Inherited.private, *_listening()))
-    Inherited.private.clear()
+    redirect_to_null((*InheritedState.private, *_listening()))
+    InheritedState.private.clear()
 
 
-def opened() -> list[int]:
+def open_fds() -> list[int]:
     """The descriptors of this process, where the system lists them."""
     try:
         return [int(entry) for entry in os.listdir("/dev/fd")]  # noqa: PTH208 - an iterator would have a descriptor of its own
@@ -218,7 +218,7 @@ def opened() -> list[int]:
         return []
 
 
-def lead_nowhere(descriptors: Iterable[int]) -> None:
+def redirect_to_null(descriptors: Iterable[int]) -> None:
     """Have these descriptors lead nowhere. Their numbers stay taken, since some object may still close them."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for descriptor in descriptors:
@@ -230,7 +230,7 @@ def lead_nowhere(descriptors: Iterable[int]) -> None:
 
 
 def _listening() -> Iterator[int]:
-    for number in opened():
+    for number in open_fds():
         with contextlib.suppress(OSError):
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 with socket.socket(fileno=os.dup(number)) as found:
@@ -245,18 +245,18 @@ def _listening() -> Iterator[int]:
 
 _SETSIG: Final[int | None] = getattr(fcntl, "F_SETSIG", None)  # Linux alone can say which signal it shall be
 
-_held: Final[set[Lifeline]] = set()
+_uncut_pipes: Final[set[DeathPipe]] = set()
 """The lifelines that are not cut: a fork must know of them, also when nothing else refers to them."""
 
 
-class Lifeline:
+class DeathPipe:
     """The application's end."""
 
     def __init__(self) -> None:
         """`reading` is for the processes below; close it here once they have it."""
         self.reading, self._writing = os.pipe()
         self._pid = os.getpid()
-        _held.add(self)
+        _uncut_pipes.add(self)
 
     def handed_over(self) -> None:
         """The processes below hold their end."""
@@ -266,14 +266,14 @@ class Lifeline:
 
     def cut(self) -> None:
         """End every process below, now. Again is nothing."""
-        _held.discard(self)
+        _uncut_pipes.discard(self)
         self.handed_over()
         if self._writing >= 0:
             os.close(self._writing)
             self._writing = -1
 
 
-class _Armed:
+class _DeathPipeState:
     """What this process has of the lifeline: the reading end that it inherited, and its own description of it."""
 
     reading = -1
@@ -282,22 +282,22 @@ class _Armed:
     """Another one, while something is waited for that is void when the application ends."""
 
 
-class Cut(BaseException):
+class ApplicationGone(BaseException):
     """The application is gone. Not an error, and no handler on the way may catch it."""
 
 
 def arm_forks(reading: int) -> None:
     """Below, in the process that forks the others: tie what it forks to the lifeline, and what those fork, each by itself."""
-    _Armed.reading = reading
-    os.register_at_fork(after_in_child=_tie)
+    _DeathPipeState.reading = reading
+    os.register_at_fork(after_in_child=_arm_this_fork)
 
 
-def holds(descriptor: int) -> bool:
+def is_death_pipe(descriptor: int) -> bool:
     """Whether that descriptor is the lifeline's: code that closes all others leaves it open."""
-    return descriptor >= 0 and descriptor in (_Armed.reading, _Armed.own)
+    return descriptor >= 0 and descriptor in (_DeathPipeState.reading, _DeathPipeState.own)
 
 
-def is_cut(reading: int) -> bool:
+def is_application_gone(reading: int) -> bool:
     """Whether the application is gone."""
     poll = select.poll()
     poll.register(reading, 0)
@@ -305,27 +305,27 @@ def is_cut(reading: int) -> bool:
 
 
 @contextlib.contextmanager
-def waiting(reading: int) -> Generator[None]:
-    """For the warden: what waits in here, for whatever and as long as it likes, is given up when the application ends. Raises `Cut`."""
+def abort_when_application_ends(reading: int) -> Generator[None]:
+    """For the warden: what waits in here, for whatever and as long as it likes, is given up when the application ends. Raises `ApplicationGone`."""
     own = _armed(reading, signal.SIGIO)
     if own is None:
         yield
         return
-    _Armed.waiting = own
+    _DeathPipeState.waiting = own
     before = signal.signal(signal.SIGIO, _give_up)
     try:
-        if is_cut(reading):
-            raise Cut
+        if is_application_gone(reading):
+            raise ApplicationGone
         yield
     finally:
         # Forks that are under way have this description, too: nothing is to come of it any more.
         fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK)
-        _Armed.waiting = -1
+        _DeathPipeState.waiting = -1
         os.close(own)
         signal.signal(signal.SIGIO, before)
 
 
-def wake_at_end(reading: int) -> int | None:
+def resume_when_application_ends(reading: int) -> int | None:
     """For the warden: should it be stopped when the application ends, it goes on, and ends everything below. The descriptor that does that, if any.
 
     It cannot be killed by the lifeline, as those below are: what code in nodes has executed is ended by nothing else.
@@ -334,7 +334,7 @@ def wake_at_end(reading: int) -> int | None:
 
 
 def _give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - how handlers are called
-    raise Cut
+    raise ApplicationGone
 
 
 def _armed(reading: int, number: int) -> int | None:
@@ -352,45 +352,45 @@ def _armed(reading: int, number: int) -> int | None:
     return own
 
 
-def _tie() -> None:
-    reading, before = _Armed.reading, _Armed.own
-    if _Armed.waiting >= 0:
-        os.close(_Armed.waiting)
-        _Armed.waiting = -1
+def _arm_this_fork() -> None:
+    reading, before = _DeathPipeState.reading, _DeathPipeState.own
+    if _DeathPipeState.waiting >= 0:
+        os.close(_DeathPipeState.waiting)
+        _DeathPipeState.waiting = -1
         signal.signal(signal.SIGIO, signal.SIG_DFL)
     own = _armed(reading, signal.SIGKILL)
     if own is None:
         return
-    _Armed.own = own
+    _DeathPipeState.own = own
     if before >= 0:
         with contextlib.suppress(OSError):
             os.close(before)
-    if is_cut(reading):  # it was so before there was a signal to be sent
+    if is_application_gone(reading):  # it was so before there was a signal to be sent
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def watch_in_thread() -> None:
+def watch_death_pipe_in_thread() -> None:
     """Where the kernel cannot be asked for it: a thread that waits for the lifeline's end. In a process that never forks again."""
     if _SETSIG is not None:
         return
 
     def wait() -> None:
         with contextlib.suppress(OSError):
-            os.read(_Armed.reading, 1)
+            os.read(_DeathPipeState.reading, 1)
         os._exit(1)
 
     threading.Thread(target=wait, name="greenroom-lifeline", daemon=True).start()
 
 
-def _forked() -> None:
+def _cut_in_child() -> None:
     """In a child of the application's, which must not keep alive the processes that the application has left behind."""
-    for lifeline in list(_held):
+    for death_pipe in list(_uncut_pipes):
         with contextlib.suppress(OSError):
-            lifeline.cut()
+            death_pipe.cut()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_cut_in_child)
 
 
 # --- What the warden is told of a node that another machine wants here: its process is the admin's child, of which the keeper knows nothing.
@@ -399,23 +399,23 @@ if hasattr(os, "register_at_fork"):
 _WAIT: Final = 2.0
 
 
-def come_aboard() -> bool:
+def announce_foreign_node() -> bool:
     """In the process, which has a name by now; False when the warden takes nothing for so long that it may be gone."""
-    return _tell(Aboard(Inherited.node, os.getpid()))
+    return _send_report(ForeignNodeStarted(InheritedState.node, os.getpid()))
 
 
-def tell_of_end(pid: int, status: int | None) -> None:
+def report_exit(pid: int, status: int | None) -> None:
     """In the admin."""
     if status is not None:
-        _tell(Reaped(pid, status))
+        _send_report(ProcessReaped(pid, status))
 
 
-def _tell(order: Order) -> bool:
-    notes = Inherited.notes
+def _send_report(order: DaemonMessage) -> bool:
+    notes = InheritedState.notes
     until = time.monotonic() + _WAIT
     while notes is not None and (left := until - time.monotonic()) > 0:
         try:
-            notes.send(encoded(order))
+            notes.send(encode_message(order))
         except BlockingIOError:
             select.select((), (notes,), (), left)
         except OSError:

@@ -19,35 +19,35 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.supervision.behaviours.caller import Stop
-from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
-from greenroom.supervision.behaviours.starting import Options, launch
+from greenroom.supervision.behaviours.process_start import Options, launch
+from greenroom.supervision.behaviours.refs import Ref
+from greenroom.supervision.behaviours.replies import Stop
 from greenroom.supervision.kernel.api import monitor
-from greenroom.supervision.kernel.current import current_node, self_pid
 from greenroom.supervision.kernel.errors import NotRegistered, ProcessExited
-from greenroom.supervision.kernel.messages import Crash, Down, Exit
-from greenroom.supervision.supervisors.dynamic import DynamicSupervisor
-from greenroom.supervision.supervisors.spec import REST_FOR_ONE, SUPERVISOR, TEMPORARY, ChildSpec, child
+from greenroom.supervision.kernel.process_lookup import current_node, self_pid
+from greenroom.supervision.kernel.process_messages import Crash, Down, Exit
+from greenroom.supervision.supervisors.child_spec import REST_FOR_ONE, SUPERVISOR, TEMPORARY, ChildSpec, child
+from greenroom.supervision.supervisors.dynamic_supervisor import DynamicSupervisor
+from greenroom.supervision.supervisors.supervision_tree import start_child
 from greenroom.supervision.supervisors.supervisor import Supervisor
-from greenroom.supervision.supervisors.tree import start_child
 
-from .engine import Engine
+from .cluster_settings import ClusterSettings, NodeSpec
 from .home_links import HomeLinks, links_of_home
-from .membership import Membership
-from .node_records import Ended, Ending, EngineFailed, NodeFailed, NodeLost
-from .specs import ClusterSettings, NodeSpec
+from .membership import ClusterMembership
+from .node_engine import NodeEngine
+from .node_records import EngineFailed, NodeFailed, NodeLost, NodeProcessEnded, ProcessEnding
 
 if TYPE_CHECKING:
-    from greenroom.supervision.kernel.messages import ExitReason
+    from greenroom.supervision.kernel.process_messages import ExitReason
 
     from .peers import Peers
 
 _numbers = itertools.count(1)
 _nodes = itertools.count(1)
 _SLACK: Final = 3.0
-_LOOK: Final = 0.02
-_LOOKS: Final = 100
+_ENGINE_POLL: Final = 0.02
+_ENGINE_POLLS: Final = 100
 
 
 class Cluster:
@@ -60,7 +60,7 @@ class Cluster:
         self._name_of_engine: Final = ("greenroom.engine", number)
         self._name_of_nodes: Final = ("greenroom.nodes", number)
         self._name_of_machines: Final = ("greenroom.machines", number)
-        self.engine: Final[Ref[Engine]] = Ref(self._name_of_engine)
+        self.engine: Final[Ref[NodeEngine]] = Ref(self._name_of_engine)
 
     def child_spec(self) -> ChildSpec[Ref[Any]]:
         """All of it, for any supervisor of the application's node."""
@@ -70,17 +70,17 @@ class Cluster:
         settings = self.settings
         base: list[ChildSpec[Any]] = [
             child(HomeLinks, settings),
-            child(Engine, settings).but(name=self._name_of_engine, shutdown=20.0),
+            child(NodeEngine, settings).but(name=self._name_of_engine, shutdown=20.0),
         ]
         if settings.convention is not None:
-            base.append(child(Membership, self.engine).but(name=self._name_of_machines))
+            base.append(child(ClusterMembership, self.engine).but(name=self._name_of_machines))
         bounds: dict[str, Any] = {"intensity": settings.intensity, "period": settings.period}
         falling: ChildSpec[Any] = child(Supervisor, base, strategy=REST_FOR_ONE, **bounds).but(id="base")
         nodes = child(DynamicSupervisor).but(id="nodes", name=self._name_of_nodes)
         return await launch(Options(label="cluster"), Supervisor, ([falling, nodes],), bounds, link=True)
 
     @property
-    def machines(self) -> Ref[Membership]:
+    def machines(self) -> Ref[ClusterMembership]:
         """The process that knows the other machines, when there is a convention: ``call(Membership.machines)``, ``call(Membership.watch, ref)``."""
         return Ref(self._name_of_machines)
 
@@ -89,19 +89,19 @@ class Cluster:
         """The links of the node that runs here; of use in that node only."""
         return links_of_home()
 
-    async def start_node(self, spec: NodeSpec | None = None) -> Ref[Host]:
+    async def start_node(self, spec: NodeSpec | None = None) -> Ref[NodeOwner]:
         """A node that is not started again when it ends: monitor the host. Raises `StartFailed`."""
         made = node_child(self, NodeSpec() if spec is None else spec)
         nodes: Ref[DynamicSupervisor] = Ref(self._name_of_nodes)
         return await start_child(nodes, made.but(restart=TEMPORARY))
 
 
-def node_child(cluster: Cluster, spec: NodeSpec) -> ChildSpec[Ref[Host]]:
+def node_child(cluster: Cluster, spec: NodeSpec) -> ChildSpec[Ref[NodeOwner]]:
     """A node as a child of whatever supervisor, which decides whether it is started again."""
-    return child(Host, cluster.engine, spec).but(shutdown=spec.stop_timeout + _SLACK)
+    return child(NodeOwner, cluster.engine, spec).but(shutdown=spec.stop_timeout + _SLACK)
 
 
-class Host(GenServer):
+class NodeOwner(GenServer):
     """What stands in the application's tree for a node in a process of its own. It lives as long as that process does.
 
     It starts when the node is ready, and ends with `Crash(NodeLost)` when the process has ended, so its supervisor decides whether
@@ -110,20 +110,22 @@ class Host(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, engine: Ref[Engine], spec: NodeSpec) -> None:
+    def __init__(self, engine: Ref[NodeEngine], spec: NodeSpec) -> None:
         """`engine` is looked up by its name."""
         self._engine = engine
         self._spec = spec
         self.name = spec.name or f"{current_node().name}-{next(_nodes)}"
         self.os_pid = 0
-        self.ending: Ending | None = None
+        self.ending: ProcessEnding | None = None
 
     async def init(self) -> None:
         """Have the process started, and wait until its node is ready."""
         await self._await_engine()
         self._watch = monitor(self._engine)
         try:
-            started = await self._engine.within(None).call(Engine.start_host, self_pid(), self.name, self._spec)
+            started = await self._engine.within(None).call(
+                NodeEngine.start_node_process, self_pid(), self.name, self._spec
+            )
         except ProcessExited as gone:
             cause = gone.__cause__
             raise NodeFailed(self.name, str(cause if isinstance(cause, EngineFailed) else gone)) from gone
@@ -131,11 +133,11 @@ class Host(GenServer):
 
     async def _await_engine(self) -> None:
         """When the engine has died, so have all nodes, and their supervisors may be faster than the engine's."""
-        for _ in range(_LOOKS):
+        for _ in range(_ENGINE_POLLS):
             try:
                 _ = self._engine.pid
             except NotRegistered:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_ENGINE_POLL)
             else:
                 return
 
@@ -154,10 +156,10 @@ class Host(GenServer):
     def handle_info(self, message: Any) -> Stop | None:
         """The process has ended, or the engine, which would have told of it."""
         match message:
-            case Ended():
+            case NodeProcessEnded():
                 self.ending = message.ending
             case Down(ref=ref) if ref is self._watch:
-                self.ending = Ending(lost=True)
+                self.ending = ProcessEnding(lost=True)
             case Exit(reason=reason):
                 return Stop(reason)
             case _:
@@ -169,6 +171,6 @@ class Host(GenServer):
         """End the process, in order first."""
         if self.ending is None:
             try:
-                self.ending = await self._engine.within(None).call(Engine.end_host, self.name)
+                self.ending = await self._engine.within(None).call(NodeEngine.end_node, self.name)
             except ProcessExited:
-                self.ending = Ending(lost=True)
+                self.ending = ProcessEnding(lost=True)

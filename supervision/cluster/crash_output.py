@@ -20,14 +20,14 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from .bootstrap import Inherited, Said
-from .daemon_protocol import LastWords, encoded
+from .bootstrap import InheritedState, NodeOutput
+from .daemon_protocol import CrashMemory, encode_message
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable
 
-    from greenroom.supervision.behaviours.calls import Ref
+    from greenroom.supervision.behaviours.refs import Ref
 
 ROOM: Final = 16 * 1024
 _THREAD: Final = re.compile(r"(?:Current t|T)hread 0x")
@@ -39,33 +39,33 @@ _MACHINERY: Final = re.compile(
 )
 
 
-def arrange() -> None:
+def install_crash_stacks() -> None:
     """In a node's process: have them written, and give the warden where. Nothing where the system cannot do that."""
-    if not hasattr(os, "memfd_create") or Inherited.notes is None:
+    if not hasattr(os, "memfd_create") or InheritedState.notes is None:
         return
     memory = os.memfd_create("last words", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(memory, ROOM)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
     with contextlib.suppress(OSError):
-        socket.send_fds(Inherited.notes, [encoded(LastWords(Inherited.node))], [memory])
+        socket.send_fds(InheritedState.notes, [encode_message(CrashMemory(InheritedState.node))], [memory])
         faulthandler.enable(memory)
         faulthandler.register(signal.SIGTERM, memory, chain=True)  # shows what a process that is told to end was doing
 
 
-def read(memory: int) -> str:
+def read_stacks(memory: int) -> str:
     """What was written, as far as it is of use to a reader."""
     try:
-        return brief(os.pread(memory, ROOM, 0).rstrip(b"\0").decode(errors="replace").strip())
+        return shorten_stacks(os.pread(memory, ROOM, 0).rstrip(b"\0").decode(errors="replace").strip())
     except OSError:
         return ""
 
 
-def brief(text: str) -> str:
+def shorten_stacks(text: str) -> str:
     """Without the frames that every thread of a node has at its bottom, and without threads that have no others, unless it was one of these."""
-    return "\n\n".join(filter(None, map(_brief_thread, text.split("\n\n"))))
+    return "\n\n".join(filter(None, map(_shorten_thread, text.split("\n\n"))))
 
 
-def _brief_thread(block: str) -> str:
+def _shorten_thread(block: str) -> str:
     if not _THREAD.match(block):
         return block
     lines = block.splitlines()
@@ -77,7 +77,7 @@ def _brief_thread(block: str) -> str:
     return "\n".join((*lines[:end], *["  …"][: len(lines) - end]))
 
 
-def close(memories: Iterable[int]) -> None:
+def close_memories(memories: Iterable[int]) -> None:
     """They are of no use any more."""
     for memory in memories:
         with contextlib.suppress(OSError):
@@ -93,12 +93,12 @@ PRINTED: Final = "greenroom.node"
 ACCESS: Final = "greenroom.access"
 """The logger whose records have data that home wants: it may write them as JSON."""
 LINE: Final = 4_000
-UTTERANCES_ROOM: Final = 1_000
+MOST_LINES: Final = 1_000
 BATCH: Final = 200
 PAUSE: Final = 0.05
 
 
-class Utterances:
+class CapturedOutput:
     """Of this process."""
 
     def __init__(self, name: str, level: int) -> None:
@@ -116,10 +116,10 @@ class Utterances:
         """From now on all of it comes here."""
         import sys  # noqa: PLC0415 - what is replaced
 
-        sys.stdout = _Lines(self, logging.INFO)
-        sys.stderr = _Lines(self, logging.WARNING)
+        sys.stdout = _CapturedStream(self, logging.INFO)
+        sys.stderr = _CapturedStream(self, logging.WARNING)
         root = logging.getLogger()
-        root.handlers[:] = [_Handler(self)]
+        root.handlers[:] = [_CapturedLog(self)]
         root.setLevel(self._level)
 
     def begin(self, engine: Ref[Any], loop: asyncio.AbstractEventLoop) -> None:
@@ -131,7 +131,7 @@ class Utterances:
     def add(self, logger: str, level: int, line: str, data: dict[str, Any] | None = None) -> None:
         """From any thread. `data` is plain, and small."""
         with self._lock:
-            if len(self._lines) >= UTTERANCES_ROOM:
+            if len(self._lines) >= MOST_LINES:
                 self._dropped += 1
                 return
             self._lines.append((logger, level, line[:LINE], data))
@@ -157,7 +157,7 @@ class Utterances:
             dropped, self._dropped = self._dropped, 0
             self._waiting = bool(batch)
         if batch:
-            self._engine.send(Said(self._name, batch, dropped))
+            self._engine.send(NodeOutput(self._name, batch, dropped))
             self._loop.call_later(PAUSE, self._send)
 
     def flush(self) -> None:
@@ -166,14 +166,14 @@ class Utterances:
             self._send()
 
 
-class _Lines(io.TextIOBase):
+class _CapturedStream(io.TextIOBase):
     """A stream for text that is told line by line."""
 
     encoding = "utf-8"
 
-    def __init__(self, said: Utterances, level: int) -> None:
+    def __init__(self, output: CapturedOutput, level: int) -> None:
         super().__init__()
-        self._said = said
+        self._output = output
         self._level = level
         self._rest = threading.local()
 
@@ -184,9 +184,9 @@ class _Lines(io.TextIOBase):
         *lines, rest = (getattr(self._rest, "text", "") + text).split("\n")
         for line in lines:
             if line:
-                self._said.add(PRINTED, self._level, line)
+                self._output.add(PRINTED, self._level, line)
         if len(rest) > LINE:
-            self._said.add(PRINTED, self._level, rest)
+            self._output.add(PRINTED, self._level, rest)
             rest = ""
         self._rest.text = rest
         return len(text)
@@ -202,16 +202,16 @@ class _Lines(io.TextIOBase):
         return 1 if self._level == logging.INFO else 2
 
 
-class _Handler(logging.Handler):
+class _CapturedLog(logging.Handler):
     """The root logger's."""
 
-    def __init__(self, said: Utterances) -> None:
+    def __init__(self, output: CapturedOutput) -> None:
         super().__init__()
-        self._said = said
+        self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             data: Any = getattr(record, "greenroom", None) if record.name == ACCESS else None
-            self._said.add(record.name, record.levelno, self.format(record), data)
+            self._output.add(record.name, record.levelno, self.format(record), data)
         except Exception:  # noqa: BLE001 - as every handler of logging does it
             self.handleError(record)

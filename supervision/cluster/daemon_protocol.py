@@ -1,6 +1,6 @@
 """What the application, the warden and the keeper tell each other, and the sockets that carry it: a length, and a msgpack record.
 
-Only processes that were given a socket's end when they were made can speak on it. Pure but for `Orders`, which works on a blocking or a
+Only processes that were given a socket's end when they were made can speak on it. Pure but for `DaemonSocket`, which works on a blocking or a
 non-blocking socket alike.
 """
 
@@ -21,21 +21,21 @@ from .framing import framed, messages
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from greenroom.supervision.kernel.messages import Pid
+    from greenroom.supervision.kernel.process_messages import Pid
 
     from .machines import Machine
 
 LARGEST: Final = 16 * 1024 * 1024
 
 
-class Order(msgspec.Struct, frozen=True, tag=True):
+class DaemonMessage(msgspec.Struct, frozen=True, tag=True):
     """A message between the application, the warden and the keeper."""
 
 
 # --- to the warden
 
 
-class Begin(Order, frozen=True):
+class StartDaemon(DaemonMessage, frozen=True):
     """The first: with whose key, where to listen, what to import before anything is forked."""
 
     key: bytes
@@ -52,7 +52,7 @@ class Begin(Order, frozen=True):
         return "Begin(…)"  # a key is in it
 
 
-class StartHost(Order, frozen=True):
+class StartProcess(DaemonMessage, frozen=True):
     """To the keeper in the end: a process for a node. `boot` is what `hosting` reads."""
 
     name: str
@@ -63,24 +63,24 @@ class StartHost(Order, frozen=True):
         return f"StartHost({self.name})"
 
 
-class EndHost(Order, frozen=True):
+class SignalProcess(DaemonMessage, frozen=True):
     """Send its process a signal."""
 
     name: str
     signal: int
 
 
-class Finish(Order, frozen=True):
+class FinishDaemon(DaemonMessage, frozen=True):
     """In order: end everything, and then yourself."""
 
 
-class Rejoin(Order, frozen=True):
+class RejoinConvention(DaemonMessage, frozen=True):
     """The convention does not have this machine: register again, `anew` with another Thespian system."""
 
     anew: bool
 
 
-class Ping(Order, frozen=True):
+class DaemonPing(DaemonMessage, frozen=True):
     """Are you there?"""
 
     number: int
@@ -89,14 +89,14 @@ class Ping(Order, frozen=True):
 # --- from the keeper and the warden
 
 
-class Hello(Order, frozen=True):
+class ForkServerReady(DaemonMessage, frozen=True):
     """The keeper runs."""
 
     pid: int
     admin: int
 
 
-class Ready(Order, frozen=True):
+class SystemReady(DaemonMessage, frozen=True):
     """The system runs: the pids of its parts, by their names, and the port of its admin."""
 
     parts: dict[str, int]
@@ -105,20 +105,20 @@ class Ready(Order, frozen=True):
     system: str
 
 
-class Born(Order, frozen=True):
+class ProcessForked(DaemonMessage, frozen=True):
     """A node's process was made."""
 
     name: str
     pid: int
 
 
-class Sent(Order, frozen=True):
+class StartForwarded(DaemonMessage, frozen=True):
     """Another machine of the convention was asked for a node's process; that machine tells what becomes of it."""
 
     name: str
 
 
-class Joined(Order, frozen=True):
+class MachineJoined(DaemonMessage, frozen=True):
     """A machine is in the convention with that Thespian system, and has announced this."""
 
     id: str
@@ -126,14 +126,14 @@ class Joined(Order, frozen=True):
     system: str
 
 
-class Absent(Order, frozen=True):
+class MachineAbsent(DaemonMessage, frozen=True):
     """... is not any more, with that one."""
 
     id: str
     system: str
 
 
-class Gone(Order, frozen=True):
+class ProcessGone(DaemonMessage, frozen=True):
     """A node's process has ended; `status` is None when that is not known. `words` are its last."""
 
     name: str
@@ -142,14 +142,14 @@ class Gone(Order, frozen=True):
     words: str = ""
 
 
-class NotStarted(Order, frozen=True):
+class ProcessNotStarted(DaemonMessage, frozen=True):
     """There will be no process for that node."""
 
     name: str
     why: str
 
 
-class Replaced(Order, frozen=True):
+class SystemReplaced(DaemonMessage, frozen=True):
     """A part of the Thespian system has ended, and all of it was replaced."""
 
     part: str
@@ -157,7 +157,7 @@ class Replaced(Order, frozen=True):
     took: float
 
 
-class Note(Order, frozen=True):
+class LogNote(DaemonMessage, frozen=True):
     """A line for the log."""
 
     level: int
@@ -165,53 +165,53 @@ class Note(Order, frozen=True):
     node: str
 
 
-class LastWords(Order, frozen=True):
+class CrashMemory(DaemonMessage, frozen=True):
     """From a node's process, with a descriptor beside it: the memory that has its last words."""
 
     node: str
 
 
-class Aboard(Order, frozen=True):
+class ForeignNodeStarted(DaemonMessage, frozen=True):
     """From a process that has become the node which another machine wanted here: the keeper knows nothing of it."""
 
     node: str
     pid: int
 
 
-class Reaped(Order, frozen=True):
+class ProcessReaped(DaemonMessage, frozen=True):
     """From the admin: how a process of its has ended."""
 
     pid: int
     status: int
 
 
-class Failed(Order, frozen=True):
+class DaemonFailed(DaemonMessage, frozen=True):
     """The last: why there is no warden any more."""
 
     why: str
 
 
-class Pong(Order, frozen=True):
+class DaemonPong(DaemonMessage, frozen=True):
     """Yes."""
 
     number: int
 
 
-encoded: Final = msgspec.msgpack.Encoder().encode
-_decoder: Final[msgspec.msgpack.Decoder[Order]] = msgspec.msgpack.Decoder(
-    reduce(cast("Any", operator).or_, Order.__subclasses__())
+encode_message: Final = msgspec.msgpack.Encoder().encode
+_decoder: Final[msgspec.msgpack.Decoder[DaemonMessage]] = msgspec.msgpack.Decoder(
+    reduce(cast("Any", operator).or_, DaemonMessage.__subclasses__())
 )
 
 
-def pack(order: Order) -> bytes:
+def pack(message: DaemonMessage) -> bytes:
     """As bytes."""
-    body = encoded(order)
+    body = encode_message(message)
     if len(body) > LARGEST:
-        raise ValueError(f"{order!r} would have {len(body)} bytes, and an order has {LARGEST} at most")
+        raise ValueError(f"{message!r} would have {len(body)} bytes, and an order has {LARGEST} at most")
     return framed(body)
 
 
-def decoded(body: bytes) -> Order:
+def decode_message(body: bytes) -> DaemonMessage:
     """The order that was encoded. Raises `ValueError`."""
     try:
         return _decoder.decode(body)
@@ -219,20 +219,20 @@ def decoded(body: bytes) -> Order:
         raise ValueError(f"no order: {error}") from error
 
 
-class Unpacker:
+class MessageUnpacker:
     """Bytes in, orders out. Raises `ValueError` at what is none."""
 
     def __init__(self) -> None:
         """Nothing has come."""
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Order]:
+    def feed(self, data: bytes) -> Iterator[DaemonMessage]:
         """The orders that are complete with these bytes."""
         self._buffer += data
-        return map(decoded, messages(self._buffer, LARGEST, "an order"))
+        return map(decode_message, messages(self._buffer, LARGEST, "an order"))
 
 
-class Orders:
+class DaemonSocket:
     """One end of such a socket, for processes that have no event loop."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -240,16 +240,16 @@ class Orders:
         self.sock = sock
         self.over = False
         """Whether the other end is gone."""
-        self._unpacker = Unpacker()
-        self._read: list[Order] = []
+        self._unpacker = MessageUnpacker()
+        self._read: list[DaemonMessage] = []
 
     def fileno(self) -> int:
         """For selectors."""
         return self.sock.fileno()
 
-    def send(self, order: Order) -> None:
+    def send(self, message: DaemonMessage) -> None:
         """Send all of it, also when that means to wait; nothing when the other end is gone."""
-        data = memoryview(pack(order))
+        data = memoryview(pack(message))
         while data and not self.over:
             try:
                 data = data[self.sock.send(data) :]
@@ -258,7 +258,7 @@ class Orders:
             except OSError:
                 self.over = True
 
-    def take(self) -> list[Order]:
+    def take(self) -> list[DaemonMessage]:
         """What is there, without waiting: first what came with the one that was waited for."""
         left, self._read = self._read, []
         try:
@@ -270,7 +270,7 @@ class Orders:
         self.over = self.over or not data
         return [*left, *self._unpacker.feed(data)]
 
-    def next(self) -> Order:
+    def next(self) -> DaemonMessage:
         """Wait for the next one; others may have come with it. Raises `EOFError`."""
         while not (found := self.take()):
             if self.over:
@@ -282,19 +282,19 @@ class Orders:
 
 # --- What the landlord of a machine, the engine and the membership of an application tell each other about nodes that are placed elsewhere.
 
-LANDLORD = "greenroom.landlord"
+MACHINE_HOST = "greenroom.machine_host"
 """The name of every machine's, on the machine's own node."""
 
 
-class NoRoom(ActorError):
+class NodeRefused(ActorError):
     """A machine does not take a node: why not."""
 
 
-class WrongVersion(ActorError):
+class VersionMismatch(ActorError):
     """Two machines run different versions of greenroom: both are named."""
 
 
-class Place(NamedTuple):
+class PlacementRequest(NamedTuple):
     """Engine to membership: where shall this node be? `local` is how many the application's own machine has."""
 
     name: str
@@ -302,43 +302,43 @@ class Place(NamedTuple):
     local: int
 
 
-class Placed(NamedTuple):
+class NodePlaced(NamedTuple):
     """Membership to engine: on that machine, whose landlord holds a place for it; on the application's own when there is no landlord."""
 
     name: str
     machine: Machine
     system: str
-    landlord: Pid | None
+    machine_host: Pid | None
 
 
-class NotPlaced(NamedTuple):
+class PlacementFailed(NamedTuple):
     """... nowhere."""
 
     name: str
     error: Exception
 
 
-class Departed(NamedTuple):
+class NodeReleased(NamedTuple):
     """Engine to membership: that node is over."""
 
     name: str
 
 
-class Renewed(NamedTuple):
+class SystemRenewed(NamedTuple):
     """Landlord to membership: that machine has a new Thespian system."""
 
     id: str
     system: str
 
 
-class Lodged(NamedTuple):
+class HostedNodeStarted(NamedTuple):
     """Landlord to engine: the process of a node was made there."""
 
     name: str
     os_pid: int
 
 
-class Left(NamedTuple):
+class HostedNodeEnded(NamedTuple):
     """Landlord to engine: it has ended; `status` is None when that is not known."""
 
     name: str

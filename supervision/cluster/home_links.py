@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from greenroom.errors import ConfigError
-from greenroom.supervision.behaviours.caller import Stop
-from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
-from greenroom.supervision.behaviours.starting import Options
-from greenroom.supervision.kernel.current import current_node, self_pid
+from greenroom.supervision.behaviours.process_start import Options
+from greenroom.supervision.behaviours.refs import Ref
+from greenroom.supervision.behaviours.replies import Stop
 from greenroom.supervision.kernel.errors import ActorError, AlreadyRegistered
-from greenroom.supervision.kernel.messages import Exit
+from greenroom.supervision.kernel.process_lookup import current_node, self_pid
+from greenroom.supervision.kernel.process_messages import Exit
 
 from .peers import Peers
-from .ushering import USHER, Usher
+from .remote_spawn import SPAWN_SERVER, SpawnServer
 
 if TYPE_CHECKING:
-    from greenroom.supervision.kernel.messages import ExitReason
+    from greenroom.supervision.kernel.process_messages import ExitReason
 
-    from .specs import ClusterSettings
+    from .cluster_settings import ClusterSettings
 
 _users: Final[WeakKeyDictionary[Peers, list[Ref[Any]]]] = WeakKeyDictionary()
 _YOURS: Final = "the usher is yours"
@@ -40,7 +40,7 @@ class HomeLinks(GenServer):
     async def init(self) -> None:
         """Open the links, unless that is done."""
         node, settings = current_node(), self._settings
-        peers = node.elsewhere
+        peers = node.remote_nodes
         key = settings.secret()
         if peers is None:
             peers = Peers(node, key or secrets.token_bytes(32), heartbeat=settings.heartbeat, misses=settings.misses)
@@ -68,9 +68,9 @@ class HomeLinks(GenServer):
 
     async def _have_usher(self) -> None:
         with contextlib.suppress(AlreadyRegistered):
-            await Options(name=USHER).start_link(Usher)
+            await Options(name=SPAWN_SERVER).start_link(SpawnServer)
 
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """The process is gone, however it ended: the next one has the usher, and the last one closes the links."""
         users = _users.get(self._peers, [])
         users.remove(self._me)
@@ -88,7 +88,7 @@ class HomeLinks(GenServer):
 
 def links_of_home() -> Peers:
     """Those of the node that runs here."""
-    peers = current_node().elsewhere
+    peers = current_node().remote_nodes
     if not isinstance(peers, Peers):
         raise ActorError("this node has no links to others: start the cluster's child spec in it first")
     return peers

@@ -16,21 +16,21 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from greenroom.errors import ConfigError, GreenroomError
-from greenroom.supervision.behaviours.calls import Ref
-from greenroom.supervision.behaviours.starting import start
+from greenroom.supervision.behaviours.process_start import start
+from greenroom.supervision.behaviours.refs import Ref
 from greenroom.supervision.kernel.api import wait_down
 from greenroom.supervision.kernel.node import Node
-from greenroom.supervision.kernel.spelling import Lines, visible
-from greenroom.supervision.supervisors.spec import REST_FOR_ONE, child
+from greenroom.supervision.kernel.visible_text import EscapingFormatter, visible
+from greenroom.supervision.supervisors.child_spec import REST_FOR_ONE, child
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
-from .daemon_protocol import LANDLORD
-from .engine import Engine
+from .cluster_settings import ClusterSettings
+from .daemon_protocol import MACHINE_HOST
 from .home_links import HomeLinks
-from .keys import write_key
-from .landlord import Landlord
-from .machines import NODE, parse
-from .specs import ClusterSettings
+from .key_files import write_key
+from .machine_host import MachineHost
+from .machines import NODE, parse_capability
+from .node_engine import NodeEngine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ def settings_of(arguments: argparse.Namespace) -> ClusterSettings:
         listen=arguments.listen,
         port=arguments.port,
         machine=arguments.name,
-        capabilities=dict(map(parse, arguments.capability)),
+        capabilities=dict(map(parse_capability, arguments.capability)),
         room=arguments.nodes,
         preload=tuple(arguments.preload),
         heartbeat=arguments.heartbeat,
@@ -103,11 +103,11 @@ async def serve(settings: ClusterSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopped.set)
     async with Node(NODE + settings.machine, handle_sigint=False):
-        engine: Ref[Engine] = Ref(_ENGINE)
+        engine: Ref[NodeEngine] = Ref(_ENGINE)
         children = [
             child(HomeLinks, settings),
-            child(Engine, settings).but(name=_ENGINE, shutdown=_ENOUGH),
-            child(Landlord, engine).but(name=LANDLORD),
+            child(NodeEngine, settings).but(name=_ENGINE, shutdown=_ENOUGH),
+            child(MachineHost, engine).but(name=MACHINE_HOST),
         ]
         tree = await start(
             Supervisor, children, strategy=REST_FOR_ONE, intensity=settings.intensity, period=settings.period
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The program."""
     given = _options().parse_args(arguments)
     shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    shown.setFormatter(EscapingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.DEBUG if given.verbose else logging.INFO, handlers=[shown])
     try:
         if given.new_key is not None:

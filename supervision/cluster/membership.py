@@ -11,31 +11,40 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.behaviours.refs import Ref
 from greenroom.supervision.behaviours.task import spawn
 from greenroom.supervision.kernel.api import demonitor, monitor, send_after
-from greenroom.supervision.kernel.current import On, self_pid
 from greenroom.supervision.kernel.errors import ActorError
-from greenroom.supervision.kernel.messages import NO_CONNECTION, Down
+from greenroom.supervision.kernel.process_lookup import On, self_pid
+from greenroom.supervision.kernel.process_messages import NO_CONNECTION, Down
 
-from .daemon_protocol import LANDLORD, Absent, Departed, Joined, NotPlaced, Place, Placed, Renewed
-from .engine import Engine
+from .daemon_protocol import (
+    MACHINE_HOST,
+    MachineAbsent,
+    MachineJoined,
+    NodePlaced,
+    NodeReleased,
+    PlacementFailed,
+    PlacementRequest,
+    SystemRenewed,
+)
 from .home_links import links_of_home
-from .landlord import Landlord
-from .machines import Candidate, Machine, MachineDown, MachineUp, NothingFits, choose, mismatch
-from .node_records import Due
+from .machine_host import MachineHost
+from .machines import Candidate, Machine, MachineDown, MachineUp, NothingFits, choose_machine, version_mismatch
+from .node_engine import NodeEngine
+from .node_records import ScheduledCall
 from .peers import NodeDown, NodeUp
 
 if TYPE_CHECKING:
     from greenroom.supervision.kernel.links import Monitor
-    from greenroom.supervision.kernel.messages import Pid
+    from greenroom.supervision.kernel.process_messages import Pid
 
     from .peers import Peers
 
 log = logging.getLogger("greenroom.cluster")
 
-AGAIN: Final = 1.0
+RETRY: Final = 1.0
 """How often a machine that cannot be reached is dialled, and one that is not in the convention is told to register."""
 _DIALLING: Final = 3.0
 _ASKING: Final = 5.0
@@ -44,51 +53,51 @@ _FORGOTTEN: Final = 600.0
 
 
 @dataclass(eq=False, slots=True)
-class _Known:
+class _KnownMachine:
     """One run of a machine's member program."""
 
     machine: Machine
     system: str = ""
     """The Thespian system that it has, as it says itself, or as the convention last said."""
-    landlord: Ref[Landlord] | None = None
+    machine_host: Ref[MachineHost] | None = None
     watch: Monitor | None = None
     up: bool = False
     dialling: bool = False
     absent_since: float = 0.0
-    said: str = ""
+    last_problem: str = ""
     nodes: set[str] = field(default_factory=set[str])
 
 
 @dataclass(eq=False, slots=True)
-class _Wanted:
+class _PendingPlacement:
     """A node that is being placed: which machines do not take it, and why."""
 
-    place: Place
+    place: PlacementRequest
     refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
-class Membership(GenServer):
+class ClusterMembership(GenServer):
     """One for each application that has joined a convention."""
 
-    def __init__(self, engine: Ref[Engine]) -> None:
+    def __init__(self, engine: Ref[NodeEngine]) -> None:
         """`engine` is the application's own."""
         self._engine = engine
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownMachine] = {}
         self._systems: set[str] = set()
-        self._wanted: dict[str, _Wanted] = {}
+        self._placements: dict[str, _PendingPlacement] = {}
         self._watchers: dict[Ref[Any], None] = {}
 
     async def init(self) -> None:
         """Have the engine join, and hear which machines have."""
-        self._me: Ref[Membership] = Ref(self_pid())
+        self._me: Ref[ClusterMembership] = Ref(self_pid())
         self._peers: Peers = links_of_home()
         self._peers.watch(self._me)
-        self._here, joined = await self._engine.within(30.0).call(Engine.join, self._me)
+        self._here, joined = await self._engine.within(30.0).call(NodeEngine.join, self._me)
         self._otp_process.await_death(self)
         for each in joined:
             self._joined(each)
 
-    def exited(self, reason: object) -> None:  # noqa: ARG002 - whatever it is
+    def on_exit(self, reason: object) -> None:  # noqa: ARG002 - whatever it is
         """The process is gone, however it ended: nothing is sent to it any more."""
         self._peers.unwatch(self._me)
 
@@ -115,15 +124,15 @@ class Membership(GenServer):
     def handle_info(self, message: Any) -> None:
         """By the engine, by links, by its own errands and by the clock."""
         match message:
-            case Joined():
+            case MachineJoined():
                 self._joined(message)
-            case Absent():
+            case MachineAbsent():
                 self._systems.discard(message.system)
                 known = self._known.get(message.id)
                 if known is not None and known.system == message.system:
                     known.absent_since = self._now()
                     self._settle(known)
-            case Renewed():
+            case SystemRenewed():
                 for known in [each for each in self._known.values() if each.machine.id == message.id]:
                     known.system = message.system
                     self._settle(known)
@@ -135,17 +144,17 @@ class Membership(GenServer):
                     self._lost(known, f"its landlord has ended: {reason}")
             case Down() | NodeUp():
                 pass
-            case Place():
-                wanted = self._wanted[message.name] = _Wanted(message)
-                self._place(wanted)
-            case Departed():
+            case PlacementRequest():
+                placement = self._placements[message.name] = _PendingPlacement(message)
+                self._place(placement)
+            case NodeReleased():
                 self._departed(message.name)
-            case Due():
+            case ScheduledCall():
                 message.do(*message.args)
             case _:
                 super().handle_info(message)
 
-    def _takes_nodes(self, known: _Known) -> bool:
+    def _takes_nodes(self, known: _KnownMachine) -> bool:
         return known.up and known.system in self._systems
 
     # --- coming and going
@@ -153,49 +162,49 @@ class Membership(GenServer):
     def _now(self) -> float:
         return self._otp_process.node.loop.time()
 
-    def _joined(self, order: Joined) -> None:
-        machine = Machine.announced(order.id, order.announcement)
+    def _joined(self, joined: MachineJoined) -> None:
+        machine = Machine.announced(joined.id, joined.announcement)
         if machine is None or machine.id == self._here.id:
             return
         known = self._known.get(machine.id)
         if known is None:
             for old in [each for each in self._known.values() if each.machine.name == machine.name and not each.up]:
                 del self._known[old.machine.id]
-            known = self._known[machine.id] = _Known(machine)
-        self._systems.add(order.system)
-        if known.landlord is None or not known.system:  # else it says so itself
-            known.system = order.system
-        wrong = mismatch(machine, self._here)
-        if wrong is not None and not known.said:
-            known.said = wrong
+            known = self._known[machine.id] = _KnownMachine(machine)
+        self._systems.add(joined.system)
+        if known.machine_host is None or not known.system:  # else it says so itself
+            known.system = joined.system
+        wrong = version_mismatch(machine, self._here)
+        if wrong is not None and not known.last_problem:
+            known.last_problem = wrong
             log.error("%s", wrong)  # it is dialled all the same, so that it hears of it too
         self._settle(known)
 
-    def _settle(self, known: _Known) -> None:
+    def _settle(self, known: _KnownMachine) -> None:
         """See to it that what should hold will: that it can be reached, and is in the convention."""
         if self._known.get(known.machine.id) is not known:
             return
-        if known.landlord is None:
+        if known.machine_host is None:
             if not known.dialling:
                 self._dial(known)
         elif known.system not in self._systems:
             if not known.dialling:
                 self._later(known)
-                known.landlord.cast(Landlord.rejoin)
+                known.machine_host.cast(MachineHost.rejoin)
         elif not known.up:
             known.up = True
             log.info("machine %s has joined", known.machine)
-            self._tell(MachineUp(known.machine.name, dict(known.machine.capabilities)))
+            self._notify(MachineUp(known.machine.name, dict(known.machine.capabilities)))
 
-    def _later(self, known: _Known) -> None:
+    def _later(self, known: _KnownMachine) -> None:
         known.dialling = True
-        send_after(AGAIN, self._me, Due(self._again, (known,)))
+        send_after(RETRY, self._me, ScheduledCall(self._again, (known,)))
 
-    def _again(self, known: _Known) -> None:
+    def _again(self, known: _KnownMachine) -> None:
         known.dialling = False
         self._settle(known)
 
-    def _dial(self, known: _Known) -> None:
+    def _dial(self, known: _KnownMachine) -> None:
         machine = known.machine
         if known.system not in self._systems and self._now() - known.absent_since > _FORGOTTEN:
             del self._known[machine.id]
@@ -209,33 +218,33 @@ class Membership(GenServer):
         self._peers.introduce(machine.node, machine.addresses)
         spawn(self._reach, known)
 
-    async def _reach(self, known: _Known) -> None:
+    async def _reach(self, known: _KnownMachine) -> None:
         """In a process of its own: dial the machine, and ask its landlord."""
         machine, peers = known.machine, self._peers
         try:
             if machine.node not in peers.connected:
                 await peers.connect(machine.addresses, timeout=_DIALLING)
-            landlord: Ref[Landlord] = Ref(On(LANDLORD, machine.node), _ASKING)
-            pid, found, system = await landlord.call(Landlord.enlist, self._here, self._me.pid)
+            machine_host: Ref[MachineHost] = Ref(On(MACHINE_HOST, machine.node), _ASKING)
+            pid, found, system = await machine_host.call(MachineHost.register_application, self._here, self._me.pid)
             if found.id == machine.id:
-                self._me.send(Due(self._reached, (known, pid, system)))
+                self._me.send(ScheduledCall(self._on_reached, (known, pid, system)))
                 return
             why, level = f"machine {machine.name} has started anew", logging.WARNING
         except ActorError as error:
             why = f"machine {machine.name} cannot be used: {error}"
             level = logging.ERROR if machine.node in peers.connected else logging.WARNING
-        self._me.send(Due(self._unreached, (known, why, level)))
+        self._me.send(ScheduledCall(self._on_unreached, (known, why, level)))
 
-    def _unreached(self, known: _Known, why: str, level: int) -> None:
+    def _on_unreached(self, known: _KnownMachine, why: str, level: int) -> None:
         known.dialling = False
-        if why != known.said:
-            known.said = why
+        if why != known.last_problem:
+            known.last_problem = why
             log.log(level, "%s", why)
         self._later(known)
 
-    def _twins(self, known: _Known, twin: _Known) -> None:
-        if not known.said:
-            known.said = "twin"
+    def _twins(self, known: _KnownMachine, twin: _KnownMachine) -> None:
+        if not known.last_problem:
+            known.last_problem = "twin"
             log.error(
                 "two machines are called %s (at %s and %s), and only the first is used: give each a name of its own",
                 known.machine.name,
@@ -244,85 +253,87 @@ class Membership(GenServer):
             )
         self._later(known)
 
-    def _reached(self, known: _Known, landlord: Pid, system: str) -> None:
+    def _on_reached(self, known: _KnownMachine, machine_host: Pid, system: str) -> None:
         known.dialling = False
         if self._known.get(known.machine.id) is not known:
             return
         known.system = system
-        known.landlord = Ref(landlord, _ASKING)
-        known.watch = monitor(landlord)
-        known.said = ""
+        known.machine_host = Ref(machine_host, _ASKING)
+        known.watch = monitor(machine_host)
+        known.last_problem = ""
         self._settle(known)
 
-    def _lost(self, known: _Known, why: str) -> None:
+    def _lost(self, known: _KnownMachine, why: str) -> None:
         if known.watch is not None:
             demonitor(known.watch, flush=True)
-        known.landlord = known.watch = None
+        known.machine_host = known.watch = None
         if known.up:
             known.up = False
             log.warning("machine %s is lost: %s", known.machine.name, why)
-            self._tell(MachineDown(known.machine.name, why))
+            self._notify(MachineDown(known.machine.name, why))
         if not known.dialling:
             self._later(known)
 
-    def _tell(self, event: MachineUp | MachineDown) -> None:
+    def _notify(self, event: MachineUp | MachineDown) -> None:
         for who in tuple(self._watchers):
             if not who.send(event):
                 self._watchers.pop(who, None)
 
     # --- placing
 
-    def _place(self, wanted: _Wanted) -> None:
+    def _place(self, placement: _PendingPlacement) -> None:
         """Choose, and ask that machine's landlord for a place."""
         there = [
             Candidate(known.machine, len(known.nodes))
             for known in self._known.values()
-            if self._takes_nodes(known) and known.machine.id not in wanted.refused
+            if self._takes_nodes(known) and known.machine.id not in placement.refused
         ]
         try:
-            machine = choose(wanted.place.requires, [Candidate(self._here, wanted.place.local), *there])
+            machine = choose_machine(placement.place.requires, [Candidate(self._here, placement.place.local), *there])
         except NothingFits as error:
-            self._refuse(wanted, error)
+            self._refuse(placement, error)
             return
         known = self._known.get(machine.id)
-        if known is None or known.landlord is None:
-            del self._wanted[wanted.place.name]
-            self._engine.send(Placed(wanted.place.name, machine, "", None))
+        if known is None or known.machine_host is None:
+            del self._placements[placement.place.name]
+            self._engine.send(NodePlaced(placement.place.name, machine, "", None))
             return
-        known.nodes.add(wanted.place.name)
-        spawn(self._keep, known, known.landlord, wanted, self._engine.pid)
+        known.nodes.add(placement.place.name)
+        spawn(self._reserve, known, known.machine_host, placement, self._engine.pid)
 
-    async def _keep(self, known: _Known, landlord: Ref[Landlord], wanted: _Wanted, engine: Pid) -> None:
+    async def _reserve(
+        self, known: _KnownMachine, machine_host: Ref[MachineHost], placement: _PendingPlacement, engine: Pid
+    ) -> None:
         """In a process of its own: ask that landlord."""
         refusal: str | None = None
         try:
-            await landlord.call(Landlord.reserve, wanted.place.name, engine)
+            await machine_host.call(MachineHost.reserve, placement.place.name, engine)
         except ActorError as error:
             refusal = str(error)
-        self._me.send(Due(self._kept, (known, wanted, refusal)))
+        self._me.send(ScheduledCall(self._on_reserved, (known, placement, refusal)))
 
-    def _refuse(self, wanted: _Wanted, error: NothingFits) -> None:
-        del self._wanted[wanted.place.name]
-        refusals = tuple(wanted.refused.values())
+    def _refuse(self, placement: _PendingPlacement, error: NothingFits) -> None:
+        del self._placements[placement.place.name]
+        refusals = tuple(placement.refused.values())
         if refusals:
             error = NothingFits(error.requires, (*error.there, *refusals), full=True)
-        self._engine.send(NotPlaced(wanted.place.name, error))
+        self._engine.send(PlacementFailed(placement.place.name, error))
 
-    def _kept(self, known: _Known, wanted: _Wanted, refusal: str | None) -> None:
-        name, landlord = wanted.place.name, known.landlord
-        if self._wanted.get(name) is not wanted:  # it was called off
+    def _on_reserved(self, known: _KnownMachine, placement: _PendingPlacement, refusal: str | None) -> None:
+        name, machine_host = placement.place.name, known.machine_host
+        if self._placements.get(name) is not placement:  # it was called off
             known.nodes.discard(name)
-            if refusal is None and landlord is not None:
-                landlord.cast(Landlord.release, name)
-        elif refusal is not None or landlord is None:
+            if refusal is None and machine_host is not None:
+                machine_host.cast(MachineHost.release, name)
+        elif refusal is not None or machine_host is None:
             known.nodes.discard(name)
-            wanted.refused[known.machine.id] = refusal or f"{known.machine.name} was lost just now"
-            self._place(wanted)
+            placement.refused[known.machine.id] = refusal or f"{known.machine.name} was lost just now"
+            self._place(placement)
         else:
-            del self._wanted[name]
-            self._engine.send(Placed(name, known.machine, known.system, landlord.pid))
+            del self._placements[name]
+            self._engine.send(NodePlaced(name, known.machine, known.system, machine_host.pid))
 
     def _departed(self, name: str) -> None:
-        self._wanted.pop(name, None)
+        self._placements.pop(name, None)
         for known in self._known.values():
             known.nodes.discard(name)

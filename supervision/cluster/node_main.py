@@ -21,23 +21,23 @@ import traceback
 import types
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from greenroom.supervision.behaviours.calls import Ref
 from greenroom.supervision.behaviours.gen_server import GenServer
-from greenroom.supervision.behaviours.starting import Options, start
-from greenroom.supervision.kernel.messages import Pid
+from greenroom.supervision.behaviours.process_start import Options, start
+from greenroom.supervision.behaviours.refs import Ref
 from greenroom.supervision.kernel.node import Node
+from greenroom.supervision.kernel.process_messages import Pid
 
-from . import bootstrap, pids
-from . import crash_output as last_words
-from .bootstrap import Boot, Inherited, take_note
-from .crash_output import Utterances
+from . import bootstrap, os_processes
+from . import crash_output
+from .bootstrap import InheritedState, NodeBoot, send_log_line
+from .crash_output import CapturedOutput
 from .node_records import EXIT_BROKEN, EXIT_LOST, EXIT_MEMORY, signal_name
 from .peers import NodeDown, Peering, Peers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-STEWARD: Final = "greenroom.steward"
+NODE_STOPPER: Final = "greenroom.node_stopper"
 _IGNORED_BY_PYTHON: Final = ("SIGPIPE", "SIGXFSZ")
 
 
@@ -45,14 +45,14 @@ class _State:
     """Of this process."""
 
     booted = False
-    guest = False
+    foreign = False
     code = EXIT_LOST
     """Its exit code, once the node has stopped."""
     stop: asyncio.Event | None = None
     loop: asyncio.AbstractEventLoop | None = None
 
 
-class Steward(GenServer):
+class NodeStopper(GenServer):
     """Ends the process: when it is told to, and when the application's node is lost."""
 
     traps_exit: ClassVar[bool] = True
@@ -71,29 +71,29 @@ class Steward(GenServer):
             self.stop.set()
 
 
-def boot(data: bytes, keep: Iterable[int], *, guest: bool = False) -> None:
+def become_node(data: bytes, keep: Iterable[int], *, foreign: bool = False) -> None:
     """In the main thread, once: become what these bytes say. The descriptors `keep` are those of what made the process.
 
-    A `guest` was wanted by another machine, and made by the admin: the warden does not know of it yet.
+    A `foreign` was wanted by another machine, and made by the admin: the warden does not know of it yet.
     """
     if _State.booted:
         return
-    _State.booted, _State.guest = True, guest
+    _State.booted, _State.foreign = True, foreign
     try:
-        told = bootstrap.unpack(data)
-        Inherited.node, Inherited.pid = told.name, os.getpid()
-        if guest and not bootstrap.come_aboard():
+        boot = bootstrap.unpack(data)
+        InheritedState.node, InheritedState.pid = boot.name, os.getpid()
+        if foreign and not bootstrap.announce_foreign_node():
             os._exit(EXIT_BROKEN)
-        said = _settle_in(told, frozenset(keep))
-        wrong = _prepare(told)
+        output = _undo_inherited_state(boot, frozenset(keep))
+        wrong = _prepare(boot)
     except BaseException:  # noqa: BLE001 - there is no link yet to tell it by
-        take_note(logging.ERROR, f"the process of a node could not be set up:\n{traceback.format_exc()}")
+        send_log_line(logging.ERROR, f"the process of a node could not be set up:\n{traceback.format_exc()}")
         os._exit(EXIT_BROKEN)
-    thread = threading.Thread(target=_run, args=(told, said, wrong), name=f"greenroom-{told.name}", daemon=True)
+    thread = threading.Thread(target=_run, args=(boot, output, wrong), name=f"greenroom-{boot.name}", daemon=True)
     thread.start()
 
 
-def leave() -> None:
+def stop_node() -> None:
     """The process is to end."""
     if _State.loop is not None and _State.stop is not None:
         _State.loop.call_soon_threadsafe(_State.stop.set)
@@ -104,100 +104,100 @@ def leave() -> None:
 # --- the process
 
 
-def _settle_in(told: Boot, keep: frozenset[int]) -> Utterances:
+def _undo_inherited_state(boot: NodeBoot, keep: frozenset[int]) -> CapturedOutput:
     """Take back what the processes before have made of this one."""
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):  # some cannot be handled
             signal.signal(number, signal.SIG_IGN if signal_name(number) in _IGNORED_BY_PYTHON else signal.SIG_DFL)
     bootstrap.restore_environment()
-    pids.take_name(bootstrap.name_of_node(told.name))
+    os_processes.set_process_name(bootstrap.name_of_node(boot.name))
     gc.collect()
     gc.freeze()
-    _let_go(keep)
-    bootstrap.watch_in_thread()
-    os.environb.update(told.env)
-    os.environ[bootstrap.NODE_VARIABLE] = told.name
-    last_words.arrange()
-    said = Utterances(told.name, told.log_level)
-    said.install()
-    return said
+    _redirect_inherited_fds(keep)
+    bootstrap.watch_death_pipe_in_thread()
+    os.environb.update(boot.env)
+    os.environ[bootstrap.NODE_VARIABLE] = boot.name
+    crash_output.install_crash_stacks()
+    output = CapturedOutput(boot.name, boot.log_level)
+    output.install()
+    return output
 
 
-def _let_go(keep: frozenset[int]) -> None:
+def _redirect_inherited_fds(keep: frozenset[int]) -> None:
     """Descriptors that came with the fork lead nowhere from now on."""
     mine = {0, 1, 2, *keep}
-    if Inherited.notes is not None:
-        mine.add(Inherited.notes.fileno())
-    theirs = [number for number in bootstrap.opened() if number not in mine and not bootstrap.holds(number)]
-    bootstrap.lead_nowhere(theirs)
+    if InheritedState.notes is not None:
+        mine.add(InheritedState.notes.fileno())
+    theirs = [number for number in bootstrap.open_fds() if number not in mine and not bootstrap.is_death_pipe(number)]
+    bootstrap.redirect_to_null(theirs)
 
 
-def _prepare(told: Boot) -> str | None:
+def _prepare(boot: NodeBoot) -> str | None:
     """What the node's code needs; why it is not there, or None."""
     try:
-        if told.path is not None:
-            sys.path[:] = map(os.fsdecode, told.path)
-        if told.cwd is not None:
-            os.chdir(told.cwd)
-        _limit(told)
+        if boot.path is not None:
+            sys.path[:] = map(os.fsdecode, boot.path)
+        if boot.cwd is not None:
+            os.chdir(boot.cwd)
+        _limit(boot)
         importlib.invalidate_caches()
-        for name in told.preload:
+        for name in boot.preload:
             importlib.import_module(name)
-        if told.main_module is not None or told.main_path is not None:
-            load(told.main_module, None if told.main_path is None else os.fsdecode(told.main_path))
+        if boot.main_module is not None or boot.main_path is not None:
+            load_main_module(boot.main_module, None if boot.main_path is None else os.fsdecode(boot.main_path))
     except BaseException as error:  # noqa: BLE001 - it is told to the node's starter
         return "".join(traceback.format_exception(error))
     return None
 
 
-def _limit(told: Boot) -> None:
+def _limit(boot: NodeBoot) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if told.memory is not None:
+    if boot.memory is not None:
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        resource.setrlimit(resource.RLIMIT_DATA, (told.memory, hard))
-    if told.open_files is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (boot.memory, hard))
+    if boot.open_files is not None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(told.open_files, hard) if hard >= 0 else told.open_files, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(boot.open_files, hard) if hard >= 0 else boot.open_files, hard))
 
 
 # --- the node
 
 
-def _run(told: Boot, said: Utterances, wrong: str | None) -> None:
+def _run(boot: NodeBoot, output: CapturedOutput, wrong: str | None) -> None:
     try:
-        code = asyncio.run(_live(told, said, wrong))
+        code = asyncio.run(_run_node(boot, output, wrong))
     except MemoryError:
         code = EXIT_MEMORY
     except BaseException:  # noqa: BLE001 - the process ends, and says why
-        take_note(logging.ERROR, f"node {told.name} ended of an error:\n{traceback.format_exc()}")
+        send_log_line(logging.ERROR, f"node {boot.name} ended of an error:\n{traceback.format_exc()}")
         code = EXIT_BROKEN
     os._exit(code)
 
 
-async def _live(told: Boot, said: Utterances, wrong: str | None) -> int:
+async def _run_node(boot: NodeBoot, output: CapturedOutput, wrong: str | None) -> int:
     stop = asyncio.Event()
     _State.stop, _State.loop = stop, asyncio.get_running_loop()
-    node = Node(told.name, handle_sigint=False, stop_grace=told.stop_timeout)
+    node = Node(boot.name, handle_sigint=False, stop_grace=boot.stop_timeout)
     await node.open()
-    peers = Peers(node, Inherited.key, heartbeat=told.heartbeat, misses=told.misses)
-    await start(Peering, peers, told.tcp)
-    home = await peers.connect(told.home)
-    steward = await Options(name=STEWARD).start(Steward, home, stop)
-    peers.watch(steward)
-    if not _State.guest:
+    peers = Peers(node, InheritedState.key, heartbeat=boot.heartbeat, misses=boot.misses)
+    await start(Peering, peers, boot.tcp)
+    home = await peers.connect(boot.home)
+    stopper = await Options(name=NODE_STOPPER).start(NodeStopper, home, stop)
+    peers.watch(stopper)
+    if not _State.foreign:
         # An application that stands still, in a debugger or over a long import, is not gone; its end is told by the kernel.
         peers.patient(home, on=True)
-    engine: Ref[GenServer] = Ref(Pid(*told.engine))
-    said.begin(engine, asyncio.get_running_loop())
+    engine: Ref[GenServer] = Ref(Pid(*boot.engine))
+    output.begin(engine, asyncio.get_running_loop())
     if wrong is not None:
-        engine.send(bootstrap.NodeUnfit(told.name, wrong[-8000:]))
+        engine.send(bootstrap.NodeImportFailed(boot.name, wrong[-8000:]))
     elif home in peers.connected:
         _State.code = 0
-        engine.send(bootstrap.NodeReady(told.name, os.getpid(), steward.pid))
+        engine.send(bootstrap.NodeReady(boot.name, os.getpid(), stopper.pid))
         await stop.wait()
-    said.flush()
+    output.flush()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(node.close(), told.stop_timeout)
+        await asyncio.wait_for(node.close(), boot.stop_timeout)
     return _State.code
 
 
@@ -209,17 +209,17 @@ NAME: Final = "__mp_main__"
 """As multiprocessing calls it: programs that look at their own name know that one."""
 
 
-class Importing:
+class MainImport:
     """Whether the main module is being executed just now: what would run a program then does not."""
 
     now = False
 
 
-def load(module: str | None, path: str | None) -> None:
+def load_main_module(module: str | None, path: str | None) -> None:
     """Execute it. Whatever it raises is raised."""
     made = types.ModuleType(NAME)
     sys.modules[NAME] = sys.modules["__main__"] = made
-    Importing.now = True
+    MainImport.now = True
     try:
         if module is not None:
             found = runpy.run_module(module, run_name=NAME, alter_sys=True)
@@ -232,6 +232,6 @@ def load(module: str | None, path: str | None) -> None:
             'if __name__ == "__main__":'
         ) from end
     finally:
-        Importing.now = False
+        MainImport.now = False
     sys.modules[NAME] = sys.modules["__main__"] = made
     made.__dict__.update(found)

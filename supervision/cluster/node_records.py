@@ -11,30 +11,30 @@ from greenroom.supervision.kernel.errors import ActorError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.supervision.behaviours.caller import Caller
-    from greenroom.supervision.behaviours.calls import Ref
+    from greenroom.supervision.behaviours.refs import Ref
+    from greenroom.supervision.behaviours.replies import Caller
     from greenroom.supervision.kernel.api import Timer
     from greenroom.supervision.kernel.links import Monitor
-    from greenroom.supervision.kernel.messages import Pid
+    from greenroom.supervision.kernel.process_messages import Pid
 
-    from .specs import NodeSpec
+    from .cluster_settings import NodeSpec
 
 
-class Started(NamedTuple):
+class NodeStarted(NamedTuple):
     """What a host learns of its process when the node is ready: its pid, and the process that ends the node."""
 
     os_pid: int
-    steward: Pid
+    stopper: Pid
 
 
-class Ended(NamedTuple):
+class NodeProcessEnded(NamedTuple):
     """To a host: its process has ended, so."""
 
-    ending: Ending
+    ending: ProcessEnding
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Charge:
+class NodeRecord:
     """A node's process, from the moment when a host asks for it until it has ended."""
 
     name: str
@@ -45,13 +45,13 @@ class Charge:
     starting: Caller[Any] | None
     """Waits for it to be ready."""
     ending: list[Caller[Any]] = field(default_factory=list["Caller[Any]"])
-    steward: Pid | None = None
+    stopper: Pid | None = None
     pid: int = 0
     pidfd: int | None = None
-    placing: bool = False
+    is_placing: bool = False
     """Whether it is not known yet on which machine it is to be."""
-    watch_elsewhere: Monitor | None = None
-    landlord: Ref[Any] | None = None
+    host_monitor: Monitor | None = None
+    machine_host: Ref[Any] | None = None
     """The landlord that sees to it when it is on another machine."""
     why: str = ""
     words: str = ""
@@ -59,14 +59,14 @@ class Charge:
     asked: bool = False
     timers: list[Timer] = field(default_factory=list["Timer"])
 
-    def ended(self, status: int | None, words: str) -> Ending:
+    def ended(self, status: int | None, words: str) -> ProcessEnding:
         """How it ended, by its exit status, which is None when that is not known, and its last words."""
-        how = Ending(lost=True) if status is None else Ending.of_status(status)
+        how = ProcessEnding(lost=True) if status is None else ProcessEnding.of_status(status)
         memory = self.spec.limits.memory
         return replace(how, hung=self.hung, asked=self.asked, memory=memory, words=words or self.words)
 
 
-class Due(NamedTuple):
+class ScheduledCall(NamedTuple):
     """What a process of this room tells itself, by the clock or by a routine of its own: it is time to do that."""
 
     do: Callable[..., object]
@@ -89,7 +89,7 @@ _CODES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ProcessEnding:
     """How a process ended.
 
     `signal` or `code` is what the system tells; a process that is `lost` has neither: its status could not be had. `hung`:
@@ -107,7 +107,7 @@ class Ending:
     words: str = ""
 
     @classmethod
-    def of_status(cls, status: int) -> Ending:
+    def of_status(cls, status: int) -> ProcessEnding:
         """From an exit status as Python tells it: a negative one is a signal."""
         return cls(signal=-status) if status < 0 else cls(code=status)
 
@@ -145,7 +145,7 @@ class Ending:
 class NodeLost(ActorError):
     """The process of a node has ended, or cannot be reached; `ending` says how."""
 
-    def __init__(self, node: str, ending: Ending) -> None:
+    def __init__(self, node: str, ending: ProcessEnding) -> None:
         """`node` is its name."""
         super().__init__(node, ending)
         self.node = node

@@ -17,32 +17,32 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.supervision.behaviours.caller import Stop
-from greenroom.supervision.behaviours.calls import stop
 from greenroom.supervision.behaviours.gen_server import GenServer
-from greenroom.supervision.behaviours.starting import Options
+from greenroom.supervision.behaviours.process_start import Options
+from greenroom.supervision.behaviours.refs import stop
+from greenroom.supervision.behaviours.replies import Stop
 from greenroom.supervision.kernel.api import is_alive
 from greenroom.supervision.kernel.errors import ActorError, CallTimeout
-from greenroom.supervision.kernel.messages import NO_CONNECTION, NO_PROCESS, Exit, Pid, make_pid
+from greenroom.supervision.kernel.process_messages import NO_CONNECTION, NO_PROCESS, Exit, Pid, make_pid
 from greenroom.supervision.kernel.reports import Report
 
-from . import items
-from .addresses import Listening, dial
+from . import link_protocol
+from .addresses import NodeListener, dial
 from .framing import LinkRefused, check_key, greeting
-from .link import LINGER_SECONDS, Link, Party
-from .remote_process import Held
-from .switch import Switch, take
-from .ushering import USHER, Usher
-from .values import encode
+from .link import LINGER_SECONDS, Link, LinkOwner
+from .remote_node import RemoteNode, handle_batch
+from .remote_process import CrossThreadProcess
+from .remote_spawn import SPAWN_SERVER, SpawnServer
+from .value_codec import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from greenroom.supervision.behaviours.calls import Ref
-    from greenroom.supervision.kernel.current import On
-    from greenroom.supervision.kernel.messages import ExitReason
+    from greenroom.supervision.behaviours.refs import Ref
     from greenroom.supervision.kernel.node import Node
-    from greenroom.supervision.kernel.process import Away
+    from greenroom.supervision.kernel.process import RemoteProcessBase
+    from greenroom.supervision.kernel.process_lookup import On
+    from greenroom.supervision.kernel.process_messages import ExitReason
 
     from .framing import Greeting
 
@@ -54,7 +54,7 @@ MISSES: Final = 3
 _HANDSHAKES: Final = 256
 """How many strangers may be shaking hands at once."""
 _LOOKS: Final = 4
-_BEAT: Final = encode([items.BEAT], "")
+_BEAT: Final = encode([link_protocol.BEAT], "")
 
 _get_ident = threading.get_ident
 
@@ -91,28 +91,28 @@ class LinkOffence(Report):
 _BETWEEN_OFFENCES: Final = 1.0
 
 
-class Offences:
+class OffenceReporter:
     """Tells of what came over the links of one listener, once a second at most."""
 
-    def __init__(self, label: str, now: Callable[[], float], tell: Callable[[Report], None]) -> None:
-        """`now` is the clock, and `tell` hears of it."""
+    def __init__(self, label: str, now: Callable[[], float], report: Callable[[Report], None]) -> None:
+        """`now` is the clock, and `report` hears of it."""
         self._label = label
         self._now = now
-        self._tell = tell
-        self._told_at: float | None = None
-        self._more = 0
+        self._notify = report
+        self._reported_at: float | None = None
+        self._skipped = 0
 
     def note(self, pid: Pid, what: str) -> None:
         """One more."""
         now = self._now()
-        if self._told_at is not None and now - self._told_at < _BETWEEN_OFFENCES:
-            self._more += 1
+        if self._reported_at is not None and now - self._reported_at < _BETWEEN_OFFENCES:
+            self._skipped += 1
             return
-        more, self._more, self._told_at = self._more, 0, now
-        self._tell(LinkOffence(pid=pid, label=self._label, what=what, more=more))
+        more, self._skipped, self._reported_at = self._skipped, 0, now
+        self._notify(LinkOffence(pid=pid, label=self._label, what=what, more=more))
 
 
-class Peers(Party):
+class Peers(LinkOwner):
     """One node's links to others."""
 
     def __init__(
@@ -126,22 +126,22 @@ class Peers(Party):
         self.node = node
         self._heartbeat = heartbeat
         self._misses = misses
-        self._patient: set[str] = set()  # nodes that may be silent
-        self._turn: asyncio.TimerHandle | None = None
+        self._may_be_silent: set[str] = set()  # nodes that may be silent
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._key = check_key(key)
         self._kind = kind
         self._open = False
-        self._listening = Listening()
-        self._switches: dict[str, Switch] = {}
-        self._links: dict[Link, Switch | None] = {}
+        self._listening = NodeListener()
+        self._remotes: dict[str, RemoteNode] = {}
+        self._links: dict[Link, RemoteNode | None] = {}
         self._dialled: dict[str, Link] = {}  # handshakes of our own, once the peer is known
         self._introduced: dict[str, tuple[str, ...]] = {}
         self._learned: dict[str, tuple[str, ...]] = {}  # what nodes that were connected said of themselves
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watchers: dict[Ref[Any], None] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._offences = Offences("links", lambda: node.loop.time(), node.reports.emit)  # noqa: PLW0108 - it has no loop yet
+        self._offences = OffenceReporter("links", lambda: node.loop.time(), node.reports.emit)  # noqa: PLW0108 - it has no loop yet
         self._empty: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -155,31 +155,31 @@ class Peers(Party):
     @property
     def connected(self) -> tuple[str, ...]:
         """The names of the nodes that are."""
-        return tuple(name for name, switch in self._switches.items() if switch.link is not None)
+        return tuple(name for name, remote in self._remotes.items() if remote.link is not None)
 
     def links(self) -> list[tuple[str, Link]]:
         """The links that are up, each with its peer's name."""
-        return [(name, switch.link) for name, switch in self._switches.items() if switch.link is not None]
+        return [(name, remote.link) for name, remote in self._remotes.items() if remote.link is not None]
 
     # --- open and close
 
     async def open(self, *, tcp: str | None = None) -> None:
         """Listen: on a unix socket of our own, and on the host `tcp` if one is given. From now on other nodes' pids work."""
-        if self.node.elsewhere is not None:
+        if self.node.remote_nodes is not None:
             raise ActorError(f"{self.node!r} has its peers already")
-        self.node.elsewhere = self
+        self.node.remote_nodes = self
         self._open = True
         try:
-            await self._listening.open(self._welcome, tcp)
+            await self._listening.open(self._accept, tcp)
         except BaseException:
-            self._open, self.node.elsewhere = False, None
+            self._open, self.node.remote_nodes = False, None
             raise
-        self._look_soon()
+        self._schedule_heartbeat()
 
-    def _welcome(self) -> Link:
+    def _accept(self) -> Link:
         link = Link(self, dialling=False)
         self._links[link] = None
-        strangers = [each for each, switch in self._links.items() if switch is None and not each.dialling]
+        strangers = [each for each, remote in self._links.items() if remote is None and not each.dialling]
         if len(strangers) > _HANDSHAKES:
             strangers[0].end("too many handshakes at once")  # the one that has been at it for longest makes room
         return link
@@ -193,19 +193,19 @@ class Peers(Party):
         self._open = False
         for task in tuple(self._tasks):
             task.cancel()
-        if self._turn is not None:
-            self._turn.cancel()
+        if self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
         self._listening.close()
         for link in tuple(self._links):
             link.close()
-        for switch in tuple(self._switches.values()):
-            self._lose(switch, "closed")
+        for remote in tuple(self._remotes.values()):
+            self._lose(remote, "closed")
         for future in [each for waiting in self._waiting.values() for each in waiting if not each.done()]:
             future.set_exception(ActorError(f"{self!r} was closed"))
         self._waiting.clear()
         self._watchers.clear()
-        if self.node.elsewhere is self:
-            self.node.elsewhere = None
+        if self.node.remote_nodes is self:
+            self.node.remote_nodes = None
 
     async def closed(self) -> None:
         """Wait, once it is closed, until the last socket is, too; about a second at most."""
@@ -240,7 +240,7 @@ class Peers(Party):
 
         def make() -> Link:
             link = Link(self, dialling=True)
-            link.arrived, link.greeted = arrived, self._greeted
+            link.arrived, link.on_greeting = arrived, self._on_greeting
             made.append(link)
             self._links[link] = None
             return link
@@ -272,21 +272,21 @@ class Peers(Party):
         self._introduced.pop(name, None)
         self._learned.pop(name, None)
 
-    def _reach(self, name: str) -> Switch | None:
-        switch = self._switches.get(name)
-        if switch is not None or not self._open:
-            return switch
+    def _remote_for(self, name: str) -> RemoteNode | None:
+        remote = self._remotes.get(name)
+        if remote is not None or not self._open:
+            return remote
         addresses = dict.fromkeys((*self._learned.get(name, ()), *self._introduced.get(name, ())))
         if not addresses:
             return None
-        switch = self._switches[name] = Switch(self.node, name)
+        remote = self._remotes[name] = RemoteNode(self.node, name)
         # A task of the node and of no process: the process that has said something first does not own the link.
-        task = self.node.loop.create_task(self._dial_for(switch, tuple(addresses)), context=self.node.context.copy())
+        task = self.node.loop.create_task(self._dial_for(remote, tuple(addresses)), context=self.node.context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return switch
+        return remote
 
-    async def _dial_for(self, switch: Switch, addresses: Sequence[str]) -> None:
+    async def _dial_for(self, remote: RemoteNode, addresses: Sequence[str]) -> None:
         why = "somebody else was there"
         try:
             found = await self.connect(addresses)
@@ -294,38 +294,38 @@ class Peers(Party):
         except LinkRefused as error:
             why = str(error)
         finally:
-            if switch.link is None and self._switches.get(switch.name) is switch:
-                self._lose(switch, why)
+            if remote.link is None and self._remotes.get(remote.name) is remote:
+                self._lose(remote, why)
 
-    def _greeted(self, link: Link, peer: Greeting) -> str | None:
+    def _on_greeting(self, link: Link, peer: Greeting) -> str | None:
         """We dial, and know the peer: is a link wanted?"""
         if peer.name == self.node.name:
             return f"it is called {peer.name}, too: give each node a name of its own"
-        switch = self._switches.get(peer.name)
-        if switch is not None and switch.link is not None and switch.life == peer.incarnation:
+        remote = self._remotes.get(peer.name)
+        if remote is not None and remote.link is not None and remote.life == peer.incarnation:
             return "it is connected already"
         first = self._dialled.setdefault(peer.name, link)
         return None if first is link else BUSY
 
     # --- for the node
 
-    def process(self, pid: Pid) -> Away | None:
+    def process(self, pid: Pid) -> RemoteProcessBase | None:
         """The process with that pid of another node."""
         if _get_ident() != self.node.thread:
-            return Held(self.node, pid, pid)
-        switch = self._reach(pid.node)
-        return None if switch is None else switch.process(pid)
+            return CrossThreadProcess(self.node, pid, pid)
+        remote = self._remote_for(pid.node)
+        return None if remote is None else remote.process(pid)
 
-    def named(self, name: On) -> Away | None:
+    def named(self, name: On) -> RemoteProcessBase | None:
         """The process with that name on another node. Raises `CannotTravel` for a name that cannot be said there."""
         if _get_ident() != self.node.thread:
-            return Held(self.node, make_pid(name.node, 0, 0), name)
-        switch = self._reach(name.node)
-        return None if switch is None else switch.named(name)
+            return CrossThreadProcess(self.node, make_pid(name.node, 0, 0), name)
+        remote = self._remote_for(name.node)
+        return None if remote is None else remote.named(name)
 
     def absence(self, node: str) -> ExitReason:
         """Why no process is there: a node that is connected has begun a new life, or it is not connected."""
-        return NO_PROCESS if node in self._switches else NO_CONNECTION
+        return NO_PROCESS if node in self._remotes else NO_CONNECTION
 
     # --- for links
 
@@ -334,18 +334,18 @@ class Peers(Party):
         mine = greeting(self.node.name, self.node.incarnation, kind=self._kind, addresses=self.addresses)
         return self._key, mine
 
-    def met(self, link: Link, peer: Greeting) -> str | None:
+    def on_handshake(self, link: Link, peer: Greeting) -> str | None:
         """The peer holds the key; why it is not wanted, or None."""
         name, life = peer.name, peer.incarnation
         if not self._open:
             return f"{self.node.name} is closing"
         if name == self.node.name:
             return f"it is called {name}, too: give each node a name of its own"
-        switch = self._switches.get(name)
-        if switch is not None and switch.link is not None:
-            if (switch.life or 0) > life:
+        remote = self._remotes.get(name)
+        if remote is not None and remote.link is not None:
+            if (remote.life or 0) > life:
                 return "a newer life of that node is connected already"
-            if switch.life == life:
+            if remote.life == life:
                 # Both dialled at once, and this one has come late; or else it has lost the other, and then the silence will show.
                 return BUSY
         mine = self._dialled.get(name)
@@ -353,58 +353,58 @@ class Peers(Party):
             if self.node.name < name:
                 return BUSY
             mine.end("the other end has dialled, too")
-        if switch is not None and switch.link is not None:
-            old = switch.link  # of a former life
-            self._lose(switch, "it has connected anew")
+        if remote is not None and remote.link is not None:
+            old = remote.link  # of a former life
+            self._lose(remote, "it has connected anew")
             old.end("it has connected anew")
-            switch = None
-        self._join(link, switch, peer)
+            remote = None
+        self._join(link, remote, peer)
         return None
 
-    def _join(self, link: Link, switch: Switch | None, peer: Greeting) -> None:
+    def _join(self, link: Link, remote: RemoteNode | None, peer: Greeting) -> None:
         name = peer.name
-        if switch is None:
-            switch = self._switches[name] = Switch(self.node, name)
-        self._links[link] = switch
+        if remote is None:
+            remote = self._remotes[name] = RemoteNode(self.node, name)
+        self._links[link] = remote
         if self._dialled.get(name) is link:
             del self._dialled[name]
         if peer.addresses:
             self._learned[name] = peer.addresses
-        self.node.context.copy().run(switch.connect, link, peer.incarnation)
+        self.node.context.copy().run(remote.connect, link, peer.incarnation)
         link.arrive(name)
         for future in self._waiting.pop(name, ()):
             if not future.done():
                 future.set_result(None)
-        self._tell(NodeUp(name))
+        self._notify(NodeUp(name))
 
-    def came(self, link: Link, payload: bytes) -> None:
+    def on_payload(self, link: Link, payload: bytes) -> None:
         """Something was said; what it gives our processes to do is done at once."""
-        switch = self._links.get(link)
-        if switch is not None and switch.link is link:
-            self.node.context.run(self.node.serve, lambda: take(switch, payload))
+        remote = self._links.get(link)
+        if remote is not None and remote.link is link:
+            self.node.context.run(self.node.serve, lambda: handle_batch(remote, payload))
 
-    def lost(self, link: Link, why: str) -> None:
+    def on_lost(self, link: Link, why: str) -> None:
         """A link is over."""
-        switch = self._links.pop(link, None)
+        remote = self._links.pop(link, None)
         peer = link.peer
         if peer is not None and self._dialled.get(peer.name) is link:
             del self._dialled[peer.name]
-        if link.offence is not None and not (link.dialling and switch is None):  # else the dialler hears of it
+        if link.offence is not None and not (link.dialling and remote is None):  # else the dialler hears of it
             self._offences.note(self.node.root_pid(), link.offence)
         link.fail(why)
-        if switch is not None and switch.link is link:
-            self._lose(switch, why)
+        if remote is not None and remote.link is link:
+            self._lose(remote, why)
         if not self._links and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
-    def _lose(self, switch: Switch, why: str) -> None:
-        if self._switches.get(switch.name) is switch:
-            del self._switches[switch.name]
-        self._patient.discard(switch.name)
-        was_up = switch.link is not None
-        self.node.context.copy().run(switch.lose)
+    def _lose(self, remote: RemoteNode, why: str) -> None:
+        if self._remotes.get(remote.name) is remote:
+            del self._remotes[remote.name]
+        self._may_be_silent.discard(remote.name)
+        was_up = remote.link is not None
+        self.node.context.copy().run(remote.lose)
         if was_up:
-            self._tell(NodeDown(switch.name, why))
+            self._notify(NodeDown(remote.name, why))
 
     # --- which nodes are there
 
@@ -433,57 +433,57 @@ class Peers(Party):
         """No more."""
         self._watchers.pop(who, None)
 
-    def _tell(self, event: NodeUp | NodeDown) -> None:
+    def _notify(self, event: NodeUp | NodeDown) -> None:
         for who in tuple(self._watchers):
             try:
-                heard = self.node.context.copy().run(who.send, event)
+                last_heard = self.node.context.copy().run(who.send, event)
             except ActorError:  # its name is in a registry that does not run now
-                heard = False
-            if not heard and isinstance(who.target, Pid) and self.node.process(who.target) is None:
+                last_heard = False
+            if not last_heard and isinstance(who.target, Pid) and self.node.process(who.target) is None:
                 self._watchers.pop(who, None)
 
     def drained(self, name: str) -> bool:
         """Write what was said to that node, now; whether the system has taken all of it."""
-        switch = self._switches.get(name)
-        return switch is None or switch.link is None or switch.link.drained()
+        remote = self._remotes.get(name)
+        return remote is None or remote.link is None or remote.link.drained()
 
     def disconnect(self, name: str, why: str = "disconnected") -> None:
         """End the link to a node, at once."""
-        switch = self._switches.get(name)
-        if switch is not None and switch.link is not None:
-            switch.link.end(why)
+        remote = self._remotes.get(name)
+        if remote is not None and remote.link is not None:
+            remote.link.end(why)
 
     def patient(self, name: str, on: bool) -> None:  # noqa: FBT001 - a switch
         """Whether that node may be silent for as long as it likes: what it is at has a deadline of its own."""
         if on:
-            self._patient.add(name)
+            self._may_be_silent.add(name)
         else:
-            self._patient.discard(name)
+            self._may_be_silent.discard(name)
             for connected, link in self.links():
                 if connected == name:
-                    link.heard = self.node.loop.time()
+                    link.last_heard = self.node.loop.time()
 
     # --- heartbeats: each end of a link says something now and then, and an end that says nothing for too long is lost
     # Looked at four times a heartbeat, so that a node which has fallen silent is given up within `heartbeat * misses` seconds of its last word
     # and not later. A node that was held up itself has not listened either, and judges no other in that turn.
 
-    def _look_soon(self) -> None:
+    def _schedule_heartbeat(self) -> None:
         step = self._heartbeat / _LOOKS
         self._due = self.node.loop.time() + step
-        self._turn = self.node.loop.call_later(step, self._look, context=self.node.context)
+        self._heartbeat_timer = self.node.loop.call_later(step, self._check_heartbeats, context=self.node.context)
 
-    def _look(self) -> None:
+    def _check_heartbeats(self) -> None:
         now = self.node.loop.time()
         beat = self._heartbeat / 2
         held_up = now - self._due >= beat
         # The last look before the time is over decides; a link with no miss to spare has its time out.
         limit = self._heartbeat * self._misses - (self._heartbeat / _LOOKS if self._misses > 1 else 0.0)
         for name, link in self.links():
-            if now - link.spoke >= beat:
+            if now - link.last_sent >= beat:
                 link.post(_BEAT)
-            if not held_up and name not in self._patient and now - link.heard > limit:
-                link.end(f"nothing was heard of it for {now - link.heard:.1f} s")
-        self._look_soon()
+            if not held_up and name not in self._may_be_silent and now - link.last_heard > limit:
+                link.end(f"nothing was heard of it for {now - link.last_heard:.1f} s")
+        self._schedule_heartbeat()
 
 
 # --- The process that owns a node's links: they are open as long as it lives, and its end is theirs.
@@ -503,9 +503,9 @@ class Peering(GenServer):
         """Listen, and have an usher."""
         await self.peers.open(tcp=self.tcp)
         self._otp_process.await_death(self)  # also of one that is killed, and cannot let go itself
-        self._usher = await Options(name=USHER).start_link(Usher)
+        self._usher = await Options(name=SPAWN_SERVER).start_link(SpawnServer)
 
-    def exited(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """The process is gone, however it ended: so are the links."""
         self.peers.end()
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from . import links
 from . import process as cell
-from .current import On, current, current_node, current_process, find, is_via
 from .errors import ActorError, CallTimeout
-from .messages import INFO, NO_CONNECTION, NO_PROCESS, Pid, as_reason
-from .node import Gone
+from .node import ExitFuture
 from .process import GONE
+from .process_lookup import On, current, current_node, current_process, find_process, is_via
+from .process_messages import INFO, NO_CONNECTION, NO_PROCESS, Pid, as_reason
 
 if TYPE_CHECKING:
     from .links import Monitor
-    from .messages import ExitReason, NoConnection, NoProcess
     from .node import Node
     from .process import Process
+    from .process_messages import ExitReason, NoConnection, NoProcess
 
 _get_ident = threading.get_ident
 
@@ -43,8 +43,8 @@ def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
     pid = getattr(who, "pid", None)
     if isinstance(pid, Pid):
         return node.process(pid), pid, None
-    process = find(node, who)
-    return process, (None if process is None or (process.away and isinstance(who, On)) else process.pid), who
+    process = find_process(node, who)
+    return process, (None if process is None or (process.is_remote and isinstance(who, On)) else process.pid), who
 
 
 def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnection:
@@ -52,13 +52,13 @@ def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnecti
     elsewhere = name.node if isinstance(name, On) else node.name if pid is None else pid.node
     if elsewhere == node.name:
         return NO_PROCESS
-    return NO_CONNECTION if node.elsewhere is None else node.elsewhere.absence(elsewhere)
+    return NO_CONNECTION if node.remote_nodes is None else node.remote_nodes.absence(elsewhere)
 
 
-VOID = "the calling process is gone: its code was abandoned when it did not unwind in time"
+ABANDONED = "the calling process is gone: its code was abandoned when it did not unwind in time"
 
 
-def voided() -> bool:
+def is_abandoned() -> bool:
     """Whether the running code belongs to a process that is gone."""
     process = current.get()
     return process is not None and process.life == GONE
@@ -71,7 +71,7 @@ def send(who: object, message: object) -> bool:
     (`asyncio.to_thread` in a handler); elsewhere use a `Ref`, which knows its node.
     """
     node = current_node()
-    if voided():
+    if is_abandoned():
         return False
     process, _, _ = resolve(node, who)
     if process is None:
@@ -95,7 +95,7 @@ def exit(who: object, reason: object) -> None:
     why = as_reason(reason)
     sender = current.get()
     node = current_node() if sender is None else sender.node
-    if node.leaks and voided():
+    if node.leaks and is_abandoned():
         return
     if _get_ident() != node.thread:
         node.from_thread(exit, who, why)
@@ -114,7 +114,7 @@ def kill(who: object) -> None:
         node.from_thread(kill, who)
         return
     process, _, _ = resolve(node, who)
-    if process is not None and not voided():
+    if process is not None and not is_abandoned():
         cell.kill(process)
 
 
@@ -126,12 +126,12 @@ def link(who: object) -> None:
     me = current_process("link")
     me.node.check_thread("link")
     process, pid, name = resolve(me.node, who)
-    if voided():
+    if is_abandoned():
         return
     if process is not None and not process.life:
-        if links.is_away(process):
+        if links.is_remote(process):
             process.check_link()
-        links.join(me, process)
+        links.link(me, process)
         return
     if pid is None:
         message = f"cannot link: nobody is registered as {name!r}"
@@ -145,7 +145,7 @@ def unlink(who: object) -> None:
     me.node.check_thread("unlink")
     process, _, _ = resolve(me.node, who)
     if process is not None:
-        links.part(me, process)
+        links.unlink(me, process)
 
 
 def monitor(who: object) -> Monitor:
@@ -153,12 +153,12 @@ def monitor(who: object) -> Monitor:
     me = current_process("monitor")
     me.node.check_thread("monitor")
     process, pid, name = resolve(me.node, who)
-    return links.watch(me, process, pid, name, absence(me.node, pid, name))
+    return links.monitor_process(me, process, pid, name, absence(me.node, pid, name))
 
 
 def demonitor(ref: Monitor, *, flush: bool = False) -> bool:
     """End a monitor; `flush` also removes its `Down` if that has come already. Whether it was still open."""
-    return links.unwatch(ref, flush=flush)
+    return links.end_monitor(ref, flush=flush)
 
 
 def trap_exit(on: bool = True) -> bool:  # noqa: FBT001, FBT002 - Erlang's process_flag(trap_exit, true)
@@ -198,7 +198,7 @@ def send_after(seconds: float, who: object, message: object) -> Timer:
             process.deliver((INFO, message))
 
     timer = Timer(node.loop.call_later(seconds, fire, context=node.context))
-    if voided():
+    if is_abandoned():
         timer.cancel()
     return timer
 
@@ -209,7 +209,7 @@ async def wait_down(who: object, timeout: float | None = 5.0) -> ExitReason:
     process, pid, name = resolve(node, who)
     if process is None:
         return absence(node, pid, name)
-    gone = Gone(node.loop)
+    gone = ExitFuture(node.loop)
     process.await_death(gone)
     try:
         if not await gone.within(timeout):

@@ -25,7 +25,7 @@ def now(loop: AbstractEventLoop) -> float:
     return loop.time()
 
 
-def real() -> float:
+def real_seconds() -> float:
     """Seconds that really passed, for the watchdog: a loop that is stuck cannot tell its own time."""
     return time.monotonic()
 
@@ -150,14 +150,14 @@ class Deadlines:
         self._lanes.clear()
 
 
-# --- Where tasks wait until something else wakes them: `Wakeup` in the loop's next turn, `Gate` at once.
+# --- Where tasks wait until something else wakes them: `Wakeup` in the loop's next turn, `DirectWakeup` at once.
 # A future makes its task go on in the next turn of the loop, which is another round of the loop's books and another look at all
 # descriptors. Code that the loop itself calls, and not inside of any task (the node's pump, a descriptor that can be read), may have
 # a task go on here and now. What asyncio asks of things that a task may wait for is all that this uses: `_asyncio_future_blocking`,
 # `get_loop`, `add_done_callback`, `cancel`, `result`.
 
 
-class Gate:
+class DirectWakeup:
     """For one task at a time; closed again as soon as that has passed."""
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_loop", "_resume")
@@ -166,11 +166,11 @@ class Gate:
         """No task waits."""
         self._asyncio_future_blocking = False
         self._loop = loop
-        self._resume: Callable[[Gate], object] | None = None
+        self._resume: Callable[[DirectWakeup], object] | None = None
         self._context: Context | None = None
         self._cancelled: asyncio.CancelledError | None = None
 
-    def __await__(self) -> Generator[Gate, None, None]:
+    def __await__(self) -> Generator[DirectWakeup, None, None]:
         self._cancelled = None
         self._asyncio_future_blocking = True
         yield self

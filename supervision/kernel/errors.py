@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING
 
 from greenroom.errors import GreenroomError
 
-from .messages import as_reason
+from .process_messages import as_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .messages import ExitReason, Pid
+    from .process_messages import ExitReason, Pid
 
 
 class InternalError(GreenroomError):

@@ -15,15 +15,15 @@ import threading
 import traceback
 from typing import NoReturn
 
-from .current import current
-from .spelling import visible
+from .process_lookup import current
+from .visible_text import visible
 
 
-def leave(error: BaseException | None = None) -> NoReturn:
+def exit_child(error: BaseException | None = None) -> NoReturn:
     """End this child as its code has ended."""
     code = 0 if error is None else 1
     try:
-        code = _code_of(error)
+        code = _exit_code(error)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
@@ -31,30 +31,30 @@ def leave(error: BaseException | None = None) -> NoReturn:
         os._exit(code)
 
 
-def _code_of(error: BaseException | None) -> int:
+def _exit_code(error: BaseException | None) -> int:
     if error is None:
         return 0
     if not isinstance(error, SystemExit):
-        _say("".join(traceback.format_exception(error)))
+        _write_stderr("".join(traceback.format_exception(error)))
         return 1
     if error.code is None or isinstance(error.code, int):
         return (error.code or 0) & 0xFF
-    _say(f"{error.code}\n")  # as Python does with it
+    _write_stderr(f"{error.code}\n")  # as Python does with it
     return 1
 
 
-def _say(text: str) -> None:
+def _write_stderr(text: str) -> None:
     """On the standard error, if there is one: a child that cannot say why it ends has failed all the same."""
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stderr.write(visible(text, lines=True))
 
 
-def strayed() -> NoReturn:
+def exit_strayed_child() -> NoReturn:
     """The child has come to where it could only go on in its parent's place."""
-    leave(RuntimeError("a forked child has come back to the event loop, which is its parent's: it ends here"))
+    exit_child(RuntimeError("a forked child has come back to the event loop, which is its parent's: it ends here"))
 
 
-def _forked() -> None:
+def _after_fork() -> None:
     process = current.get()
     if process is None or not process.adopts:
         return
@@ -64,11 +64,11 @@ def _forked() -> None:
     node.forked = True
     # A child that waits, or whose code was a task, comes to the loop first. It must not take the turn of another callback there.
     with contextlib.suppress(RuntimeError):
-        node.loop.call_soon(strayed)
+        node.loop.call_soon(exit_strayed_child)
         ready = getattr(node.loop, "_ready", None)  # there is no public word for "before all others"
         if ready is not None:
             ready.rotate(1)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeGuard
 
-from .messages import NO_PROCESS, SIGNAL, Down
+from .process_messages import NO_PROCESS, SIGNAL, Down
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from .messages import ExitReason, Pid
-    from .process import Away, Process
+    from .process import Process, RemoteProcessBase
+    from .process_messages import ExitReason, Pid
 
 
-def is_away(process: Process) -> TypeGuard[Away]:
+def is_remote(process: Process) -> TypeGuard[RemoteProcessBase]:
     """Whether it is a process of another node."""
-    return process.away
+    return process.is_remote
 
 
 class Monitor:
@@ -68,38 +68,38 @@ def forget_link(process: Process, other: Process) -> None:
             process.links = None
 
 
-def join(one: Process, other: Process) -> None:
+def link(one: Process, other: Process) -> None:
     """Link two living processes; a second link between the same two is the first."""
     if one is not other:
-        tie(one, other)
-        if is_away(other):
-            other.joined(one)
-        elif is_away(one):
-            one.joined(other)
+        link_locally(one, other)
+        if is_remote(other):
+            other.send_link(one)
+        elif is_remote(one):
+            one.send_link(other)
 
 
-def tie(one: Process, other: Process) -> None:
-    """As `join`, when the process elsewhere knows of it already."""
+def link_locally(one: Process, other: Process) -> None:
+    """As `link`, when the process elsewhere knows of it already."""
     _add(one, other)
     _add(other, one)
 
 
-def part(one: Process, other: Process) -> None:
+def unlink(one: Process, other: Process) -> None:
     """Take the link away: afterwards no exit signal passes between the two."""
-    untie(one, other)
-    if is_away(other):
-        other.parted(one)
-    elif is_away(one):
-        one.parted(other)
+    unlink_locally(one, other)
+    if is_remote(other):
+        other.send_unlink(one)
+    elif is_remote(one):
+        one.send_unlink(other)
 
 
-def untie(one: Process, other: Process) -> None:
-    """As `part`, when the process elsewhere knows of it already."""
+def unlink_locally(one: Process, other: Process) -> None:
+    """As `unlink`, when the process elsewhere knows of it already."""
     forget_link(one, other)
     forget_link(other, one)
 
 
-def watch(
+def monitor_process(
     watcher: Process,
     target: Process | None,
     pid: Pid | None,
@@ -111,7 +111,7 @@ def watch(
     if target is None:
         watcher.deliver_signal(Down(monitor, pid, absence, name))
         return monitor
-    if target.pid.serial not in target.node.processes and (target.life or not target.away):
+    if target.pid.serial not in target.node.processes and (target.life or not target.is_remote):
         # It died between the look-up and now, as a process may whose start was waited for: its reason is still known.
         monitor.target = None
         watcher.deliver_signal(Down(monitor, pid, target.reason or absence, name))
@@ -122,15 +122,15 @@ def watch(
     if target.monitors is None:
         target.monitors = {}
     target.monitors[monitor] = None
-    if is_away(target):
-        target.watched()
+    if is_remote(target):
+        target.add_watch()
     if watcher.watching is None:
         watcher.watching = {}
     watcher.watching[monitor] = None
     return monitor
 
 
-def unwatch(monitor: Monitor, *, flush: bool) -> bool:
+def end_monitor(monitor: Monitor, *, flush: bool) -> bool:
     """End a monitor. Returns whether it was still open; `flush` also takes its `Down` out of the mailbox."""
     target, watcher = monitor.target, monitor.watcher
     monitor.target = None
@@ -155,8 +155,8 @@ def drop_monitor(target: Process, monitor: Monitor) -> None:
         target.monitors.pop(monitor, None)
         if not target.monitors:
             target.monitors = None
-    if is_away(target):
-        target.unwatched()
+    if is_remote(target):
+        target.drop_watch()
 
 
 def forget_monitor(monitor: Monitor) -> None:

@@ -15,14 +15,14 @@ from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack
 
-from . import clock, forks, guard, links, watchdog
+from . import clock, forks, links, loop_hooks, watchdog
 from . import process as cell
-from .clock import Deadlines, Gate
-from .current import current, find, install_node, node_of
+from .clock import Deadlines, DirectWakeup
 from .errors import ActorError
-from .guard import Interrupts
-from .messages import NO_PROCESS, SHUTDOWN, make_pid
+from .loop_hooks import SigintHandler
 from .process import DEAD, GONE, QUEUED, Process
+from .process_lookup import current, find_process, install_node, node_of
+from .process_messages import NO_PROCESS, SHUTDOWN, make_pid
 from .reports import DEFAULT_SUBSCRIBERS, Reports
 from .watchdog import Watchdog
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Hashable
     from types import CoroutineType, TracebackType
 
-    from .current import Via
-    from .messages import Entry, ExitReason, Pid
-    from .process import Elsewhere
+    from .process import RemoteNodes
+    from .process_lookup import Via
+    from .process_messages import ExitReason, MailboxEntry, Pid
 
 
 # --- The workers: a pool of real tasks, one whole invocation in one task.
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    Job = tuple[Process, CoroutineType[Any, Any, Any], Entry]
+    Invocation = tuple[Process, CoroutineType[Any, Any, Any], MailboxEntry]
 
 JOBS_PER_TURN = 128
-_PARKED = 1024  # workers that are kept though they have nothing to do; those of a flood beyond that end with it
+_MOST_PARKED = 1024  # workers that are kept though they have nothing to do; those of a flood beyond that end with it
 
 
-class InContext:
+class ContextCoroutine:
     """Await a coroutine that has begun in another context than the awaiting task's, and keep it there.
 
     Code that was abandoned is cancelled once more when its loop ends. It has had its grace: it is closed, and not asked
@@ -87,32 +87,32 @@ class InContext:
             return stop.value
 
 
-def begun(context: Context, coroutine: Coroutine[Any, Any, None]) -> InContext | None:
+def start_in_context(context: Context, coroutine: Coroutine[Any, Any, None]) -> ContextCoroutine | None:
     """Run a coroutine in that context up to where it first waits; what is left of it, to be awaited."""
     try:
         awaited = context.run(coroutine.send, None)
     except StopIteration:
         return None
-    return InContext(None, coroutine, context, awaited)
+    return ContextCoroutine(None, coroutine, context, awaited)
 
 
-def _closes(error: BaseException) -> bool:
+def _ends_task(error: BaseException) -> bool:
     """Whether the task that a handler raised this in is over: Python throws no GeneratorExit inwards, it closes."""
     why: object = error.args[0] if type(error) is RuntimeError and error.args else None
     return isinstance(error, GeneratorExit) or (type(why) is str and why.endswith("ignored GeneratorExit"))
 
 
-class Workers:
+class WorkerTasks:
     """The pool of one node."""
 
     __slots__ = ("_fresh", "_node", "_parked", "_tasks", "jobs", "left")
 
-    def __init__(self, node: Node, jobs: deque[Job] | None = None) -> None:
+    def __init__(self, node: Node, jobs: deque[Invocation] | None = None) -> None:
         """`jobs` may be a queue that chooses its own order."""
         self._node = node
-        self.jobs: deque[Job] = deque() if jobs is None else jobs
+        self.jobs: deque[Invocation] = deque() if jobs is None else jobs
         """The invocations that have not begun."""
-        self._parked: list[Gate] = []
+        self._parked: list[DirectWakeup] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fresh: asyncio.Task[None] | None = None  # the one that was made, and has not begun yet
         self.left = JOBS_PER_TURN
@@ -127,7 +127,7 @@ class Workers:
         """How many of them are in the middle of a handler."""
         return len(self._tasks) - len(self._parked)
 
-    def submit(self, process: Process, coroutine: CoroutineType[Any, Any, Any], entry: Entry) -> None:
+    def submit(self, process: Process, coroutine: CoroutineType[Any, Any, Any], entry: MailboxEntry) -> None:
         """Queue an invocation that has not begun."""
         self.jobs.append((process, coroutine, entry))
         if not self._parked and self._fresh is None:
@@ -169,7 +169,7 @@ class Workers:
         task = asyncio.current_task()
         assert task is not None
         self._fresh = None
-        gate = Gate(self._node.loop)
+        gate = DirectWakeup(self._node.loop)
         while True:
             while jobs and self.left:
                 self.left -= 1
@@ -183,7 +183,7 @@ class Workers:
                     rest = None  # a parked worker holds on to nothing of its last job
                 if task.cancelling():
                     return
-            if len(self._parked) >= _PARKED:
+            if len(self._parked) >= _MOST_PARKED:
                 return
             self._parked.append(gate)
             try:
@@ -193,7 +193,7 @@ class Workers:
                     self._parked.remove(gate)
                 raise
 
-    def _begin(self, task: asyncio.Task[Any]) -> tuple[Process, Entry, InContext] | None:
+    def _begin(self, task: asyncio.Task[Any]) -> tuple[Process, MailboxEntry, ContextCoroutine] | None:
         """Run the next job up to where it first waits, which most never do. Otherwise, what is left of it."""
         process, coroutine, entry = self.jobs.popleft()
         if process.life:
@@ -205,7 +205,7 @@ class Workers:
                 awaited = context.run(coroutine.send, None)
             except StopIteration as stop:
                 if self._node.forked:
-                    forks.leave()
+                    forks.exit_child()
                 process.worker = None
                 process.done(entry, stop.value)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
@@ -213,13 +213,13 @@ class Workers:
                 process.failed(entry, error)
             else:
                 if self._node.forked:
-                    forks.strayed()
-                return process, entry, InContext(process, coroutine, context, awaited)
+                    forks.exit_strayed_child()
+                return process, entry, ContextCoroutine(process, coroutine, context, awaited)
         if process.activity < DEAD:
             process.settle()
         return None
 
-    async def _finish(self, process: Process, entry: Entry, rest: InContext) -> bool:
+    async def _finish(self, process: Process, entry: MailboxEntry, rest: ContextCoroutine) -> bool:
         """Run a job that waits to its end; False when that was the end of the task, too."""
         closed = False
         try:
@@ -227,10 +227,10 @@ class Workers:
         except BaseException as error:  # noqa: BLE001 - as in _begin
             process.worker = None
             process.failed(entry, error)
-            closed = _closes(error)
+            closed = _ends_task(error)
         else:
             if self._node.forked:
-                forks.leave()
+                forks.exit_child()
             process.worker = None
             process.done(entry, value)
         if process.activity < DEAD:
@@ -250,9 +250,9 @@ class Workers:
             await asyncio.wait(tasks, timeout=self._node.kill_grace)
 
 
-watchdog.runs_handlers(Workers._begin.__code__, lambda frame: frame.get("process"))
-watchdog.runs_handlers(Workers._finish.__code__, lambda frame: frame.get("process"))
-watchdog.drives(vars(InContext)["__await__"].__code__)
+watchdog.mark_handler_runner(WorkerTasks._begin.__code__, lambda frame: frame.get("process"))
+watchdog.mark_handler_runner(WorkerTasks._finish.__code__, lambda frame: frame.get("process"))
+watchdog.mark_driver(vars(ContextCoroutine)["__await__"].__code__)
 
 
 # --- The node.
@@ -266,10 +266,12 @@ Ts = TypeVarTuple("Ts")
 INLINE_BUDGET = 128  # calls answered on the spot before the loop gets its turn
 DRAIN_BUDGET = 256  # messages of one process before the next one's turn
 PUMP_BUDGET = 64  # processes before the loop gets its turn
-TURN = 0.001  # seconds of work before the loop gets its turn: a budget of messages says nothing of how long each takes
+TURN_SECONDS = (
+    0.001  # seconds of work before the loop gets its turn: a budget of messages says nothing of how long each takes
+)
 
 
-class Shuffled(deque[Any]):
+class ShuffledQueue(deque[Any]):
     """A queue that gives its items in an order drawn from a seed: every draw is one that a busy system could make."""
 
     def __init__(self, source: random.Random) -> None:
@@ -324,10 +326,12 @@ class Node:
         self.incarnation = 0
         self.processes: dict[int, Process] = {}
         self.names: dict[Hashable, Process] = {}
-        self.elsewhere: Elsewhere | None = None
-        self.graves: deque[Process] = deque()
-        self.burying = False
-        self.spare: deque[Entry] | None = None  # an emptied mailbox: the next process that needs one takes it
+        self.remote_nodes: RemoteNodes | None = None
+        self.exit_queue: deque[Process] = deque()
+        self.is_completing_exits = False
+        self.spare_mailbox: deque[MailboxEntry] | None = (
+            None  # an emptied mailbox: the next process that needs one takes it
+        )
         self.running = False
         self.stopping = False
         self.ending = False
@@ -342,14 +346,14 @@ class Node:
         self.inline_left = self.inline_budget
         self._source = source
         self.run_queue: deque[Process]
-        self.workers: Workers
+        self.workers: WorkerTasks
         self.deadlines: Deadlines
         self._serial = 0
         self._pumping = False  # whether the pump is at work, or will be soon
-        self._gates: deque[Gate] = deque()
+        self._gates: deque[DirectWakeup] = deque()
         self._renew()
         self.watchdog = Watchdog(self, watchdog) if watchdog is not None else None
-        self._interrupts = Interrupts() if handle_sigint else None
+        self._interrupts = SigintHandler() if handle_sigint else None
         self._factory: Any = None
 
     def __repr__(self) -> str:
@@ -391,7 +395,7 @@ class Node:
         self._renew()
         self.running = True
         self._factory = loop.get_task_factory()
-        loop.set_task_factory(guard.make_factory(self._factory))
+        loop.set_task_factory(loop_hooks.make_task_factory(self._factory))
         install_node(loop, self)
         if self.watchdog is not None:
             self.watchdog.start()
@@ -400,8 +404,8 @@ class Node:
 
     def _renew(self) -> None:
         # A node that is opened again must not meet what was left of its former life, which was in another loop.
-        self.run_queue = deque() if self._source is None else Shuffled(self._source)
-        self.workers = Workers(self, None if self._source is None else Shuffled(self._source))
+        self.run_queue = deque() if self._source is None else ShuffledQueue(self._source)
+        self.workers = WorkerTasks(self, None if self._source is None else ShuffledQueue(self._source))
         self.deadlines = Deadlines(self)
         self._gates = deque()
         self._pumping = self.stopping = self.ending = False
@@ -442,11 +446,11 @@ class Node:
                 self._interrupts.remove()
 
     async def _stop_processes(self) -> None:
-        roots = [process for process in self.processes.values() if process.parent is None or process.parent.away]
+        roots = [process for process in self.processes.values() if process.parent is None or process.parent.is_remote]
         for process in reversed(roots):
             if process.life:
                 continue
-            gone = Gone(self.loop)
+            gone = ExitFuture(self.loop)
             process.await_death(gone)
             cell.signal(process, self.root_pid(), SHUTDOWN)
             patient = process.behaviour.patient
@@ -458,10 +462,10 @@ class Node:
         self.ending = True
         try:
             while self.processes:
-                gones: list[Gone] = []
+                gones: list[ExitFuture] = []
                 for process in tuple(self.processes.values()):
                     if process.activity != DEAD:  # of the kill of one before it, by a link
-                        gones.append(Gone(self.loop))
+                        gones.append(ExitFuture(self.loop))
                         process.await_death(gones[-1])
                         cell.kill(process)
                 for gone in gones:
@@ -489,20 +493,20 @@ class Node:
         """Take back a process that never began."""
         process.reason = NO_PROCESS
         if not hasattr(process, "behaviour"):
-            process.behaviour = cell.TOMBSTONE
+            process.behaviour = cell.EXITED_BEHAVIOUR
         for other in tuple(links.linked(process)):
-            links.part(process, other)
-        cell.bury(process)
+            links.unlink(process, other)
+        cell.complete_exit(process)
 
     def process(self, pid: Pid) -> Process | None:
         """The process behind `pid`, if it is one of this node in this life, and alive or dying; or one of a node that can be reached."""
         if pid.incarnation != self.incarnation or pid.node != self.name:
-            return None if self.elsewhere is None or pid.node == self.name else self.elsewhere.process(pid)
+            return None if self.remote_nodes is None or pid.node == self.name else self.remote_nodes.process(pid)
         return self.processes.get(pid.serial)
 
     def named(self, name: Hashable | Via) -> Process | None:
         """The process that is registered as that, if there is one, alive or dying."""
-        return find(self, name)
+        return find_process(self, name)
 
     def root_pid(self) -> Pid:
         """The address of no process in particular on this node: serial 0."""
@@ -545,7 +549,7 @@ class Node:
             self._pumping = True
             self.loop.call_soon(self._pump, context=self.context)
 
-    def open_soon(self, gate: Gate) -> None:
+    def open_soon(self, gate: DirectWakeup) -> None:
         """Let the task that waits there go on when the processes that have something to do are through."""
         self._gates.append(gate)
         self.wake()
@@ -570,7 +574,7 @@ class Node:
         workers.left = JOBS_PER_TURN
         budget = PUMP_BUDGET
         now = self.loop.time  # on virtual time it stands still here, and the order of a seed stays as it is
-        until = self.turn_ends = now() + TURN
+        until = self.turn_ends = now() + TURN_SECONDS
         try:
             while budget > 0:
                 while queue and budget > 0:
@@ -596,14 +600,14 @@ class Node:
                 self._pumping = False
 
 
-class Gone:
+class ExitFuture:
     """A future that ends when a process does."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give it to `Process.await_death`."""
         self.future: asyncio.Future[ExitReason] = loop.create_future()
 
-    def exited(self, reason: ExitReason) -> None:
+    def on_exit(self, reason: ExitReason) -> None:
         """The process is gone."""
         if not self.future.done():
             self.future.set_result(reason)

@@ -5,8 +5,8 @@ drains its mailbox inside the process's own context. A handler that returns a co
 and the process is busy until that is done. However an invocation ends, `settle` decides what comes next: die, go on,
 or be idle.
 
-Death takes two steps. `condemn`: from now on nothing is delivered and nothing new begins; code that is still running is
-cancelled and gets the node's kill grace to unwind. `bury`: the code is done (or was abandoned), so names are free,
+Death takes two steps. `begin_exit`: from now on nothing is delivered and nothing new begins; code that is still running is
+cancelled and gets the node's kill grace to unwind. `complete_exit`: the code is done (or was abandoned), so names are free,
 callers are answered, links and monitors fire. No process hears of a death before the unwinding is over, so a successor
 never meets its predecessor's lock or socket.
 """
@@ -20,19 +20,19 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from . import forks, links, watchdog
-from .current import current, leave
 from .errors import InternalError
-from .messages import EXEMPT, INFO, KILLED, SIGNAL, Crash, Normal, make_down, make_exit
+from .process_lookup import current, unregister_process
+from .process_messages import EXEMPT, INFO, KILLED, SIGNAL, Crash, Normal, make_down, make_exit
 from .reports import Leaked
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable
 
-    from .current import On
     from .links import Monitor
-    from .messages import Down, Entry, Exit, ExitReason, NoConnection, NoProcess, Pid
     from .node import Node
+    from .process_lookup import On
+    from .process_messages import Down, Exit, ExitReason, MailboxEntry, NoConnection, NoProcess, Pid
 
 
 # --- What the engine asks of a behaviour: how a process deals with what is in its mailbox.
@@ -69,20 +69,20 @@ class Behaviour:
         """Begin. Unless it is `READY`, what is returned is treated as that of an entry of the kind `INIT`."""
         raise NotImplementedError
 
-    def _otp_handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: MailboxEntry) -> object:
         """Begin with one entry."""
         raise NotImplementedError
 
-    def _otp_done(self, entry: Entry, value: object) -> None:
+    def _otp_on_return(self, entry: MailboxEntry, value: object) -> None:
         """The invocation returned `value`."""
 
-    def _otp_failed(self, entry: Entry, error: BaseException) -> None:
+    def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:
         """The invocation raised."""
 
     def _otp_report(self, error: BaseException) -> None:
         """Tell the node that code of the process raised outside its handlers."""
 
-    def _otp_exiting(self, reason: ExitReason) -> None:
+    def _otp_on_exit(self, reason: ExitReason) -> None:
         """The process is gone: let go of timers and the like."""
 
 
@@ -109,21 +109,21 @@ DYING = 1
 GONE = 2
 
 
-def _unknown(_method: object) -> None:
+def _find_no_method(_method: object) -> None:
     """No method is known: each message has to pass the behaviour."""
 
 
-class Waiter(Protocol):
+class ExitWaiter(Protocol):
     """An object that is told at once when a process dies: a call in flight, a start, a join."""
 
-    def exited(self, reason: ExitReason) -> None:
+    def on_exit(self, reason: ExitReason) -> None:
         """The process is gone, for this reason."""
 
 
 class Process:
     """The cell behind a pid."""
 
-    away: ClassVar[bool] = False
+    is_remote: ClassVar[bool] = False
     """Whether it is one of another node."""
 
     __slots__ = (
@@ -134,6 +134,7 @@ class Process:
         "context",
         "exempt",
         "grace",
+        "idle_activity",
         "label",
         "life",
         "limit",
@@ -146,7 +147,6 @@ class Process:
         "pid",
         "quick",
         "reason",
-        "resting",
         "tasks",
         "trap_exit",
         "waiter",
@@ -163,12 +163,12 @@ class Process:
         self.label = label
         self.behaviour: Behaviour
         self.context: Context | None = None  # made when its code first runs
-        self.quick: Callable[[Entry], None] | None = None
+        self.quick: Callable[[MailboxEntry], None] | None = None
         self.activity = WORKING  # until init is done
-        self.resting = IDLE
+        self.idle_activity = IDLE
         self.life = ALIVE
         self.reason: ExitReason | None = None
-        self.mailbox: deque[Entry] | None = None
+        self.mailbox: deque[MailboxEntry] | None = None
         self.limit: int | None = None
         self.exempt = 0
         self.trap_exit = False
@@ -176,7 +176,7 @@ class Process:
         self.links: Process | dict[Process, None] | None = None
         self.monitors: dict[Monitor, None] | None = None
         self.watching: dict[Monitor, None] | None = None
-        self.callers: Waiter | dict[Waiter, None] | None = None  # one is stored bare, as a link is
+        self.callers: ExitWaiter | dict[ExitWaiter, None] | None = None  # one is stored bare, as a link is
         self.names: dict[Hashable, None] | None = None
         self.tasks: dict[asyncio.Task[Any], None] | None = None
         self.worker: asyncio.Task[Any] | None = None
@@ -200,18 +200,18 @@ class Process:
 
     # --- messages in
 
-    def deliver(self, entry: Entry) -> bool:
+    def deliver(self, entry: MailboxEntry) -> bool:
         """Put an entry into the mailbox; False when the process is dying or its bound is reached."""
         if self.life:
             return False
         mailbox = self.mailbox
         if mailbox is None:
             if self.limit is None:
-                mailbox = self.node.spare
+                mailbox = self.node.spare_mailbox
                 if mailbox is None:
                     self.mailbox = mailbox = deque((entry,))
                 else:
-                    self.node.spare = None
+                    self.node.spare_mailbox = None
                     mailbox.append(entry)
                     self.mailbox = mailbox
                 self.quick = mailbox.append
@@ -235,7 +235,7 @@ class Process:
         """Put a message into the mailbox; False when the process is dying, or its bound is reached, which does not hold for what is exempt."""
         return self.deliver_exempt((INFO, message)) if exempt else self.deliver((INFO, message))
 
-    def deliver_exempt(self, entry: Entry) -> bool:
+    def deliver_exempt(self, entry: MailboxEntry) -> bool:
         """As `deliver`, for what no bound can refuse and none counts; it is in order with the rest all the same."""
         limit = self.limit
         if limit is None:
@@ -254,7 +254,7 @@ class Process:
         else:
             self.deliver_exempt((SIGNAL, message))
 
-    def push_front(self, entry: Entry) -> None:
+    def push_front(self, entry: MailboxEntry) -> None:
         """What has to come before anything that already waits: the next step of what is being done."""
         if self.mailbox is None:
             self.mailbox = deque((entry,))
@@ -280,9 +280,9 @@ class Process:
         mailbox = self.mailbox
         assert mailbox is not None
         behaviour = self.behaviour
-        handle, done = behaviour._otp_handle, behaviour._otp_done
+        handle, done = behaviour._otp_handle, behaviour._otp_on_return
         special = behaviour._otp_special
-        known = behaviour._otp_methods.get if self.resting == IDLE else _unknown
+        known = behaviour._otp_methods.get if self.idle_activity == IDLE else _find_no_method
         popleft = mailbox.popleft
         node = self.node
         for step in range(1, node.drain_budget + 1):
@@ -307,7 +307,7 @@ class Process:
                         self.exempt -= 1
                     value = handle(entry)
                 if type(value) is COROUTINE:
-                    self.hand_over(value, entry)
+                    self.run_in_worker(value, entry)
                     return
                 if self.life:
                     break  # it ended itself: what it returned is dropped
@@ -316,38 +316,38 @@ class Process:
                 self.failed(entry, error)
             if self.activity != RUNNING or self.life:
                 break
-            known = behaviour._otp_methods.get if self.resting == IDLE else _unknown
+            known = behaviour._otp_methods.get if self.idle_activity == IDLE else _find_no_method
         self.settle()
 
-    def returned(self, entry: Entry, value: object) -> None:
+    def returned(self, entry: MailboxEntry, value: object) -> None:
         """A handler that was not called by `drain` returned, perhaps a coroutine that has to run first."""
         if type(value) is COROUTINE:
-            self.hand_over(value, entry)
+            self.run_in_worker(value, entry)
         else:
             self.done(entry, value)
 
-    def done(self, entry: Entry, value: object) -> None:
+    def done(self, entry: MailboxEntry, value: object) -> None:
         """The invocation returned; a process that is dying already has nothing more to say."""
         if not self.life:
             try:
-                self.behaviour._otp_done(entry, value)
+                self.behaviour._otp_on_return(entry, value)
             except BaseException as error:  # noqa: BLE001 - as in drain: what it returned was nonsense
                 self.failed(entry, error)
 
-    def failed(self, entry: Entry, error: BaseException) -> None:
+    def failed(self, entry: MailboxEntry, error: BaseException) -> None:
         """The invocation raised. Whatever comes of that, the process must not be left as it is."""
         if self.node.forked:
-            forks.leave(error)
+            forks.exit_child(error)
         if not self.life:
             try:
-                self.behaviour._otp_failed(entry, error)
+                self.behaviour._otp_on_error(entry, error)
             except BaseException as broken:  # noqa: BLE001 - as in drain
-                condemn(self, Crash(error))
+                begin_exit(self, Crash(error))
                 self.node.loop.call_exception_handler(
                     {"message": f"what {self} died of could not be dealt with", "exception": broken}
                 )
 
-    def hand_over(self, coroutine: Any, entry: Entry) -> None:
+    def run_in_worker(self, coroutine: Any, entry: MailboxEntry) -> None:
         """Let a worker run the rest of this invocation."""
         self.activity = WORKING
         self.node.workers.submit(self, coroutine, entry)
@@ -356,19 +356,19 @@ class Process:
         """An invocation is over: die if that was decided meanwhile, go on, or be idle."""
         node = self.node
         if node.forked:
-            forks.leave()
+            forks.exit_child()
         if self.life:
-            unwound(self)
+            end_tasks(self)
         elif mailbox := self.mailbox:
             if self.activity != HELD:
                 self.activity = QUEUED
                 node.enqueue(self)
         else:
             if mailbox is not None:
-                node.spare = mailbox
+                node.spare_mailbox = mailbox
                 self.mailbox = self.quick = None
             if self.activity != HELD:
-                self.activity = self.resting
+                self.activity = self.idle_activity
 
     # --- tasks that its code starts
 
@@ -392,19 +392,19 @@ class Process:
         if not tasks:
             self.tasks = None
             if self.activity == UNWOUND:
-                bury(self)
+                complete_exit(self)
 
     def crash(self, error: BaseException) -> None:
         """Code of the process that is not its handler has raised: the process ends of it, at once."""
         if self.node.forked:
-            forks.leave(error)
+            forks.exit_child(error)
         if not self.life:
             self.behaviour._otp_report(error)
-            condemn(self, Crash(error))
+            begin_exit(self, Crash(error))
 
     # --- waiters
 
-    def await_death(self, waiter: Waiter) -> None:
+    def await_death(self, waiter: ExitWaiter) -> None:
         """Tell `waiter` when this process is gone."""
         callers = self.callers
         if callers is None:
@@ -414,7 +414,7 @@ class Process:
         else:
             self.callers = {callers: None, waiter: None}
 
-    def forget(self, waiter: Waiter) -> None:
+    def forget(self, waiter: ExitWaiter) -> None:
         """The waiter has what it wanted."""
         callers = self.callers
         if callers is waiter:
@@ -425,14 +425,14 @@ class Process:
                 self.callers = None
 
 
-watchdog.runs_handlers(Process.drain.__code__, lambda frame: frame.get("self"))
+watchdog.mark_handler_runner(Process.drain.__code__, lambda frame: frame.get("self"))
 
 
 # --- How a process dies, and how other processes hear of it.
 # Burying one process can condemn the next, down a chain of any length: the graves are a queue, not a recursion.
 
 
-def condemn(process: Process, reason: ExitReason) -> None:
+def begin_exit(process: Process, reason: ExitReason) -> None:
     """The process is to end for this reason. The first reason stands."""
     if process.life:
         return
@@ -443,7 +443,7 @@ def condemn(process: Process, reason: ExitReason) -> None:
         process.mailbox.clear()  # nothing new begins; waiting callers are told at the burial
     activity = process.activity
     if activity < RUNNING:
-        unwound(process)
+        end_tasks(process)
     elif activity == WORKING:
         worker = process.worker
         if worker is not None:  # else it has just ended, or not begun: its worker finds the process dying
@@ -452,10 +452,10 @@ def condemn(process: Process, reason: ExitReason) -> None:
     # Else its code is below us on the stack; `settle` finds it dying.
 
 
-def unwound(process: Process) -> None:
+def end_tasks(process: Process) -> None:
     """The process's own code is done; what tasks it started are cancelled and awaited too."""
     if not process.tasks:
-        bury(process)
+        complete_exit(process)
     elif process.activity != UNWOUND:
         process.activity = UNWOUND
         _arm_grace(process)
@@ -473,42 +473,42 @@ def abandon(process: Process) -> None:
     if process.life != DYING:
         return
     stuck = [task for task in (process.worker, *(process.tasks or ())) if task is not None and not task.done()]
-    stack = "".join(map(watchdog.of_task, stuck))
+    stack = "".join(map(watchdog.task_lines, stuck))
     assert process.reason is not None
     process.node.leaks += 1
     process.node.quick_thread = 0
     process.node.reports.emit(Leaked(pid=process.pid, label=process.label, reason=process.reason, stack=stack))
-    bury(process)
+    complete_exit(process)
 
 
-def bury(process: Process) -> None:
+def complete_exit(process: Process) -> None:
     """Tell callers, links and monitors. Iterative: a process that dies of it is queued behind."""
     node = process.node
     process.life = GONE
     process.activity = DEAD
-    graves = node.graves
+    graves = node.exit_queue
     graves.append(process)
-    if node.burying:
+    if node.is_completing_exits:
         return
-    node.burying = True
+    node.is_completing_exits = True
     # What is told of a death is told by no process, the dead one least of all: it could say nothing once a process has leaked.
     before = current.set(None)
     try:
         while graves:
-            _bury(graves.popleft())
+            _notify_exit(graves.popleft())
     finally:
         current.reset(before)
-        node.burying = False
+        node.is_completing_exits = False
 
 
-def _bury(process: Process) -> None:
+def _notify_exit(process: Process) -> None:
     node, pid, reason = process.node, process.pid, process.reason
     assert reason is not None
-    if not process.away:
+    if not process.is_remote:
         node.processes.pop(pid.serial, None)
     if process.names is not None:
         for name in tuple(process.names):
-            leave(process, name)
+            unregister_process(process, name)
     process.mailbox = None
     if (waiter := process.waiter) is not None:
         process.waiter = None
@@ -516,7 +516,7 @@ def _bury(process: Process) -> None:
     if (callers := process.callers) is not None:
         process.callers = None
         for caller in callers if isinstance(callers, dict) else (callers,):
-            caller.exited(reason)
+            caller.on_exit(reason)
     if (watching := process.watching) is not None:
         process.watching = None
         for monitor in tuple(watching):
@@ -527,8 +527,8 @@ def _bury(process: Process) -> None:
         process.links = None
         for other in linked if isinstance(linked, dict) else (linked,):
             links.forget_link(other, process)
-            if links.is_away(other):
-                other.cut(process, reason)
+            if links.is_remote(other):
+                other.send_linked_exit(process, reason)
             else:
                 signal(other, pid, reason)
     if (monitors := process.monitors) is not None:
@@ -536,25 +536,25 @@ def _bury(process: Process) -> None:
         for monitor in monitors:
             monitor.target = None
             links.forget_monitor(monitor)
-            whose = monitor.pid if process.away else pid  # a name on another node may have been any process's
+            whose = monitor.pid if process.is_remote else pid  # a name on another node may have been any process's
             monitor.watcher.deliver_signal(make_down(monitor, whose, reason, monitor.name))
-    process.behaviour._otp_exiting(reason)
+    process.behaviour._otp_on_exit(reason)
     # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
-    process.behaviour = TOMBSTONE
+    process.behaviour = EXITED_BEHAVIOUR
     process.context = node.context
     process.parent = process.asker = process.waiting_on = None
 
 
-class _Tombstone(Behaviour):
+class _ExitedBehaviour(Behaviour):
     """The behaviour of the dead: nothing reaches it."""
 
     __slots__ = ()
 
-    def _otp_handle(self, entry: Entry) -> object:
+    def _otp_handle(self, entry: MailboxEntry) -> object:
         raise InternalError(f"a dead process was asked to handle {entry!r}")
 
 
-TOMBSTONE = _Tombstone()
+EXITED_BEHAVIOUR = _ExitedBehaviour()
 
 
 def signal(process: Process, source: Pid, reason: ExitReason) -> None:
@@ -562,20 +562,20 @@ def signal(process: Process, source: Pid, reason: ExitReason) -> None:
 
     `Normal` from oneself ends too, as OTP has it.
     """
-    if links.is_away(process):
-        process.signalled(source, reason)
+    if links.is_remote(process):
+        process.send_exit_signal(source, reason)
     elif process.trap_exit:
         process.deliver_signal(make_exit(source, reason))
     elif not isinstance(reason, Normal) or source == process.pid:
-        condemn(process, reason)
+        begin_exit(process, reason)
 
 
 def kill(process: Process) -> None:
     """The one exit that nothing can trap."""
-    if links.is_away(process):
-        process.killed()
+    if links.is_remote(process):
+        process.send_kill()
     else:
-        condemn(process, KILLED)
+        begin_exit(process, KILLED)
 
 
 # --- A process of another node, as this one sees it: what the kernel asks of the object that carries messages there.
@@ -583,52 +583,52 @@ def kill(process: Process) -> None:
 # this node, and is buried like any other when it dies or its node is lost: links, monitors and callers hear of it by the same code.
 
 
-class Away(Process):
+class RemoteProcessBase(Process):
     """The near end of a process that is elsewhere."""
 
     __slots__ = ("__weakref__",)
 
-    away: ClassVar[bool] = True
+    is_remote: ClassVar[bool] = True
 
     def check_link(self) -> None:
         """Refuse to be linked, saying why, if it cannot be."""
 
     @abstractmethod
-    def joined(self, other: Process) -> None:
+    def send_link(self, other: Process) -> None:
         """A process of this node has linked itself to it."""
 
     @abstractmethod
-    def parted(self, other: Process) -> None:
+    def send_unlink(self, other: Process) -> None:
         """That link was taken away."""
 
     @abstractmethod
-    def cut(self, other: Process, reason: ExitReason) -> None:
+    def send_linked_exit(self, other: Process, reason: ExitReason) -> None:
         """The process of this node that was linked to it has ended."""
 
     @abstractmethod
-    def signalled(self, source: Pid, reason: ExitReason) -> None:
+    def send_exit_signal(self, source: Pid, reason: ExitReason) -> None:
         """An exit signal is sent to it."""
 
     @abstractmethod
-    def killed(self) -> None:
+    def send_kill(self) -> None:
         """It is killed."""
 
     @abstractmethod
-    def watched(self) -> None:
+    def add_watch(self) -> None:
         """A process of this node monitors it."""
 
     @abstractmethod
-    def unwatched(self) -> None:
+    def drop_watch(self) -> None:
         """One monitor of it is no more."""
 
 
-class Elsewhere(Protocol):
+class RemoteNodes(Protocol):
     """The other nodes, as one node knows them."""
 
-    def process(self, pid: Pid) -> Away | None:
+    def process(self, pid: Pid) -> RemoteProcessBase | None:
         """The process behind a pid of another node; None when that node cannot be reached, or has begun a new life."""
 
-    def named(self, name: On) -> Away | None:
+    def named(self, name: On) -> RemoteProcessBase | None:
         """The process with a name on another node, whether or not there is one; None when that node cannot be reached."""
 
     def absence(self, node: str) -> NoProcess | NoConnection | Any:

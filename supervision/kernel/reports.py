@@ -14,7 +14,7 @@ from .tracebacks import log_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .messages import ExitReason, Pid
+    from .process_messages import ExitReason, Pid
 
 _log = logging.getLogger("greenroom.supervision")
 

@@ -28,17 +28,17 @@ _ENGINE: Final = {
 }
 _DEMO: Final = f"{_ROOT}/demo/"
 """Programs that use greenroom, and are shown as any author's."""
-_BETWEEN: Final = (contextlib.__file__, threading.__file__, f"{Path(concurrent.futures.__file__).parent}/")
+_GLUE: Final = (contextlib.__file__, threading.__file__, f"{Path(concurrent.futures.__file__).parent}/")
 """What may stand between the engine and the author's code: left out there, and kept where the author calls it."""
 
 
-class FromElsewhere(Exception):
+class ForeignTraceback(Exception):
     """The cause of an error that was raised in another process: `text` is its traceback there, which names the error too."""
 
     text: str
 
 
-def told(error: BaseException) -> str:
+def format_traceback(error: BaseException) -> str:
     """The traceback of an error, with all causes, as the standard library writes it."""
     summary = traceback.TracebackException.from_exception(error)
     summaries = tuple(_all(summary))
@@ -46,7 +46,7 @@ def told(error: BaseException) -> str:
     frames = [(each, _cut(each.stack, left_out)) for each in summaries]
     has_authors = any(kept for _, kept in frames)
     cause = error.__cause__
-    if isinstance(cause, FromElsewhere) and not has_authors:
+    if isinstance(cause, ForeignTraceback) and not has_authors:
         return cause.text.strip("\n") + "\n"
     if has_authors:
         for each, kept in frames:
@@ -65,24 +65,24 @@ def log_error(log: logging.Logger, message: str, *values: object, error: BaseExc
     """Log an error, that which is handled now unless it is given. Handlers that look for the whole traceback find it in the record's `exc_info`."""
     if log.isEnabledFor(logging.ERROR):
         found = sys.exception() if error is None else error
-        log.handle(record_of(log, logging.ERROR, message, values, found, depth=2))
+        log.handle(make_record(log, logging.ERROR, message, values, found, depth=2))
 
 
-def was_logged(error: BaseException) -> None:
+def mark_logged(error: BaseException) -> None:
     """Take note that an error is in the log: if it ends the program besides, one line says so in place of the same traceback."""
     with contextlib.suppress(AttributeError, TypeError):  # a class of the author's may refuse it
         error._greenroom_logged = True  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def last_told(error: BaseException) -> str:
+def format_final_traceback(error: BaseException) -> str:
     """What is said of an error that ends a program."""
     if getattr(error, "_greenroom_logged", False) is not True:
-        return told(error)
+        return format_traceback(error)
     line = "".join(traceback.format_exception_only(error))
     return f"{line}(its traceback is in the log)\n"
 
 
-def record_of(  # noqa: PLR0913 - what a record has
+def make_record(  # noqa: PLR0913 - what a record has
     log: logging.Logger,
     level: int,
     message: str,
@@ -107,7 +107,7 @@ def record_of(  # noqa: PLR0913 - what a record has
         extra,
     )
     if error is not None:
-        record.exc_text = told(error).rstrip("\n")
+        record.exc_text = format_traceback(error).rstrip("\n")
     return record
 
 
@@ -135,7 +135,7 @@ def _cut(stack: Iterable[traceback.FrameSummary], left_out: dict[str, int]) -> l
 
 def _engine_of(file: str, before: str | None) -> str | None:
     """Whose frame it is, where it is no author's; `before` says the same of the frame that called it."""
-    if before is not None and file.startswith(_BETWEEN):
+    if before is not None and file.startswith(_GLUE):
         return before
     found = next((name for prefix, name in _ENGINE.items() if file.startswith(prefix)), None)
     return None if found == "greenroom" and file.startswith(_DEMO) else found

@@ -15,7 +15,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import clock
-from .clock import Gate
+from .clock import DirectWakeup
 from .reports import LoopBlocked
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ LAGS_KEPT = 120  # how many of the newest measurements are kept
 _engine: dict[CodeType, Callable[[Mapping[str, Any]], Process | None]] = {}
 
 
-def runs_handlers(code: CodeType, find: Callable[[Mapping[str, Any]], Process | None]) -> None:
+def mark_handler_runner(code: CodeType, find: Callable[[Mapping[str, Any]], Process | None]) -> None:
     """Whatever is above a frame of this code is code of the process that `find` finds in the frame's variables."""
     _engine[code] = find
 
 
-def whose(frame: FrameType | None) -> tuple[Process | None, list[FrameType]]:
+def process_on_stack(frame: FrameType | None) -> tuple[Process | None, list[FrameType]]:
     """The innermost process on this stack, and the frames of its code, outermost first."""
     above: list[FrameType] = []
     while frame is not None:
@@ -56,7 +56,7 @@ class Lag(NamedTuple):
     guilty: str | None
 
 
-class Lags:
+class LagHistory:
     """The newest of them, as numbers in one place.
 
     An object for each, made now and then among the objects of others, would keep a megabyte that those have long given back.
@@ -97,7 +97,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._answered = 0.0
         self._guilty: str | None = None
-        self.lags = Lags(LAGS_KEPT)
+        self.lags = LagHistory(LAGS_KEPT)
 
     def start(self) -> None:
         """Begin to look."""
@@ -118,7 +118,7 @@ class Watchdog:
         while not self._stop.is_set():
             self._alive.clear()
             self._guilty = None
-            asked = self._answered = clock.real()
+            asked = self._answered = clock.real_seconds()
             try:
                 loop.call_soon_threadsafe(self._answer)
             except RuntimeError:  # the loop was closed under the node
@@ -130,18 +130,18 @@ class Watchdog:
             self._stop.wait(self._seconds / 2)
 
     def _answer(self) -> None:
-        self._answered = clock.real()
+        self._answered = clock.real_seconds()
         self._alive.set()
 
     def _look(self, asked: float) -> None:
         frame = sys._current_frames().get(self._node.thread)
-        process, frames = whose(frame)
+        process, frames = process_on_stack(frame)
         stack = "".join(line for each in frames for line in traceback.format_stack(each, limit=1))
         node = self._node
         label = "code that is no process's" if process is None else process.label
         pid = node.root_pid() if process is None else process.pid
         self._guilty = f"{label} {pid}"
-        report = LoopBlocked(pid=pid, label=label, seconds=clock.real() - asked, stack=stack)
+        report = LoopBlocked(pid=pid, label=label, seconds=clock.real_seconds() - asked, stack=stack)
         node.reports.emit(report)
 
 
@@ -149,24 +149,24 @@ class Watchdog:
 # `Task.get_stack` ends at the first coroutine of a suspended task, which for a worker is the engine's own; so the
 # coroutines are followed here from one to what it awaits.
 
-_TURN = asyncio.Handle._run.__code__
-_DEEPEST = 50  # coroutines in one another; what is deeper says no more
+_CALLBACK_CODE = asyncio.Handle._run.__code__
+_MOST_FRAMES = 50  # coroutines in one another; what is deeper says no more
 
 # Generators of the engine that drive the coroutine which their local variable `coroutine` holds.
 _drivers: set[CodeType] = set()
 
 
-def drives(code: CodeType) -> None:
+def mark_driver(code: CodeType) -> None:
     """What is above a generator of this code is the engine's, what it drives a handler's."""
     _drivers.add(code)
 
 
-def of_task(task: asyncio.Task[Any]) -> str:
+def task_lines(task: asyncio.Task[Any]) -> str:
     """The lines at which a suspended task stands, outermost first; of a worker, those of the handler."""
     return _text(_frames(task.get_coro()))
 
 
-def of_awaiter(waited_for: asyncio.Future[Any] | Gate, call: CodeType) -> str:
+def caller_lines(waited_for: asyncio.Future[Any] | DirectWakeup, call: CodeType) -> str:
     """The lines at which a task waits for that, or is about to; "" when none does.
 
     `call` is the code by which a handler runs on its caller's stack: then whatever is below that is the caller.
@@ -175,13 +175,13 @@ def of_awaiter(waited_for: asyncio.Future[Any] | Gate, call: CodeType) -> str:
     while frame is not None and frame.f_code is not call:
         frame = frame.f_back
     if frame is not None:
-        frames = whose(frame.f_back)[1]
-        loop = [index for index, each in enumerate(frames) if each.f_code is _TURN]
-        return _text(frames[loop[-1] + 1 if loop else 0 :][-_DEEPEST:])
-    waiting = [waited_for.task] if isinstance(waited_for, Gate) else _waiting(waited_for)
+        frames = process_on_stack(frame.f_back)[1]
+        loop = [index for index, each in enumerate(frames) if each.f_code is _CALLBACK_CODE]
+        return _text(frames[loop[-1] + 1 if loop else 0 :][-_MOST_FRAMES:])
+    waiting = [waited_for.task] if isinstance(waited_for, DirectWakeup) else _waiting(waited_for)
     for task in waiting:
         if task.__class__ is asyncio.Task:
-            return of_task(task)
+            return task_lines(task)
     return ""
 
 
@@ -191,7 +191,7 @@ def _waiting(future: asyncio.Future[Any]) -> list[Any]:
 
 def _frames(step: Any) -> list[FrameType]:
     found: list[FrameType] = []
-    for _ in range(_DEEPEST):
+    for _ in range(_MOST_FRAMES):
         frame: FrameType | None = getattr(step, "cr_frame", None) or getattr(step, "gi_frame", None)
         if frame is None:
             break

@@ -6,17 +6,17 @@ GenServer: its `Reply` answers the one call that is being handled, this one any 
 
 from __future__ import annotations
 
-from greenroom.lazy import passed_on
-from greenroom.supervision.behaviours.caller import IGNORE as IGNORE
-from greenroom.supervision.behaviours.caller import Ignore as Ignore
-from greenroom.supervision.behaviours.caller import Reject as Reject
-from greenroom.supervision.behaviours.caller import Stop as Stop
+from greenroom.lazy_names import exported_names
 from greenroom.supervision.behaviours.gen_server import BadReturn as BadReturn
+from greenroom.supervision.behaviours.replies import IGNORE as IGNORE
+from greenroom.supervision.behaviours.replies import Ignore as Ignore
+from greenroom.supervision.behaviours.replies import Reject as Reject
+from greenroom.supervision.behaviours.replies import Stop as Stop
 
 from .events import POSTPONE as POSTPONE
 from .events import Action as Action
 from .events import After as After
-from .events import Ask as Ask
+from .events import AskEvent as AskEvent
 from .events import At as At
 from .events import Call as Call
 from .events import Cancel as Cancel
@@ -32,17 +32,17 @@ from .events import Keep as Keep
 from .events import Next as Next
 from .events import NextEvent as NextEvent
 from .events import Postpone as Postpone
-from .events import Repeat as Repeat
+from .events import RepeatState as RepeatState
 from .events import Reply as Reply
 from .events import Result as Result
 from .events import StateTimeout as StateTimeout
 from .events import StopAndReply as StopAndReply
-from .events import Tell as Tell
-from .events import Update as Update
-from .machine import GenStatem as GenStatem
-from .plan import END as END
-from .plan import draw as draw
-from .plan import event as event
-from .plan import state as state
+from .events import TellEvent as TellEvent
+from .events import UpdateTimeout as UpdateTimeout
+from .gen_statem import GenStatem as GenStatem
+from .machine_definition import END as END
+from .machine_definition import draw as draw
+from .machine_definition import event as event
+from .machine_definition import state as state
 
-__all__ = passed_on(__name__)  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - what is imported here
+__all__ = exported_names(__name__)  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - what is imported here

@@ -8,7 +8,7 @@
         case StateTimeout():
             return Next(DoorState.LOCKED)
 
-From outside come `Call` and `Cast` (methods marked `@event`, by reference), `Ask`, `Tell` and `Info` (any value); from
+From outside come `Call` and `Cast` (methods marked `@event`, by reference), `AskEvent`, `TellEvent` and `Info` (any value); from
 the machine itself its three kinds of timeouts and `Internal`. `Enter` is no event: it is how a state hears that it is
 entered.
 """
@@ -19,14 +19,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
-from greenroom.supervision.behaviours.caller import Caller, Stop
+from greenroom.supervision.behaviours.replies import Caller, Stop
 from greenroom.supervision.kernel.clock import check_seconds
-from greenroom.supervision.kernel.messages import ASK, CALL, CAST, CONTINUE, INFO, TELL, ExitReason, as_reason
+from greenroom.supervision.kernel.process_messages import ASK, CALL, CAST, CONTINUE, INFO, TELL, ExitReason, as_reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from greenroom.supervision.kernel.messages import Entry
+    from greenroom.supervision.kernel.process_messages import MailboxEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskEvent:
     """``await ref.ask(request)``: the caller waits for an answer to any value."""
 
     request: Any
@@ -61,7 +61,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class TellEvent:
     """``ref.tell(request)``."""
 
     request: Any
@@ -105,24 +105,24 @@ class GenericTimeout:
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """The state is entered, before any event: from `old_state`, which is the state itself at the start and on `Repeat`."""
+    """The state is entered, before any event: from `old_state`, which is the state itself at the start and on `RepeatState`."""
 
     old_state: Any
 
 
 TimeoutEvent: TypeAlias = StateTimeout | EventTimeout | GenericTimeout
-Queued: TypeAlias = Call | Cast | Ask | Tell | Info | Internal | TimeoutEvent
+Queued: TypeAlias = Call | Cast | AskEvent | TellEvent | Info | Internal | TimeoutEvent
 """What can wait in a queue, and be put there by `NextEvent`."""
 Event: TypeAlias = Queued | Enter
 
 TIMEOUTS: Final = (StateTimeout, EventTimeout, GenericTimeout)
-QUEUED: Final = (Call, Cast, Ask, Tell, Info, Internal, *TIMEOUTS)
+QUEUED: Final = (Call, Cast, AskEvent, TellEvent, Info, Internal, *TIMEOUTS)
 
 
-_FROM_OUTSIDE: Final[Mapping[type, int]] = {Call: CALL, Cast: CAST, Ask: ASK, Tell: TELL, Info: INFO}
+_FROM_OUTSIDE: Final[Mapping[type, int]] = {Call: CALL, Cast: CAST, AskEvent: ASK, TellEvent: TELL, Info: INFO}
 
 
-def entry_of(event: Event) -> Entry:
+def entry_of(event: Event) -> MailboxEntry:
     """The event as it would lie in a mailbox, where its fields follow its kind: for code that describes entries."""
     kind = _FROM_OUTSIDE.get(type(event))
     return (CONTINUE, event) if kind is None else (kind, *(getattr(event, name) for name in event.__match_args__))
@@ -165,7 +165,7 @@ class NextEvent:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a `Call` or an `Ask`, this one or one whose caller was kept."""
+    """Answer a `Call` or an `AskEvent`, this one or one whose caller was kept."""
 
     caller: Caller[Any]
     value: Any = None
@@ -225,7 +225,7 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateTimeout:
     """Let the timer bring `event` instead, when it runs out anyway. If none runs, `event` comes as after 0 seconds."""
 
     event: TimeoutEvent
@@ -248,9 +248,9 @@ def _check_caller(caller: object) -> None:
         raise TypeError(f"whom to answer is the `caller` of a Call or an Ask, not {caller!r}")
 
 
-Answer: TypeAlias = Reply | Fail
-Timing: TypeAlias = After | At | Cancel | Update
-EnterAction: TypeAlias = Answer | Timing
+ReplyAction: TypeAlias = Reply | Fail
+Timing: TypeAlias = After | At | Cancel | UpdateTimeout
+EnterAction: TypeAlias = ReplyAction | Timing
 Action: TypeAlias = EnterAction | Postpone | NextEvent
 
 # --- results
@@ -283,7 +283,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Repeat:
+class RepeatState:
     """Stay, and enter the state once more, where states are entered. Else the same as `Keep`: it is no change."""
 
     actions: tuple[Action, ...]
@@ -298,13 +298,13 @@ class StopAndReply:
     """Answer these, then end with this reason."""
 
     reason: ExitReason
-    replies: tuple[Answer, ...]
+    replies: tuple[ReplyAction, ...]
 
-    def __init__(self, reason: ExitReason | BaseException, *replies: Answer) -> None:
+    def __init__(self, reason: ExitReason | BaseException, *replies: ReplyAction) -> None:
         """An exception as reason is a crash."""
         object.__setattr__(self, "reason", as_reason(reason))
         object.__setattr__(self, "replies", replies)
 
 
-Result: TypeAlias = Next[S] | Keep | Repeat | Stop | StopAndReply | None
+Result: TypeAlias = Next[S] | Keep | RepeatState | Stop | StopAndReply | None
 """What a state function returns: ``def locked(self, event: Event) -> Result[DoorState]``."""

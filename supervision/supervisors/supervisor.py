@@ -10,27 +10,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from greenroom.supervision.behaviours.caller import Ignore, Reject, Stop
+from greenroom.supervision.behaviours.replies import Ignore, Reject, Stop
 from greenroom.supervision.kernel.errors import AlreadyRegistered, StartFailed, StartIgnored
-from greenroom.supervision.kernel.messages import SHUTDOWN, ExitReason, Shutdown
 from greenroom.supervision.kernel.process import DYING
+from greenroom.supervision.kernel.process_messages import SHUTDOWN, ExitReason, Shutdown
 
-from .base import (
-    AT_ONCE,
-    RESTARTING,
-    RUNNING,
-    UNDEFINED,
-    BaseSupervisor,
-    Child,
-    ChildInfo,
-    Counts,
-    LateExits,
-    RestartWindow,
-    info,
-    start_reason,
-)
-from .reports import Progress
-from .spec import (
+from .child_spec import (
     ALL_SIGNIFICANT,
     NEVER,
     ONE_FOR_ONE,
@@ -46,22 +31,37 @@ from .spec import (
     ChildSpec,
     Flags,
     Strategy,
-    affected,
+    affected_children,
     check_child,
     check_children,
 )
+from .supervisor_base import (
+    RESTARTING,
+    RUNNING,
+    STOPS_PER_TURN,
+    UNDEFINED,
+    BaseSupervisor,
+    ChildInfo,
+    ChildRecord,
+    Counts,
+    LateExits,
+    RestartWindow,
+    child_info,
+    start_reason,
+)
+from .supervisor_reports import ProgressReport
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from greenroom.supervision.behaviours.caller import Continue, NoReply
+    from greenroom.supervision.behaviours.replies import Continue, NoReply
     from greenroom.supervision.kernel.process import Process
 
-    from .spec import Backoff
+    from .child_spec import Backoff
 
 
 R = TypeVar("R")
-_USUAL: Final = Flags()
+_DEFAULT_FLAGS: Final = Flags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class Supervisor(BaseSupervisor):
 
     __slots__ = ("_otp_children", "_otp_flags")
 
-    _otp_children: dict[Hashable, Child]
+    _otp_children: dict[Hashable, ChildRecord]
     _otp_flags: Flags
 
-    def _otp_take(self, process: Process) -> None:
-        super()._otp_take(process)
+    def _otp_attach(self, process: Process) -> None:
+        super()._otp_attach(process)
         self._otp_children = {}
-        self._otp_flags = _USUAL
+        self._otp_flags = _DEFAULT_FLAGS
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Supervisor(BaseSupervisor):
             strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown, backoff=backoff
         )
         self._otp_backoff = backoff
-        self._otp_children = {spec.id: Child(spec) for spec in check_children(children, auto_shutdown)}
+        self._otp_children = {spec.id: ChildRecord(spec) for spec in check_children(children, auto_shutdown)}
         self._otp_window = RestartWindow(intensity, period)
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
@@ -126,7 +126,7 @@ class Supervisor(BaseSupervisor):
         if not hasattr(self, "_otp_window"):
             raise BadSpec("children", None, "given: the constructor has to call super().__init__(children)")
         for one in tuple(self._otp_children.values()):
-            error = await self._otp_bring_up(one)
+            error = await self._otp_start_own_child(one)
             if error is not None:
                 await self._otp_stop_all(tuple(self._otp_children.values()))
                 return Stop(Shutdown(FailedToStartChild(one.spec.id, start_reason(error))))
@@ -144,8 +144,8 @@ class Supervisor(BaseSupervisor):
         counts = self.count_children()
         return f"{self._otp_flags.strategy}, {counts.active} of {counts.specs} children running"
 
-    def _otp_exiting(self, reason: ExitReason) -> None:
-        super()._otp_exiting(reason)
+    def _otp_on_exit(self, reason: ExitReason) -> None:
+        super()._otp_on_exit(reason)
         for child in self.children():
             child.ended(UNDEFINED)
 
@@ -153,37 +153,37 @@ class Supervisor(BaseSupervisor):
         """Its strategy."""
         return self._otp_flags.strategy
 
-    def children(self) -> Iterable[Child]:
+    def children(self) -> Iterable[ChildRecord]:
         """In start order."""
         return getattr(self, "_otp_children", {}).values()  # none yet, if the constructor raised
 
     # --- restarts
 
-    async def _otp_make_way(self, child: Child) -> None:
+    async def _otp_stop_affected(self, child: ChildRecord) -> None:
         child.ended(RESTARTING)
         if self._otp_flags.strategy != ONE_FOR_ONE:
             await self._otp_stop_all([one for one in self._otp_affected(child) if one is not child])
 
-    def _otp_affected(self, child: Child) -> list[Child]:
-        return affected(self._otp_flags.strategy, list(self._otp_children.values()), child)
+    def _otp_affected(self, child: ChildRecord) -> list[ChildRecord]:
+        return affected_children(self._otp_flags.strategy, list(self._otp_children.values()), child)
 
-    async def _otp_attempt(self, child: Child) -> None:
-        await self._otp_make_way(child)
+    async def _otp_try_restart(self, child: ChildRecord) -> None:
+        await self._otp_stop_affected(child)
         group = [child]
         if self._otp_flags.strategy != ONE_FOR_ONE:
             child.ended(UNDEFINED)  # as the others of its group: the child that fails to come up is what restarts
             group = self._otp_affected(child)
         for one in group:
-            if await self._otp_bring_up(one, again=True) is not None:
+            if await self._otp_start_own_child(one, again=True) is not None:
                 self._otp_try_later(one)
                 return
 
-    def _otp_finished(self, child: Child) -> None:
+    def _otp_drop_child(self, child: ChildRecord) -> None:
         if child.spec.restart == TEMPORARY:
             self._otp_children.pop(child.spec.id, None)
         child.ended(UNDEFINED)
 
-    def _otp_shut_down_with(self, child: Child) -> Stop | None:
+    def _otp_shut_down_with(self, child: ChildRecord) -> Stop | None:
         when = self._otp_flags.auto_shutdown
         if when == NEVER or not child.spec.significant:
             return None
@@ -193,29 +193,31 @@ class Supervisor(BaseSupervisor):
             return None
         return Stop(SHUTDOWN)
 
-    async def _otp_bring_up(self, child: Child, *, again: bool = False) -> StartFailed | AlreadyRegistered | None:
+    async def _otp_start_own_child(
+        self, child: ChildRecord, *, again: bool = False
+    ) -> StartFailed | AlreadyRegistered | None:
         """Start a child by the supervisor's own will. A failure is reported, and returned."""
         try:
             started = await self._otp_start(child.spec)
         except StartIgnored:
-            self._otp_finished(child)
+            self._otp_drop_child(child)
             return None
         except (StartFailed, AlreadyRegistered) as error:
             self._otp_start_error(child, error)
             return error
-        self._otp_runs(child, started.pid)
-        self._otp_tell(Progress, child)
+        self._otp_mark_running(child, started.pid)
+        self._otp_report_child(ProgressReport, child)
         if again:
             child.restarts += 1
             self.on_restart()
         return None
 
-    async def _otp_stop_all(self, children: Iterable[Child]) -> None:
+    async def _otp_stop_all(self, children: Iterable[ChildRecord]) -> None:
         """Stop these, given in start order, one after the other, the last one first. Temporary ones are dropped."""
         late = LateExits(self._otp_process)
         for count, one in enumerate(reversed(list(children)), 1):
             await self._otp_stop_child(one, late)
-            if not count % AT_ONCE:
+            if not count % STOPS_PER_TURN:
                 await asyncio.sleep(0)
             if one.spec.restart == TEMPORARY:
                 self._otp_children.pop(one.spec.id, None)
@@ -232,7 +234,7 @@ class Supervisor(BaseSupervisor):
         if known is not None:
             raise Reject(AlreadyPresent(spec.id) if known.pid is None else AlreadyStarted(spec.id, known.pid))
         temporary = spec.restart == TEMPORARY
-        child = Child(spec.without_arguments() if temporary else spec)
+        child = ChildRecord(spec.without_arguments() if temporary else spec)
         try:
             started = await self._otp_start(spec)
         except StartIgnored as error:
@@ -242,8 +244,8 @@ class Supervisor(BaseSupervisor):
         except (StartFailed, AlreadyRegistered) as error:
             raise Reject(error) from None
         self._otp_children[spec.id] = child
-        self._otp_runs(child, started.pid)
-        self._otp_tell(Progress, child, asked_for=True)
+        self._otp_mark_running(child, started.pid)
+        self._otp_report_child(ProgressReport, child, asked_for=True)
         return cast("R", started.result)
 
     async def terminate_child(self, id: Hashable) -> None:
@@ -260,8 +262,8 @@ class Supervisor(BaseSupervisor):
             started = await self._otp_start(child.spec)
         except (StartFailed, StartIgnored, AlreadyRegistered) as error:
             raise Reject(error) from None
-        self._otp_runs(child, started.pid)
-        self._otp_tell(Progress, child, asked_for=True)
+        self._otp_mark_running(child, started.pid)
+        self._otp_report_child(ProgressReport, child, asked_for=True)
         return started.result
 
     def delete_child(self, id: Hashable) -> None:
@@ -271,11 +273,11 @@ class Supervisor(BaseSupervisor):
 
     def which_children(self) -> list[ChildInfo]:
         """All children, the last one first."""
-        return [info(child) for child in reversed(self._otp_children.values())]
+        return [child_info(child) for child in reversed(self._otp_children.values())]
 
     def which_child(self, id: Hashable) -> ChildInfo:
         """One child."""
-        return info(self._otp_child(id))
+        return child_info(self._otp_child(id))
 
     def get_childspec(self, id: Hashable) -> ChildSpec[Any]:
         """The spec of a child, defaults filled in."""
@@ -290,7 +292,7 @@ class Supervisor(BaseSupervisor):
         active = sum(each is not None and each.life < DYING for each in alive)
         return Counts(len(children), active, supervisors, len(children) - supervisors)
 
-    def _otp_child(self, id: Hashable) -> Child:
+    def _otp_child(self, id: Hashable) -> ChildRecord:
         try:
             child = self._otp_children.get(id)
         except TypeError:  # unhashable: a stranger's mistake must not end the supervisor
@@ -299,7 +301,7 @@ class Supervisor(BaseSupervisor):
             raise Reject(ChildNotFound(id))
         return child
 
-    def _otp_idle_child(self, id: Hashable) -> Child:
+    def _otp_idle_child(self, id: Hashable) -> ChildRecord:
         child = self._otp_child(id)
         if child.state == RUNNING:
             raise Reject(ChildRunning(id, child.pid))

@@ -9,7 +9,7 @@ The rule depends on what may still come from outside the loop:
 - Nothing outside: the clock jumps. If there is no timer either, nothing can ever happen, and that is a `Deadlock`.
 - A thread is at work (a job of an executor, `asyncio.to_thread`, `anyio.to_thread`, a thread that was started since
   the loop was made): the clock stands, so no deadline fires because a machine was slow. A thread that works for
-  longer than `PATIENCE` has the clock go on, by real time.
+  longer than `THREAD_PATIENCE` has the clock go on, by real time.
 - Threads that wait themselves (for a lock, a queue, a future that the loop has to settle), or sockets both ends of
   which this loop has: after a short real pause in which nothing moves, as if nothing were outside.
 - A descriptor whose other end is elsewhere, or a child process: the clock goes by real time.
@@ -41,9 +41,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
-from greenroom.supervision.behaviours.threads import resting, works_for
+from greenroom.supervision.behaviours.threads import is_idle_pool_thread, is_working_for
 from greenroom.supervision.kernel import clock, node
-from greenroom.supervision.kernel.current import node_of
+from greenroom.supervision.kernel.process_lookup import node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,28 +57,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-PATIENCE: Final = 5.0  # real seconds that a thread may work while the clock stands
-PAUSE: Final = 0.05  # real seconds in which a thread that could go on would have
-POLL: Final = 0.02  # real seconds between two looks at who works
-ROUNDS: Final = 1_000_000  # jumps during which the main task waits for one and the same thing
+THREAD_PATIENCE: Final = 5.0  # real seconds that a thread may work while the clock stands
+SETTLE_PAUSE: Final = 0.05  # real seconds in which a thread that could go on would have
+POLL_SECONDS: Final = 0.02  # real seconds between two looks at who works
+MOST_JUMPS: Final = 1_000_000  # jumps during which the main task waits for one and the same thing
 _NANOSECOND: Final = 1e-9  # what asyncio takes for the resolution of any clock
 
 
 _ASYNCIO: Final = str(Path(asyncio.__file__).parent)
-_made: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
+_made_at: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
 
 
 def made_at(task: asyncio.Task[Any]) -> str | None:
     """The line that made a task, if its loop was a virtual one or in debug mode."""
     traced = getattr(task, "_source_traceback", None)
-    return f"{traced[-1].filename}:{traced[-1].lineno}" if traced else _made.get(task)
+    return f"{traced[-1].filename}:{traced[-1].lineno}" if traced else _made_at.get(task)
 
 
 class Deadlock(Exception):
     """All tasks wait and nothing can ever happen: no timer, nothing ready, nothing outside."""
 
 
-class Endless(Deadlock):
+class Livelock(Deadlock):
     """Timers go round and round, and the main task waits for something that they do not bring."""
 
 
@@ -100,7 +100,7 @@ class _Selector(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop. `run` makes one; `asyncio.Runner(loop_factory=VirtualLoop)` works as well."""
 
-    def __init__(self, *, patience: float = PATIENCE, rounds: int = ROUNDS) -> None:
+    def __init__(self, *, patience: float = THREAD_PATIENCE, rounds: int = MOST_JUMPS) -> None:
         """It is 0 o'clock."""
         self._now = 0.0
         self._forced = -math.inf
@@ -115,7 +115,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.deadlock: Deadlock | None = None
         self._real = _Selector()
         super().__init__(self._real)
-        self._outside = Outside(self, self._real)
+        self._outside = ExternalActivity(self, self._real)
         self._real.idle = self._idle
 
     def time(self) -> float:
@@ -141,7 +141,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while frame is not None and frame.f_code.co_filename.startswith(_ASYNCIO):
             frame = frame.f_back
         if frame is not None:
-            _made[task] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            _made_at[task] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         return task
 
     async def advance(self, seconds: float) -> None:
@@ -154,27 +154,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _idle(self) -> Events:
         upcoming = self._upcoming()
         if upcoming is not None and upcoming <= self._forced:
-            self._at(upcoming)
+            self._set_time(upcoming)
             return []
-        seen = self._look(upcoming)
-        if seen.hold == Hold.NOBODY:
+        seen = self._sample(upcoming)
+        if seen.level == ActivityLevel.NONE:
             return self._jump(upcoming)
-        if seen.hold == Hold.WAITING:
-            if events := self._real.wait(PAUSE):
+        if seen.level == ActivityLevel.WAITING:
+            if events := self._real.wait(SETTLE_PAUSE):
                 return events
-            return self._jump(upcoming) if self._look(upcoming) == seen else []
-        if seen.hold == Hold.WORKING:
+            return self._jump(upcoming) if self._sample(upcoming) == seen else []
+        if seen.level == ActivityLevel.WORKING:
             now = time.monotonic()
             if self._worked_since is None:
                 self._worked_since = now
             if now - self._worked_since < self._patience:
-                return self._real.wait(POLL)
-        return self._pass(upcoming)
+                return self._real.wait(POLL_SECONDS)
+        return self._wait_real_time(upcoming)
 
-    def _look(self, upcoming: float | None) -> Look:
+    def _sample(self, upcoming: float | None) -> ActivitySample:
         if self._jobs[True]:
-            return Look(Hold.WORKING)
-        return self._outside.look(self._jobs[False], everybody=upcoming is None)
+            return ActivitySample(ActivityLevel.WORKING)
+        return self._outside.sample(self._jobs[False], all_threads=upcoming is None)
 
     def _upcoming(self) -> float | None:
         """When the next timer is due. The base class has just dropped cancelled ones from the front of its heap."""
@@ -183,15 +183,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return None
         return scheduled[0].when()
 
-    def _pass(self, upcoming: float | None) -> Events:
+    def _wait_real_time(self, upcoming: float | None) -> Events:
         """Time goes by as it really does."""
         began = time.monotonic()
-        events = self._real.wait(POLL if upcoming is None else min(POLL, upcoming - self._now))
+        events = self._real.wait(POLL_SECONDS if upcoming is None else min(POLL_SECONDS, upcoming - self._now))
         later = self._now + time.monotonic() - began
         if upcoming is None or later < upcoming:
             self._now = later
         else:
-            self._at(upcoming)
+            self._set_time(upcoming)
         return events
 
     def _jump(self, upcoming: float | None) -> Events:
@@ -200,25 +200,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return events
         self._worked_since = None
         if upcoming is None:
-            return self._stuck(Deadlock("nothing can ever happen: no timer, no thread, no I/O, and everybody waits"))
+            return self._deadlocked(
+                Deadlock("nothing can ever happen: no timer, no thread, no I/O, and everybody waits")
+            )
         waiting_for = None if self.main is None else getattr(self.main, "_fut_waiter", None)
         if waiting_for is None or waiting_for is not self._waiting_for:
             self._waiting_for = waiting_for
             self._round = 0
         self._round += 1
         if self._round > self._rounds:
-            return self._stuck(Endless(f"after {self._rounds} timers the main task still waits for the same"))
-        self._at(upcoming)
+            return self._deadlocked(Livelock(f"after {self._rounds} timers the main task still waits for the same"))
+        self._set_time(upcoming)
         return []
 
-    def _at(self, upcoming: float) -> None:
+    def _set_time(self, upcoming: float) -> None:
         self._now = upcoming
         # A timer is due when it lies before now plus this. A nanosecond is nothing after half a year: that sum would be now.
         self._clock_resolution = max(_NANOSECOND, 2 * math.ulp(upcoming))
 
-    def _stuck(self, error: Deadlock) -> Events:
+    def _deadlocked(self, error: Deadlock) -> Events:
         self._round = 0
-        lines = [str(error), *describe(self), *self._outside.threads()]
+        lines = [str(error), *describe_tasks(self), *self._outside.threads()]
         error.args = ("\n  ".join(lines),)
         if self.deadlock is None and self.main is not None and self.main.cancel(str(error)):
             self.deadlock = error
@@ -238,15 +240,15 @@ async def advance(seconds: float) -> None:
 # --- What each task waits for, in words: for the reader who has to find out why nothing happens.
 
 # The code of the engine's own steps, whose frames say nothing about a test.
-_WORKER, _FINISH = (vars(node.Workers)[name].__code__ for name in ("_work", "_finish"))
-_DRIVER = vars(node.InContext)["__await__"].__code__
-_ENGINE = {_WORKER, _FINISH, _DRIVER}
-_OURS = {clock.__file__, str(Path(__file__).with_name("stage.py"))}  # files of which the same holds
+_WORKER, _FINISH = (vars(node.WorkerTasks)[name].__code__ for name in ("_work", "_finish"))
+_DRIVER = vars(node.ContextCoroutine)["__await__"].__code__
+_ENGINE_CODE = {_WORKER, _FINISH, _DRIVER}
+_OUR_FILES = {clock.__file__, str(Path(__file__).with_name("isolated_run.py"))}  # files of which the same holds
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
-_DEEPEST = 1000  # coroutines in one another; a chain that is longer goes in circles
+_DEEPEST_CHAIN = 1000  # coroutines in one another; a chain that is longer goes in circles
 
 
-def _inner(awaitable: Any) -> Any:
+def _awaited_by(awaitable: Any) -> Any:
     """What a suspended coroutine or generator is waiting in."""
     for name in ("cr_await", "gi_yieldfrom", "ag_await"):
         found = getattr(awaitable, name, None)
@@ -258,46 +260,48 @@ def _inner(awaitable: Any) -> Any:
     return frame.f_locals.get("coroutine") if frame is not None and driver else None
 
 
-def _everything(task: asyncio.Task[Any]) -> list[FrameType]:
+def _all_frames(task: asyncio.Task[Any]) -> list[FrameType]:
     found: list[FrameType] = []
     step: Any = task.get_coro()
-    for _ in range(_DEEPEST):
+    for _ in range(_DEEPEST_CHAIN):
         if step is None:
             break
         frame: FrameType | None = getattr(step, "cr_frame", None) or getattr(step, "gi_frame", None)
         if frame is not None:
             found.append(frame)
-        step = _inner(step)
+        step = _awaited_by(step)
     return found
 
 
-def frames(task: asyncio.Task[Any]) -> list[FrameType]:
+def suspended_frames(task: asyncio.Task[Any]) -> list[FrameType]:
     """Where a task is suspended: the frames of its coroutines, outermost first, without those of the engine."""
     return [
-        frame for frame in _everything(task) if frame.f_code not in _ENGINE and frame.f_code.co_filename not in _OURS
+        frame
+        for frame in _all_frames(task)
+        if frame.f_code not in _ENGINE_CODE and frame.f_code.co_filename not in _OUR_FILES
     ]
 
 
 def is_worker(task: asyncio.Task[Any]) -> bool:
     """Whether the engine made this task, to run handlers in."""
-    at = _everything(task)
+    at = _all_frames(task)
     return bool(at) and at[0].f_code is _WORKER
 
 
-def handles_for(task: asyncio.Task[Any]) -> Process | None:
+def handled_process(task: asyncio.Task[Any]) -> Process | None:
     """The process whose handler a worker is in."""
-    found = (frame.f_locals.get("process") for frame in _everything(task) if frame.f_code in _ENGINE)
+    found = (frame.f_locals.get("process") for frame in _all_frames(task) if frame.f_code in _ENGINE_CODE)
     return next((process for process in found if process is not None), None)
 
 
-def own(frames: list[FrameType]) -> FrameType | None:
+def innermost_own_frame(frames: list[FrameType]) -> FrameType | None:
     """The innermost frame that is not Python's own library; that, if there is no other."""
     return next((frame for frame in reversed(frames) if not frame.f_code.co_filename.startswith(_LIBRARY)), None) or (
         frames[-1] if frames else None
     )
 
 
-def place(frame: FrameType) -> str:
+def frame_text(frame: FrameType) -> str:
     """A frame as a line: file, line number, function, and the source when it can be read."""
     name, line = frame.f_code.co_filename, frame.f_lineno
     source = linecache.getline(name, line).strip()
@@ -305,16 +309,16 @@ def place(frame: FrameType) -> str:
     return f"{short}:{line} in {frame.f_code.co_qualname}" + (f": {source}" if source else "")
 
 
-def describe(loop: asyncio.AbstractEventLoop) -> list[str]:
+def describe_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
     """All tasks of a loop that are not done, each with where it waits; then the processes that wait for others."""
     lines: list[str] = []
     for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
-        at = frames(task)
+        at = suspended_frames(task)
         if not is_worker(task):
             lines.append(f"task {task.get_name()!r}")
         elif at:
-            lines.append(f"process {handles_for(task)}, in a handler")
-        lines += [f"  {place(frame)}" for frame in at]
+            lines.append(f"process {handled_process(task)}, in a handler")
+        lines += [f"  {frame_text(frame)}" for frame in at]
         waiter = getattr(task, "_fut_waiter", None)
         if isinstance(waiter, asyncio.Task):
             lines.append(f"  awaits task {waiter.get_name()!r}")
@@ -330,30 +334,32 @@ def describe(loop: asyncio.AbstractEventLoop) -> list[str]:
 # idle thread of a pool is no danger at all.
 
 _WAITING_IN = frozenset((threading.__file__, queue.__file__))
-_RUNNING = frozenset(("run", "_bootstrap", "_bootstrap_inner"))  # of Thread: what it runs is a function written in C
+_THREAD_RUNNERS = frozenset(
+    ("run", "_bootstrap", "_bootstrap_inner")
+)  # of Thread: what it runs is a function written in C
 _TIMER = threading.Timer.run.__code__
-_IDLE = getattr(concurrent.futures.thread, "_worker").__code__  # noqa: B009 - private, and what every pool thread runs
+_POOL_WORKER = getattr(concurrent.futures.thread, "_worker").__code__  # noqa: B009 - private, and what every pool thread runs
 _WATCHDOG = "greenroom-watchdog-"
 _CHILD_WATCH = "_do_waitpid"  # how Python 3.11 waits for a child process: in a thread
 
 
-class Hold(IntEnum):
+class ActivityLevel(IntEnum):
     """How much of the outside there is; the greatest counts."""
 
-    NOBODY = 0  # nothing can come
+    NONE = 0  # nothing can come
     WAITING = 1  # threads that wait themselves, or sockets with both ends in this loop
     WORKING = 2  # a thread is at work, or was just given some
     OPEN = 3  # a descriptor or a child process: the world outside goes by real time
 
 
-class Look(NamedTuple):
+class ActivitySample(NamedTuple):
     """What was seen. Two equal looks with a pause between them mean that nothing moved."""
 
-    hold: Hold
+    level: ActivityLevel
     marks: tuple[object, ...] = ()
 
 
-class Outside:
+class ExternalActivity:
     """The outside of one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, selector: selectors.BaseSelector) -> None:
@@ -363,22 +369,25 @@ class Outside:
         self._before = set(threading.enumerate())
         self._own = {key.fd for key in selector.get_map().values()}
 
-    def look(self, jobs: int, *, everybody: bool = False) -> Look:
+    def sample(self, jobs: int, *, everybody: bool = False) -> ActivitySample:
         """Look around. `jobs` are out with executors; `everybody` counts threads that were there before the loop."""
-        looks = [self._descriptors(), *(self._thread(each) for each in self._threads(everybody=everybody or jobs > 0))]
-        hold = max((each.hold for each in looks), default=Hold.NOBODY)
-        if jobs and hold == Hold.NOBODY:
-            hold = Hold.WORKING  # no thread has taken the job yet, or its result is just on the way here
-        return Look(hold, (jobs, *(mark for each in looks for mark in each.marks)))
+        looks = [
+            self._descriptor_sample(),
+            *(self._thread_sample(each) for each in self._threads(all_threads=everybody or jobs > 0)),
+        ]
+        hold = max((each.level for each in looks), default=ActivityLevel.NONE)
+        if jobs and hold == ActivityLevel.NONE:
+            hold = ActivityLevel.WORKING  # no thread has taken the job yet, or its result is just on the way here
+        return ActivitySample(hold, (jobs, *(mark for each in looks for mark in each.marks)))
 
     def threads(self) -> list[str]:
         """Each thread that is not idle, with the line it is at."""
         found: list[str] = []
-        for thread in self._threads(everybody=True):
+        for thread in self._threads(all_threads=True):
             frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
             while frame is not None and frame.f_code.co_filename in _WAITING_IN and frame.f_back is not None:
                 frame = frame.f_back
-            if frame is not None and self._thread(thread).hold != Hold.NOBODY:
+            if frame is not None and self._thread_sample(thread).level != ActivityLevel.NONE:
                 found.append(f"thread {thread.name} at {frame.f_code.co_filename}:{frame.f_lineno}")
         return found
 
@@ -387,50 +396,50 @@ class Outside:
     def _threads(self, *, everybody: bool) -> Iterable[threading.Thread]:
         me = threading.current_thread()
         for thread in threading.enumerate():
-            if thread is not me and (everybody or thread not in self._before or works_for(thread, self._loop)):
+            if thread is not me and (everybody or thread not in self._before or is_working_for(thread, self._loop)):
                 yield thread
 
-    def _thread(self, thread: threading.Thread) -> Look:
-        if thread.name.startswith(_WATCHDOG) or self._rests(thread):
-            return Look(Hold.NOBODY)
+    def _thread_sample(self, thread: threading.Thread) -> ActivitySample:
+        if thread.name.startswith(_WATCHDOG) or self._is_idle(thread):
+            return ActivitySample(ActivityLevel.NONE)
         frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
         if frame is None:
-            return Look(Hold.WORKING)  # it is just starting
-        if frame.f_code is _IDLE:
-            return Look(Hold.NOBODY)
+            return ActivitySample(ActivityLevel.WORKING)  # it is just starting
+        if frame.f_code is _POOL_WORKER:
+            return ActivitySample(ActivityLevel.NONE)
         if frame.f_code.co_name == _CHILD_WATCH:
-            return Look(Hold.OPEN)
-        hold = Hold.WAITING if _waits(frame) else Hold.WORKING
-        return Look(hold, (thread.ident, id(frame), frame.f_lasti))
+            return ActivitySample(ActivityLevel.OPEN)
+        hold = ActivityLevel.WAITING if _waits_for_thread(frame) else ActivityLevel.WORKING
+        return ActivitySample(hold, (thread.ident, id(frame), frame.f_lasti))
 
-    def _rests(self, thread: threading.Thread) -> bool:
+    def _is_idle(self, thread: threading.Thread) -> bool:
         # anyio keeps its idle worker threads in a list that only the loop's own thread changes.
         idle: Any = getattr(thread, "idle_workers", ())
-        return resting(thread) or (getattr(thread, "loop", None) is self._loop and thread in idle)
+        return is_idle_pool_thread(thread) or (getattr(thread, "loop", None) is self._loop and thread in idle)
 
     # --- descriptors
 
-    def _descriptors(self) -> Look:
+    def _descriptor_sample(self) -> ActivitySample:
         watched = [key.fd for key in self._selector.get_map().values() if key.fd not in self._own]
         if not watched:
-            return Look(Hold.NOBODY)
+            return ActivitySample(ActivityLevel.NONE)
         ours: set[int] = {*watched, *getattr(self._loop, "_transports", ())}  # a paused transport is not watched
-        ends = [end for fd in ours if (end := _end(fd)) is not None]
+        ends = [end for fd in ours if (end := _socket_end(fd)) is not None]
         for fd in watched:
-            end = _end(fd)
-            if end is None or not (end.listens or any(end.meets(other) for other in ends)):
-                return Look(Hold.OPEN)
-        return Look(Hold.WAITING, tuple(watched))
+            end = _socket_end(fd)
+            if end is None or not (end.listens or any(end.is_peer_of(other) for other in ends)):
+                return ActivitySample(ActivityLevel.OPEN)
+        return ActivitySample(ActivityLevel.WAITING, tuple(watched))
 
 
-def _waits(frame: FrameType) -> bool:
+def _waits_for_thread(frame: FrameType) -> bool:
     """Whether a thread's innermost frame is a wait that another thread has to end."""
     code = frame.f_code
     if code.co_filename == selectors.__file__:
         # Another event loop. One with a timer will go on by itself.
         timeout = frame.f_locals.get("timeout")
         return code.co_name == "select" and (timeout is None or timeout < 0)
-    if code.co_filename not in _WAITING_IN or code.co_name in _RUNNING:
+    if code.co_filename not in _WAITING_IN or code.co_name in _THREAD_RUNNERS:
         return False
     outer: FrameType | None = frame
     while outer is not None and outer.f_code is not _TIMER:
@@ -438,7 +447,7 @@ def _waits(frame: FrameType) -> bool:
     return outer is None
 
 
-class _End(NamedTuple):
+class _SocketEnd(NamedTuple):
     """One end of a connection."""
 
     family: int
@@ -446,14 +455,14 @@ class _End(NamedTuple):
     peer: Any
     listens: bool
 
-    def meets(self, other: _End) -> bool:
+    def is_peer_of(self, other: _SocketEnd) -> bool:
         """Whether the other one is the other end of this. A client of a unix socket has no name to be known by."""
         if self.peer:
             return bool(self.peer == other.name)
         return self.family != socket.AF_INET and bool(self.name) and bool(self.name == other.peer)
 
 
-def _end(fd: int) -> _End | None:
+def _socket_end(fd: int) -> _SocketEnd | None:
     """The end of a connection that this descriptor is; None when it is something else."""
     with suppress(OSError):
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
@@ -463,5 +472,5 @@ def _end(fd: int) -> _End | None:
             peer: Any = None
             with suppress(OSError):
                 peer = copy.getpeername()
-            return _End(copy.family, copy.getsockname(), peer, listens)
+            return _SocketEnd(copy.family, copy.getsockname(), peer, listens)
     return None

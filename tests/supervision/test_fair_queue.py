@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.supervision.fair_queue import Crowded, FairQueue, FairTurns
+from greenroom.supervision.fair_queue import FairQueue, FairSemaphore, QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def test_no_owner_is_more_than_one_ahead_of_another_that_still_waits(owners: lis
 
 
 async def test_one_owner_has_half_of_the_turns_and_the_others_half_of_the_rest() -> None:
-    turns, going, go = FairTurns(8, 100), list[str](), asyncio.Event()
+    turns, going, go = FairSemaphore(8, 100), list[str](), asyncio.Event()
 
     async def take(owner: str) -> None:
         async with turns.turn(owner):
@@ -103,7 +103,7 @@ async def test_one_owner_has_half_of_the_turns_and_the_others_half_of_the_rest()
 
 
 async def test_a_turn_that_is_given_up_goes_on_and_a_full_queue_takes_from_the_owner_with_most() -> None:
-    turns, going = FairTurns(2, 3), list[str]()
+    turns, going = FairSemaphore(2, 3), list[str]()
     go = asyncio.Event()
 
     async def take(owner: str) -> None:
@@ -119,9 +119,9 @@ async def test_a_turn_that_is_given_up_goes_on_and_a_full_queue_takes_from_the_o
     other = [asyncio.create_task(take("b")) for _ in range(2)]
     await settled()
     assert going == ["a", "b"]
-    with pytest.raises(Crowded):
+    with pytest.raises(QueueFull):
         await one_too_many
-    with pytest.raises(Crowded):  # the latest of those that waited
+    with pytest.raises(QueueFull):  # the latest of those that waited
         await waiting[2]
     waiting[0].cancel()
     first.cancel()
@@ -135,7 +135,7 @@ async def test_a_turn_that_is_given_up_goes_on_and_a_full_queue_takes_from_the_o
 
 @pytest.mark.parametrize("moment", ["after its turn was given", "before"])
 async def test_a_wait_that_is_cancelled_as_another_leaves_keeps_no_turn(moment: str) -> None:
-    turns, go = FairTurns(1, 4), asyncio.Event()
+    turns, go = FairSemaphore(1, 4), asyncio.Event()
 
     async def take(owner: str) -> None:
         async with turns.turn(owner):
@@ -157,10 +157,10 @@ async def test_a_wait_that_is_cancelled_as_another_leaves_keeps_no_turn(moment: 
 
 
 async def test_who_leaves_looks_at_the_owners_that_take_its_place_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns, looked = FairTurns(4, 2000), 0
-    may = FairTurns._may
+    turns, looked = FairSemaphore(4, 2000), 0
+    may = FairSemaphore._may
 
-    def counted(self: FairTurns, owner: str) -> bool:
+    def counted(self: FairSemaphore, owner: str) -> bool:
         nonlocal looked
         looked += 1
         return may(self, owner)
@@ -170,7 +170,7 @@ async def test_who_leaves_looks_at_the_owners_that_take_its_place_and_no_more(mo
             await asyncio.sleep(0)
 
     tasks = [asyncio.create_task(take(f"owner {n}")) for n in range(1000)]
-    monkeypatch.setattr(FairTurns, "_may", counted)
+    monkeypatch.setattr(FairSemaphore, "_may", counted)
     await asyncio.gather(*tasks)
     assert looked <= 4 * 1000
 

@@ -8,9 +8,9 @@ import pytest
 
 from greenroom.supervision import ActorError, GenServer, NotRegistered, Ref, inbox, kill, start, wait_down
 from greenroom.supervision.groups import (
-    EVERYTHING,
+    ALL_GROUPS,
+    GroupChange,
     Groups,
-    Membership,
     broadcast,
     join,
     leave,
@@ -105,13 +105,13 @@ async def test_a_monitor_hears_of_every_change_of_its_group() -> None:
         assert now == [first.pid, second.pid]
         (third,) = await crowd(groups, "choir", 1)
         await crowd(groups, "band", 1)
-        assert await me.receive() == Membership(ref, "joined", "choir", (third.pid,))
+        assert await me.receive() == GroupChange(ref, "joined", "choir", (third.pid,))
         await third.call(Member.go, groups, "choir")
-        assert await me.receive() == Membership(ref, "left", "choir", (third.pid,))
+        assert await me.receive() == GroupChange(ref, "left", "choir", (third.pid,))
         await first.call(Member.enter, groups, "choir")
-        assert await me.receive() == Membership(ref, "joined", "choir", (first.pid,))
+        assert await me.receive() == GroupChange(ref, "joined", "choir", (first.pid,))
         kill(first)
-        assert await me.receive() == Membership(ref, "left", "choir", (first.pid, first.pid))
+        assert await me.receive() == GroupChange(ref, "left", "choir", (first.pid, first.pid))
         assert await groups.call(Groups.demonitor, ref)
         assert not await groups.call(Groups.demonitor, ref)
         kill(second)
@@ -125,10 +125,10 @@ async def test_one_monitor_for_all_groups() -> None:
     groups = await start(Groups)
     (first,) = await crowd(groups, "choir", 1)
     async with inbox() as me:
-        ref, now = await monitor(groups, EVERYTHING)
+        ref, now = await monitor(groups, ALL_GROUPS)
         assert now == {"choir": [first.pid]}
         (second,) = await crowd(groups, "band", 1)
-        assert await me.receive() == Membership(ref, "joined", "band", (second.pid,))
+        assert await me.receive() == GroupChange(ref, "joined", "band", (second.pid,))
     await groups.call(Groups.join, "choir", [second.pid])
     server = groups._process
     assert server is not None

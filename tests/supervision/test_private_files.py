@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import ConfigError
-from greenroom.actors.consent.consent import Memory
-from greenroom.actors.output.limits import Spill
+from greenroom.actors.consent.consent import DecisionMemory
+from greenroom.actors.output.output_limits import Spill
 from greenroom.auth import FileStore, SignInError
-from greenroom.auth.client.stores import key_in
-from greenroom.cli import entries as program_file
-from greenroom.supervision.cluster.keys import write_key
+from greenroom.auth.client.token_stores import load_or_create_key
+from greenroom.cli import program_entries as program_file
+from greenroom.supervision.cluster.key_files import write_key
 from greenroom.supervision.private_files import check_folder, write_private
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def _logins(folder: Path) -> None:
 
 
 def _seal(folder: Path) -> None:
-    key_in(folder / "credentials.key")
+    load_or_create_key(folder / "credentials.key")
 
 
 def _decisions(folder: Path) -> None:
-    Memory(time.time, folder / "decisions").keep("server:t", "hash", allow=True, seconds=None)
+    DecisionMemory(time.time, folder / "decisions").keep("server:t", "hash", allow=True, seconds=None)
 
 
 def _cluster_key(folder: Path) -> None:
@@ -52,7 +52,7 @@ def _answers(folder: Path) -> None:
 
 
 def _settings(folder: Path) -> None:
-    program_file.write(folder / "settings.json", program_file.text_of({"a": 1}), {})
+    program_file.write_entries(folder / "settings.json", program_file.json_text({"a": 1}), {})
 
 
 WRITERS: dict[str, Callable[[Path], None]] = {
@@ -217,7 +217,7 @@ def test_a_disk_that_fails_leaves_what_was_there_and_nothing_beside_it(
     disk.fails(step, number)
     if again and writer in (_cluster_key, _settings):
         number, step = 0, ""  # the one makes no second key; the other sees that the file is not as it was
-    with pytest.raises((*FAILURES, program_file.Changed)) as caught:
+    with pytest.raises((*FAILURES, program_file.ChangedMeanwhile)) as caught:
         writer(tmp_path)
     assert files(tmp_path) == before
     if step not in ("", "write"):
@@ -225,16 +225,16 @@ def test_a_disk_that_fails_leaves_what_was_there_and_nothing_beside_it(
 
 
 def test_there_is_one_key_however_many_make_one(tmp_path: Path) -> None:
-    key = key_in(tmp_path / "key", lambda: b"ours")
+    key = load_or_create_key(tmp_path / "key", lambda: b"ours")
     assert key == b"ours"
-    assert key_in(tmp_path / "key", lambda: b"theirs") == b"ours"
+    assert load_or_create_key(tmp_path / "key", lambda: b"theirs") == b"ours"
 
     def late() -> bytes:
         (tmp_path / "other").write_bytes(b"theirs")
         (tmp_path / "other").chmod(0o600)
         return b"ours"
 
-    assert key_in(tmp_path / "other", late) == b"theirs"
+    assert load_or_create_key(tmp_path / "other", late) == b"theirs"
     assert sorted(files(tmp_path)) == ["key", "other"]
 
 

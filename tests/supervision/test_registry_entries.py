@@ -21,7 +21,7 @@ from greenroom.supervision import (
     wait_down,
 )
 from greenroom.supervision.registry import (
-    Entry,
+    RegistryEntry,
     count,
     dispatch,
     join,
@@ -142,7 +142,7 @@ async def test_entries_are_sought_by_key_owner_and_value(kind: Kind) -> None:
     room = await Options(name=via(registry, "attic")).start(Room)
     async with inbox() as me:
         await join(registry, "cellar", 3)
-        every = [Entry("attic", room.pid, None), Entry("cellar", me.pid, 3)]
+        every = [RegistryEntry("attic", room.pid, None), RegistryEntry("cellar", me.pid, 3)]
         assert select(registry) == every
         assert select(registry, lambda entry: entry.key in {"attic", "cellar"}) == every
         assert select(registry, lambda entry: entry.pid == room.pid) == every[:1]

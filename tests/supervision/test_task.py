@@ -28,7 +28,7 @@ from greenroom.supervision import (
     wait_down,
 )
 from greenroom.supervision.behaviours.task import (
-    Done,
+    Completed,
     Exited,
     Task,
     start_task,
@@ -76,7 +76,7 @@ async def test_a_task_answers_with_its_value_as_often_as_it_is_asked() -> None:
     assert task.outcome is None
     assert await task.wait() == "value"
     assert await task.wait() == "value"
-    assert await task.poll() == Done("value")
+    assert await task.poll() == Completed("value")
     await wait_down(task)
     assert not is_alive(task)
 
@@ -133,7 +133,7 @@ async def test_a_shutdown_gives_the_outcome_that_came_first_or_none() -> None:
     assert await start_task_alone(after, 1000).shutdown(brutally=True) is None
     done = start_task_alone(after, 1, "in time")
     await done.poll(2)
-    assert await done.shutdown() == Done("in time")
+    assert await done.shutdown() == Completed("in time")
     died = start_task_alone(after, 1000)
     exit(died, Shutdown("somebody else"))
     assert await died.shutdown() == Exited(Shutdown("somebody else"))
@@ -178,8 +178,8 @@ async def test_nobody_waits_for_oneself() -> None:
 @pytest.mark.otp("task_test", "await_many/2 returns list of replies")
 async def test_several_are_awaited_together() -> None:
     tasks = [start_task_alone(after, seconds, seconds) for seconds in (1, 20, 3)]
-    assert await wait_all(tasks, 5) == [Done(1), None, Done(3)]
-    assert await wait_all(tasks, None) == [Done(1), Done(20), Done(3)]
+    assert await wait_all(tasks, 5) == [Completed(1), None, Completed(3)]
+    assert await wait_all(tasks, None) == [Completed(1), Completed(20), Completed(3)]
 
 
 @pytest.mark.otp("task_test", "async_stream with max_concurrency tasks streams an enumerable with slowest first")
@@ -196,10 +196,10 @@ async def test_a_stream_keeps_its_bound_and_its_order() -> None:
         running -= 1
         return item
 
-    assert [o async for o in stream(work, range(9), limit=3, timeout=None)] == [Done(item) for item in range(9)]
+    assert [o async for o in stream(work, range(9), limit=3, timeout=None)] == [Completed(item) for item in range(9)]
     assert most == 3
     unordered = [o async for o in stream(work, range(3), limit=3, ordered=False, timeout=None)]
-    assert unordered == [Done(2), Done(1), Done(0)]
+    assert unordered == [Completed(2), Completed(1), Completed(0)]
     with pytest.raises(ValueError, match="at least 1"):
         await anext(stream(work, range(3), limit=0))
 
@@ -213,7 +213,7 @@ async def test_a_stream_takes_no_item_before_there_is_room() -> None:
             yield item
 
     async with aclosing(stream(lambda item: after(1, item), source(), limit=2)) as results:
-        assert await anext(results) == Done(0)
+        assert await anext(results) == Completed(0)
     assert taken == [0, 1]
 
 
@@ -225,7 +225,7 @@ async def test_a_crash_in_a_stream_is_one_outcome_among_the_others() -> None:
             raise error
         return item
 
-    assert [o async for o in stream(work, range(3), limit=1)] == [Done(0), Exited(Crash(error)), Done(2)]
+    assert [o async for o in stream(work, range(3), limit=1)] == [Completed(0), Exited(Crash(error)), Completed(2)]
 
 
 @pytest.mark.otp("task_test", "async_stream with max_concurrency tasks with :on_timeout set to :kill_task")
@@ -236,8 +236,8 @@ async def test_a_late_item_ends_the_stream_or_is_killed(node: Node, *, ordered: 
         return after(100 if item == 1 else 1, item)
 
     assert [o async for o in stream(seconds, range(3), limit=3, ordered=ordered, on_timeout="kill")] in (
-        [Done(0), Exited(KILLED), Done(2)],
-        [Done(0), Done(2), Exited(KILLED)],
+        [Completed(0), Exited(KILLED), Completed(2)],
+        [Completed(0), Completed(2), Exited(KILLED)],
     )
     with pytest.raises(CallTimeout):
         async for _ in stream(seconds, range(3), limit=3, ordered=ordered):

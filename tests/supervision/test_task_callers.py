@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from greenroom.supervision import (
+    Completed,
     CrashReport,
-    Done,
     GenServer,
     Pid,
     Ref,
@@ -110,9 +110,9 @@ async def test_the_tasks_of_a_stream_know_it_too() -> None:
 
     async with inbox() as me:
         async for outcome in stream(outer, [1], limit=1, start=under, link=True):
-            assert isinstance(outcome, Done)
+            assert isinstance(outcome, Completed)
             parent, inner = outcome.value
-            assert inner == [Done((parent, me.pid))]
+            assert inner == [Completed((parent, me.pid))]
 
 
 async def test_a_task_that_starts_its_successor_for_ever_does_not_carry_all_before_it() -> None:

@@ -31,9 +31,9 @@ from greenroom.supervision import (
     wait_down,
     which_children,
 )
-from greenroom.supervision.behaviours.task import Done, Exited, stream
+from greenroom.supervision.behaviours.task import Completed, Exited, stream
 from greenroom.supervision.kernel import links
-from greenroom.supervision.supervisors.spec import MaxChildren
+from greenroom.supervision.supervisors.child_spec import MaxChildren
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ async def test_the_outcomes_come_in_order_and_nothing_stays(items: list[int], li
     tasks = await start(TaskSupervisor)
     async with inbox() as me:
         found = [o async for o in stream(after, items, limit=limit, start=under(tasks), link=link)]
-        assert found == [Done(item) for item in items]
+        assert found == [Completed(item) for item in items]
         assert await which_children(tasks) == []
         assert (me.pending(), me._process.links) == ((), None)
 
@@ -180,7 +180,7 @@ async def test_whoever_leaves_a_stream_leaves_nothing_behind(*, link: bool, trap
     tasks = await start(TaskSupervisor)
     async with inbox(trap_exit=traps) as me:
         async with aclosing(stream(after, [0, 1000, 1000], limit=4, start=under(tasks), link=link)) as outcomes:
-            assert await anext(outcomes) == Done(0)
+            assert await anext(outcomes) == Completed(0)
             assert len(await which_children(tasks)) == 2
             assert len(list(links.linked(me._process))) == (2 if link and not traps else 0)
         assert await which_children(tasks) == []
@@ -194,9 +194,9 @@ async def test_a_stream_of_tasks_that_are_started_linked_can_be_left_too(begin: 
     begin = begin or partial(supervise_task, tasks)
     async with inbox(trap_exit=False) as me:
         async with aclosing(stream(after, [0, 1000, 1000], limit=4, start=begin)) as outcomes:
-            assert await anext(outcomes) == Done(0)
+            assert await anext(outcomes) == Completed(0)
         killed = [o async for o in stream(after, [0, 1000], limit=2, on_timeout="kill", start=begin)]
-        assert killed == [Done(0), Exited(KILLED)]
+        assert killed == [Completed(0), Exited(KILLED)]
         assert not me._process.life
 
 
@@ -232,7 +232,7 @@ async def test_a_stream_belongs_to_whoever_iterates() -> None:
         async def consume() -> None:
             trap_exit()
             async for outcome in outcomes:
-                assert outcome == Done(None)
+                assert outcome == Completed(None)
 
         other = start_task_alone(consume)
         assert [await me.receive() for _ in range(3)] == [1, 2, 3]
@@ -245,7 +245,7 @@ async def test_a_stream_belongs_to_whoever_iterates() -> None:
 async def test_an_outcome_may_come_with_its_item() -> None:
     tasks = await start(TaskSupervisor)
     late = stream(after, [1, 100], limit=2, on_timeout="kill", start=under(tasks), zipped=True)
-    assert [pair async for pair in late] == [(1, Done(1)), (100, Exited(KILLED))]
+    assert [pair async for pair in late] == [(1, Completed(1)), (100, Exited(KILLED))]
     unordered = stream(after, [3, 1, 2], limit=3, ordered=False, start=under(tasks), zipped=True)
     assert [item async for item, _ in unordered] == [1, 2, 3]
 

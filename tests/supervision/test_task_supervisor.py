@@ -47,10 +47,10 @@ from greenroom.supervision import (
     wait_down,
     which_children,
 )
-from greenroom.supervision.behaviours.task import Done, Exited, Task
+from greenroom.supervision.behaviours.task import Completed, Exited, Task
 from greenroom.supervision.introspect import get_state, resume, suspend
 from greenroom.supervision.kernel import links
-from greenroom.supervision.supervisors.spec import MaxChildren
+from greenroom.supervision.supervisors.child_spec import MaxChildren
 from greenroom.supervision.task_supervisor import (
     TaskSupervisor,
     supervise_job,
@@ -318,7 +318,7 @@ async def test_whoever_stopped_waiting_is_told_nothing_later() -> None:
             await task.wait(0)
         await wait_down(task)
         assert me.pending() == ()
-        assert task.outcome == Done("late")
+        assert task.outcome == Completed("late")
 
 
 @pytest.mark.otp("task_supervisor_test", "await/1 exits on task throw")
@@ -371,7 +371,7 @@ class Told:
     def started(self, worker: Pid) -> None:
         self.worker = worker
 
-    def exited(self, reason: ExitReason) -> None:
+    def on_exit(self, reason: ExitReason) -> None:
         self.reasons.append(reason)
         self.come.set()
 

@@ -159,14 +159,14 @@ async def test_nothing_is_left_of_a_watch_that_is_over() -> None:
     assert process is not None
     behaviour = process.behaviour
     watching = watch(counter)
-    assert process.resting == process.activity == DOZING
+    assert process.idle_activity == process.activity == DOZING
     counter.send("idle")
     await counter.call(Counter.add, 1)
-    assert process.resting == DOZING, "the idle timer that ended does not end the watch"
+    assert process.idle_activity == DOZING, "the idle timer that ended does not end the watch"
     watching.stop()
     await counter.call(Counter.add, 1)
     assert process.behaviour is behaviour
-    assert process.resting == process.activity == IDLE
+    assert process.idle_activity == process.activity == IDLE
 
 
 async def test_a_suspended_server_stays_suspended_when_a_watch_ends() -> None:

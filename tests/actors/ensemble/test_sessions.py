@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.supervision import is_alive, kill
 
-from .town import Client, House, Town, answer_of, heard, town, until
+from .several_nodes import Client, House, Town, answer_of, heard, town, until
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -270,7 +270,7 @@ def test_a_node_that_is_lost_in_the_middle_is_one_answer_there(name: str) -> Non
             three.at(0, three.houses[0].server.begun.wait)  # type: ignore[attr-defined]
 
         async def cut() -> None:
-            three.houses[0].peers.node.elsewhere = None
+            three.houses[0].peers.node.remote_nodes = None
             await three.houses[0].peers.close()
 
         three.at(0, cut)
@@ -289,11 +289,11 @@ def test_a_node_that_is_lost_in_the_middle_is_one_answer_there(name: str) -> Non
 def test_a_desk_that_dies_is_followed_by_another_and_sessions_do_not_notice(two: Town) -> None:
     client = two.client(0)
     node = two.houses[0].node.node
-    desk = node.names["greenroom.desk"].pid
+    desk = node.names["greenroom.session_server"].pid
 
     async def die() -> bool:
         kill(desk)
-        await until(lambda: "greenroom.desk" in node.names and node.names["greenroom.desk"].pid != desk)
+        await until(lambda: "greenroom.session_server" in node.names and node.names["greenroom.session_server"].pid != desk)
         return is_alive(desk)
 
     assert two.at(0, die) is False

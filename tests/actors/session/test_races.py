@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
-from greenroom.actors.session import Session
+from greenroom.actors.session import SessionProcess
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError
 from greenroom.supervision import ProcessExited, kill
-from greenroom.supervision.kernel.current import current_node
+from greenroom.supervision.kernel.process_lookup import current_node
 from greenroom.supervision.testing import run
-from greenroom.transports.interfaces import Answer
+from greenroom.transports.interfaces import EncodedReply
 
-from .players import Player, Tools, echo, join, message, open_company, said
+from .session_client import ScriptedTools, SessionClient, echo, join, message, messages_in, open_company
 
 if TYPE_CHECKING:
     from greenroom.actors.company import Company
-    from greenroom.actors.jobs import Job
-    from greenroom.transports.interfaces import Event
+    from greenroom.actors.worker_interfaces import Job
+    from greenroom.transports.interfaces import FeedEvent
 
 QUARTER = 0.25
 DEADLINE = 2.0
@@ -73,7 +73,7 @@ Deaths = st.builds(
 Seeds = st.none() | st.integers(0, 2**32)
 
 
-class Crew(Tools):
+class Crew(ScriptedTools):
     """Workers that do as the plan says."""
 
     def __init__(self, calls: list[Call]) -> None:
@@ -82,7 +82,7 @@ class Crew(Tools):
     async def play(self, call: Call, job: Job) -> Any:
         for number, quarter in enumerate(call.says):
             await asyncio.sleep(quarter * QUARTER)
-            job.voice.emit("notifications/progress", {"progressToken": job.request_id, "progress": number})
+            job.peer_channel.emit("notifications/progress", {"progressToken": job.request_id, "progress": number})
         if call.heeds:
             waiting = asyncio.create_task(job.cancelled.wait())
             await asyncio.wait([waiting], timeout=call.takes * QUARTER)
@@ -103,7 +103,7 @@ class Crew(Tools):
         return {"result of": job.request_id}
 
 
-async def collect(player: Player, number: int, call: Call) -> list[Any]:
+async def collect(player: SessionClient, number: int, call: Call) -> list[Any]:
     """Everything that answers one call: messages, `None` for silence, an exception for an end."""
     await asyncio.sleep(call.at * QUARTER)
     try:
@@ -112,15 +112,15 @@ async def collect(player: Player, number: int, call: Call) -> list[Any]:
         return [error]
     if reply is None:
         return [None]
-    if isinstance(reply, Answer):
+    if isinstance(reply, EncodedReply):
         return [message(reply.body)]
-    events: list[Event] = []
+    events: list[FeedEvent] = []
     while (more := await reply.next()) is not None:
         events.extend(more)
-    return [each for each in said(events) if "id" in each] or [None]
+    return [each for each in messages_in(events) if "id" in each] or [None]
 
 
-async def cancel(player: Player, number: int, call: Call) -> None:
+async def cancel(player: SessionClient, number: int, call: Call) -> None:
     if call.cancelled is not None:
         await asyncio.sleep(call.cancelled * QUARTER)
         try:
@@ -129,7 +129,7 @@ async def cancel(player: Player, number: int, call: Call) -> None:
             return
 
 
-async def die(company: Company, player: Player, death: Death) -> None:
+async def die(company: Company, player: SessionClient, death: Death) -> None:
     await asyncio.sleep(death.at * QUARTER)
     if death.whom == "session":
         pid = company.peers.whereis(player.session.id)
@@ -189,7 +189,7 @@ async def play(calls: list[Call], deaths: list[Death]) -> None:
 def nobody_lingers() -> None:
     """Every session that lives has forgotten the calls, and every worker is gone."""
     for process in current_node().processes.values():
-        if isinstance(process.behaviour, Session):
+        if isinstance(process.behaviour, SessionProcess):
             assert not process.behaviour.calls.table.busy
             assert len(process.behaviour.questions.table) == 0
         assert not process.label.startswith("tools/call")

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from greenroom import BadAnswer, ClientError, ClientSettings, Host, PeerError, RequestLost, Server, Unavailable
 from greenroom.actors.federation.breaker import BreakerSettings
-from greenroom.actors.federation.specs import State, UpstreamSpec
+from greenroom.actors.federation.upstream_spec import UpstreamSpec, UpstreamState
 from greenroom.supervision import Backoff, CrashReport, Report, current_node, tree
 from greenroom.supervision.testing import Fault, FaultPlan, InjectedFault, inject
-from greenroom.testing import RoughRoute
+from greenroom.testing import FaultyRoute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from greenroom.supervision.supervisors.tree import Branch
+    from greenroom.supervision.supervisors.supervision_tree import Branch
 
 SERVERS: Final = 20
 SPARED: Final = 5
@@ -33,9 +33,9 @@ KILLED: Final = (
     "kill connection",
     "crash connection",
     "hang connection",
-    "kill curator",
-    "raise curator",
-    "kill sentry",
+    "kill refresher",
+    "raise refresher",
+    "kill probe",
     "kill",
 )
 BROKEN: Final = (
@@ -97,7 +97,7 @@ class Far:
         self.spared = number < SPARED
         self.done: Counter[str] = Counter()
         self.server = Server(self.id)
-        self.route: RoughRoute | None = None
+        self.route: FaultyRoute | None = None
 
         @self.server.tool
         async def book(what: str) -> str:
@@ -107,7 +107,7 @@ class Far:
 
     def spec(self) -> UpstreamSpec:
         """How a host keeps it."""
-        self.route = RoughRoute(self.server)
+        self.route = FaultyRoute(self.server)
         return UpstreamSpec(
             self.route,
             settings=ClientSettings(
@@ -190,7 +190,7 @@ async def storm(plan: list[Trouble], *, pause: float = 0.5) -> Outcome:
         await _all_ready(host)
         for far in servers:
             assert (await host.call(f"{far.id}:book", what="last")) == "last"
-            assert host.federation.roster[far.id].gate.idle, far.id
+            assert host.federation.members[far.id].gate.idle, far.id
         assert _shape(tree(host.federation.upstreams)) == shape
         _foretold(tree(), servers)
     assert not crashes, "\n".join(f"{each}" for each in crashes[:5])
@@ -202,10 +202,10 @@ async def _all_ready(host: Host) -> None:
     try:
         async with asyncio.timeout(1000):
             async for _ in host.watch():
-                if all(each.state is State.READY for each in host.status().values()):
+                if all(each.state is UpstreamState.READY for each in host.status().values()):
                     return
     except TimeoutError:
-        away = [each for each in host.status().values() if each.state is not State.READY]
+        away = [each for each in host.status().values() if each.state is not UpstreamState.READY]
         raise AssertionError(away) from None
 
 

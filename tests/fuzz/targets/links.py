@@ -7,14 +7,14 @@ from collections import Counter as Tally
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tests.fuzz.target import Target, is_list, numbers, pieces
+from tests.fuzz.fuzz_target import Target, is_list, numbers, pieces
 
 from greenroom.supervision import GenServer, Node, Pid, Ref, Shutdown, start
-from greenroom.supervision.cluster import items
+from greenroom.supervision.cluster import link_protocol
 from greenroom.supervision.cluster.framing import Handshake, Unframer, batch, frames, greeting
 from greenroom.supervision.cluster.link import Link
 from greenroom.supervision.cluster.peers import Peers
-from greenroom.supervision.cluster.values import decode, encode
+from greenroom.supervision.cluster.value_codec import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,7 +77,7 @@ class Standing:
         self.loop.set_exception_handler(_heard)
         self.loop.run_until_complete(self.node.open())
         self.peers = Peers(self.node, KEY)
-        self.peers._open, self.node.elsewhere = True, self.peers
+        self.peers._open, self.node.remote_nodes = True, self.peers
 
     async def meet(self, data: bytes, steps: bytes, *, keyed: bool) -> None:
         """One stranger, from the first byte to the last."""
@@ -98,7 +98,7 @@ class Standing:
         link.connection_lost(None)
         await asyncio.sleep(0)
         assert not self.peers._links
-        assert not self.peers._switches
+        assert not self.peers._remotes
         assert not self.peers._dialled
         fresh = await start(Adder)
         assert await fresh.call(Adder.add, 2) == 2, "the node goes on as before"
@@ -120,7 +120,9 @@ class Standing:
             for piece in pieces(frame, steps):
                 link.data_received(piece)
         said = [item for each in Unframer(back).feed(bytes(wire.written)) if each for item in decode(each)]
-        answers = Tally(item[1] for item in said if item[0] in (items.REPLY, items.FAIL, items.EXITED))
+        answers = Tally(
+            item[1] for item in said if item[0] in (link_protocol.REPLY, link_protocol.FAIL, link_protocol.EXITED)
+        )
         asked = _asked(payload)
         assert asked is None or all(answers[number] <= asked[number] for number in answers), "one answer to a call"
 
@@ -130,7 +132,9 @@ def _asked(payload: bytes) -> Tally[Any] | None:
     try:
         batched = decode(payload)
         return Tally(
-            item[1] for item in batched if is_list(item) and len(item) > 1 and item[0] in (items.CALL, items.ASK)
+            item[1]
+            for item in batched
+            if is_list(item) and len(item) > 1 and item[0] in (link_protocol.CALL, link_protocol.ASK)
         )
     except Exception:  # noqa: BLE001 - whatever was broken in it
         return None
@@ -158,23 +162,23 @@ def seeds() -> Iterable[bytes]:
     for steps in (b"\xff\xff", b"\0\x03"):
         yield b"\0" + steps + len(hello).to_bytes(4, "big") + hello
         said: list[list[Any]] = [
-            [items.CALL, 1, 2, SERIAL, Adder.add, [1], {}],
-            [items.ASK, 2, None, SERIAL, "x"],
-            [items.CAST, SERIAL, Adder.add, [1], {}],
-            [items.SEND, SERIAL, {"a": (1, 2.5, None, b"x", {3}, 1 << 70)}],
-            [items.TELL, ["name"], [Pid("standing", 1, 2), Ref("x"), Shutdown("y"), ValueError("z")]],
-            [items.WATCH, 3, SERIAL],
-            [items.UNWATCH, 3],
-            [items.LINK, 5, SERIAL],
-            [items.CUT, 5, SERIAL, Shutdown(1)],
-            [items.EXIT, 5, SERIAL, Shutdown(1)],
-            [items.STOP, SERIAL, Shutdown(1)],
-            [items.KILL, SERIAL],
-            [items.REPLY, 1, 2],
-            [items.FAIL, 1, KeyError("x")],
-            [items.FORGET, 1],
-            [items.GONE, 1, Shutdown(1)],
-            [items.BEAT],
+            [link_protocol.CALL, 1, 2, SERIAL, Adder.add, [1], {}],
+            [link_protocol.ASK, 2, None, SERIAL, "x"],
+            [link_protocol.CAST, SERIAL, Adder.add, [1], {}],
+            [link_protocol.SEND, SERIAL, {"a": (1, 2.5, None, b"x", {3}, 1 << 70)}],
+            [link_protocol.TELL, ["name"], [Pid("standing", 1, 2), Ref("x"), Shutdown("y"), ValueError("z")]],
+            [link_protocol.WATCH, 3, SERIAL],
+            [link_protocol.UNWATCH, 3],
+            [link_protocol.LINK, 5, SERIAL],
+            [link_protocol.CUT, 5, SERIAL, Shutdown(1)],
+            [link_protocol.EXIT, 5, SERIAL, Shutdown(1)],
+            [link_protocol.STOP, SERIAL, Shutdown(1)],
+            [link_protocol.KILL, SERIAL],
+            [link_protocol.REPLY, 1, 2],
+            [link_protocol.FAIL, 1, KeyError("x")],
+            [link_protocol.FORGET, 1],
+            [link_protocol.GONE, 1, Shutdown(1)],
+            [link_protocol.BEAT],
         ]
         encoded = [encode(item, "stranger") for item in said]
         for each in encoded:
@@ -189,7 +193,7 @@ WORDS = (
     b"\x94",
     b"\xdd\0\0\0\1",
     b"builtins:int",
-    b"greenroom.supervision.kernel.messages:Shutdown",
+    b"greenroom.supervision.kernel.process_messages:Shutdown",
     b"tests.fuzz.targets.links:Adder.add",
     encode(SERIAL, ""),
 )

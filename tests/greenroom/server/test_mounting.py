@@ -21,10 +21,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from greenroom import Context, HttpConfig, Server
+from greenroom.asgi_mount import starlette_user
 from greenroom.auth import AuthInfo
-from greenroom.mounting import starlette_user
 from greenroom.supervision import kill, wait_down, whereis
-from greenroom.supervision.kernel.current import node_of
+from greenroom.supervision.kernel.process_lookup import node_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -204,7 +204,7 @@ async def test_a_host_is_told_that_it_cannot_start() -> None:
     def broken() -> Any:
         raise RuntimeError("no company today")
 
-    server._hosting._spec = broken
+    server._runner._spec = broken
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -237,7 +237,7 @@ async def test_a_company_that_has_given_up_is_started_anew_by_the_next_request()
     app = server.asgi()
     async with client_of(app) as client:
         await use(client, "/mcp")
-        top = server._hosting._lodgings[asyncio.get_running_loop()].top
+        top = server._runner._lodgings[asyncio.get_running_loop()].top
         company = whereis(server.company.name("company"))
         kill(top)
         await wait_down(company)

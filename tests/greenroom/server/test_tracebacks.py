@@ -18,15 +18,15 @@ import greenroom
 from greenroom import Client, Hooks, PeerError, Server
 from greenroom.actors.client.errors import InitFailed
 from greenroom.supervision.kernel import tracebacks
-from greenroom.supervision.kernel.spelling import Lines
+from greenroom.supervision.kernel.visible_text import EscapingFormatter
 
-from . import failing
-from .failing import fail, server, wrap
+from . import failing_server
+from .failing_server import fail, server, wrap
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What a log file would have, of level ERROR and above."""
-    lines = Lines("%(message)s")
+    lines = EscapingFormatter("%(message)s")
     return [lines.format(each) for each in caplog.records if each.levelno >= logging.ERROR]
 
 
@@ -59,7 +59,9 @@ async def test_an_error_of_a_tool_is_shown_once_with_its_authors_frames(
 
 
 def test_an_error_in_a_worker_process_is_shown_once_with_its_cause() -> None:
-    done = subprocess.run([sys.executable, failing.__file__], capture_output=True, check=False, timeout=60, text=True)
+    done = subprocess.run(
+        [sys.executable, failing_server.__file__], capture_output=True, check=False, timeout=60, text=True
+    )
     assert done.returncode == 0, done.stderr
     trace = trace_of(done.stderr)
     assert (
@@ -127,10 +129,10 @@ def raised(function: Any) -> BaseException:
 
 
 def test_an_error_without_any_of_the_authors_frames_is_shown_whole() -> None:
-    error = raised(lambda: tracebacks.record_of(logging.getLogger(), 0, "", (), None, depth=10_000))
+    error = raised(lambda: tracebacks.make_record(logging.getLogger(), 0, "", (), None, depth=10_000))
     while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename == __file__:
         error = error.with_traceback(error.__traceback__.tb_next)
-    text = tracebacks.told(error)
+    text = tracebacks.format_traceback(error)
     assert "left out" not in text
     assert "/greenroom/" in text
 
@@ -149,7 +151,7 @@ async def test_groups_and_contexts_keep_each_error() -> None:
 
     with pytest.raises(ExceptionGroup) as caught:
         await both()
-    text = tracebacks.told(caught.value)
+    text = tracebacks.format_traceback(caught.value)
     for each in ("ValueError: first", "KeyError: 'after first'", "ValueError: second", "KeyError: 'after second'"):
         assert each in text
     assert "During handling" in text
@@ -157,7 +159,7 @@ async def test_groups_and_contexts_keep_each_error() -> None:
 
 
 async def test_what_an_author_calls_of_the_standard_library_stays() -> None:
-    text = tracebacks.told(raised(lambda: json.loads("{")))
+    text = tracebacks.format_traceback(raised(lambda: json.loads("{")))
     assert "json/decoder.py" in text
 
 
@@ -177,7 +179,7 @@ async def test_a_deep_recursion_is_folded() -> None:
             deep(count - 1)
         fail("at the bottom")
 
-    text = tracebacks.told(raised(lambda: deep(900)))
+    text = tracebacks.format_traceback(raised(lambda: deep(900)))
     assert len(text.splitlines()) < 40
     assert "repeated" in text
 

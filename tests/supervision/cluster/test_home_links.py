@@ -8,12 +8,12 @@ import pytest
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import ActorError, StartFailed, current_node, kill, start, stop, whereis
+from greenroom.supervision.cluster.cluster_settings import ClusterSettings
 from greenroom.supervision.cluster.home_links import HomeLinks, key_of_home, links_of_home
 from greenroom.supervision.cluster.peers import Peers
-from greenroom.supervision.cluster.specs import ClusterSettings
-from greenroom.supervision.cluster.ushering import USHER
+from greenroom.supervision.cluster.remote_spawn import SPAWN_SERVER
 
-from .core.pair import here, until
+from .core.two_nodes import here, until
 
 if TYPE_CHECKING:
     from greenroom.supervision import Pid
@@ -41,36 +41,36 @@ async def test_links_of_which_one_cannot_be_opened_are_none_and_can_be_opened_la
         patch.setattr(Peers, "open", open_and_fail)
         with pytest.raises(StartFailed, match="one address too many"):
             await start(HomeLinks, ALONE)
-    assert current_node().elsewhere is None
+    assert current_node().remote_nodes is None
     links = await start(HomeLinks, ALONE)
     assert links_of_home().addresses
     assert len(key_of_home()) == 32
     await stop(links)
-    assert current_node().elsewhere is None
+    assert current_node().remote_nodes is None
 
 
 async def test_the_last_of_several_closes_them_and_each_that_goes_leaves_an_usher() -> None:
     first, second = await start(HomeLinks, ALONE), await start(HomeLinks, ALONE)
-    peers, ushers = links_of_home(), {whereis(USHER)}
+    peers, ushers = links_of_home(), {whereis(SPAWN_SERVER)}
     kill(first)
 
     def another() -> bool:
-        found: Pid | None = whereis(USHER)
+        found: Pid | None = whereis(SPAWN_SERVER)
         return found is not None and found not in ushers
 
     await until(another)
     assert links_of_home() is peers
     await stop(second)
-    assert current_node().elsewhere is None
+    assert current_node().remote_nodes is None
 
 
 async def test_without_its_usher_it_is_started_anew() -> None:
     links = await start(HomeLinks, ALONE)
-    usher = whereis(USHER)
+    usher = whereis(SPAWN_SERVER)
     assert usher is not None
     kill(usher)
     await until(lambda: current_node().process(links.pid) is None)
-    assert current_node().elsewhere is None
+    assert current_node().remote_nodes is None
 
 
 async def test_links_that_are_not_for_other_machines_cannot_become_that() -> None:
@@ -89,7 +89,7 @@ async def test_links_for_other_machines_serve_a_cluster_without_any_as_well() ->
     assert any(each.startswith("tcp:127.0.0.1:") for each in links_of_home().addresses)
     for each in (links, again, alone):
         await stop(each)
-    assert current_node().elsewhere is None
+    assert current_node().remote_nodes is None
 
 
 async def test_links_that_somebody_else_has_opened_are_left_to_them() -> None:

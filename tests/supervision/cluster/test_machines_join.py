@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.ports import free_port
+from tests.free_ports import free_port
 
 from greenroom import ConfigError
 from greenroom.supervision import (
@@ -24,20 +24,20 @@ from greenroom.supervision import (
     start,
     stop,
 )
-from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster.cluster import Cluster, Host
+from greenroom.supervision.cluster import os_processes
+from greenroom.supervision.cluster.cluster import Cluster, NodeOwner
+from greenroom.supervision.cluster.cluster_settings import ClusterSettings, NodeSpec
 from greenroom.supervision.cluster.machines import MachineUp
 from greenroom.supervision.cluster.node_records import NodeLost
-from greenroom.supervision.cluster.specs import ClusterSettings, NodeSpec
 
-from .engine_stage import Hand, eventually, gone
-from .machine_stage import BEAT, KEY, Machines, Member, gathered, key_file
-from .tcp import listeners
+from .engine_fixtures import Hand, eventually, gone
+from .machine_fixtures import BEAT, KEY, Machines, Member, gathered, key_file
+from .tcp_listeners import listeners
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from greenroom.supervision.kernel.messages import Down
+    from greenroom.supervision.kernel.process_messages import Down
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -51,7 +51,7 @@ def why(refused: pytest.ExceptionInfo[StartFailed]) -> str:
 class Watched:
     """A host, and how it ended."""
 
-    def __init__(self, stage: Machines, host: Ref[Host]) -> None:
+    def __init__(self, stage: Machines, host: Ref[NodeOwner]) -> None:
         self.me = stage.me
         self.ref = monitor(host)
 
@@ -76,13 +76,13 @@ async def test_a_node_goes_to_the_machine_that_has_what_it_requires(tmp_path: Pa
             ({"cores": 8, "gpu": True}, second),
             ({"machine": "plain"}, first),
         ):
-            host = await stage.host(requires=requires, preload=("tests.supervision.cluster.engine_stage",))
+            host = await stage.host(requires=requires, preload=("tests.supervision.cluster.engine_fixtures",))
             hand = await stage.hand(host)
             pid = await hand.call(Hand.process_id)
-            assert pid == await host.call(Host.process_id)
+            assert pid == await host.call(NodeOwner.process_id)
             assert pid in member.below("gr-")
         at_home = await stage.host(requires={"machine": "home"}, path=tuple(sys.path))
-        assert await at_home.call(Host.process_id) in pids.descendants(os.getpid())
+        assert await at_home.call(NodeOwner.process_id) in os_processes.descendants(os.getpid())
         assert host is not None
         await stop(host, timeout=20)
         await gone(pid)
@@ -99,11 +99,11 @@ async def test_of_equals_each_gets_as_many(tmp_path: Path) -> None:
         before = {pid for member in members for pid in member.below("gr-node-")}
         one = set(members[0].below("gr-node-"))
         for host in hosts:
-            pid = await host.call(Host.process_id)
+            pid = await host.call(NodeOwner.process_id)
             if pid in one:
                 await stop(host, timeout=20)
                 await gone(pid)
-        again = [await (await stage.host(requires={"zone": "x"})).call(Host.process_id) for _ in range(3)]
+        again = [await (await stage.host(requires={"zone": "x"})).call(NodeOwner.process_id) for _ in range(3)]
         assert not before & set(again)
         assert [len(member.below("gr-node-")) for member in members] == [3, 3]
 
@@ -122,7 +122,7 @@ async def test_what_nobody_has_or_has_room_for_is_said(tmp_path: Path) -> None:
             await stage.host(requires={"gpu": True})
         assert "every machine that fits is full" in why(refused)
         await stop(host, timeout=20)
-        assert await (await stage.host(requires={"gpu": True})).call(Host.process_id)
+        assert await (await stage.host(requires={"gpu": True})).call(NodeOwner.process_id)
 
 
 async def test_a_module_that_is_not_there_is_named_with_the_machine(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_process_that_is_killed_elsewhere_tells_how_it_ended(tmp_path: P
         watched = Watched(stage, host)
         hand = await stage.hand(host)
         watch = monitor(hand)
-        os.kill(await host.call(Host.process_id), signal.SIGKILL)
+        os.kill(await host.call(NodeOwner.process_id), signal.SIGKILL)
         heard: Down = await stage.me.receive(lambda each: getattr(each, "ref", None) is watch, timeout=20)
         assert heard.reason == NO_CONNECTION
         ending = (await watched.lost()).ending
@@ -156,14 +156,14 @@ async def test_a_process_that_hangs_elsewhere_is_killed_there(tmp_path: Path) ->
         await stage.joined("b")
         host = await stage.host(requires={"machine": "b"})
         watched = Watched(stage, host)
-        pid = await host.call(Host.process_id)
+        pid = await host.call(NodeOwner.process_id)
         os.kill(pid, signal.SIGSTOP)
         assert (await watched.lost()).ending.hung
         await gone(pid)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("part", ["gr-keeper", "gr-thespian"])
+@pytest.mark.parametrize("part", ["gr-forkserver", "gr-thespian"])
 async def test_thespian_is_replaced_elsewhere_and_no_node_notices(tmp_path: Path, part: str) -> None:
     async with gathered(tmp_path) as stage:
         member = await stage.joined("b")
@@ -173,7 +173,7 @@ async def test_thespian_is_replaced_elsewhere_and_no_node_notices(tmp_path: Path
         pid = await hand.call(Hand.process_id)
         victims = member.below(part)
         os.kill(victims[0], signal.SIGKILL)
-        await eventually(lambda: bool(member.below("gr-keeper")) and victims[0] not in member.below())
+        await eventually(lambda: bool(member.below("gr-forkserver")) and victims[0] not in member.below())
         assert await hand.call(Hand.process_id) == pid
         # It is in the convention again, and takes nodes.
         other = await stage.host(requires={"machine": "b"})
@@ -188,13 +188,13 @@ async def test_the_end_of_a_warden_elsewhere_is_that_of_its_nodes_and_the_machin
         member = await stage.joined("b")
         host = await stage.host(requires={"machine": "b"})
         watched = Watched(stage, host)
-        pid = await host.call(Host.process_id)
-        os.kill(member.below("gr-warden")[0], signal.SIGKILL)
+        pid = await host.call(NodeOwner.process_id)
+        os.kill(member.below("gr-daemon")[0], signal.SIGKILL)
         assert (await watched.lost()).node
         await gone(pid)
         await stage.down("b")
         await stage.up("b")
-        assert await (await stage.host(requires={"machine": "b"})).call(Host.process_id)
+        assert await (await stage.host(requires={"machine": "b"})).call(NodeOwner.process_id)
 
 
 async def test_a_machine_whose_program_is_killed_is_lost_with_all_that_was_there(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_a_machine_that_says_nothing_is_lost_and_comes_back(tmp_path: Path
         member = await stage.joined("b")
         host = await stage.host(requires={"machine": "b"})
         watched = Watched(stage, host)
-        pid = await host.call(Host.process_id)
+        pid = await host.call(NodeOwner.process_id)
         os.kill(member.pid, signal.SIGSTOP)
         event = await stage.down("b")
         assert "nothing was heard" in event.why
@@ -235,14 +235,14 @@ async def test_a_machine_that_says_nothing_is_lost_and_comes_back(tmp_path: Path
         os.kill(member.pid, signal.SIGCONT)
         await stage.up("b")
         await gone(pid)
-        assert await (await stage.host(requires={"machine": "b"})).call(Host.process_id)
+        assert await (await stage.host(requires={"machine": "b"})).call(NodeOwner.process_id)
 
 
 async def test_machines_listen_where_they_were_told_to_alone(tmp_path: Path) -> None:
     async with gathered(tmp_path) as stage:
         member = await stage.joined("b")
         await stage.host(requires={"machine": "b"})
-        found = listeners(*pids.descendants(os.getpid()), os.getpid(), *member.below(), member.pid)
+        found = listeners(*os_processes.descendants(os.getpid()), os.getpid(), *member.below(), member.pid)
         assert {address for address, _ in found} == {"127.0.0.1"}
         assert ("127.0.0.1", int(stage.convention.rpartition(":")[2])) in found
 
@@ -252,7 +252,7 @@ async def test_who_has_another_key_is_no_machine_of_ours(tmp_path: Path) -> None
         other = tmp_path / "other"
         other.mkdir()
         stranger = stage.member("stranger", key=key_file(other, "some other key of as many bytes"))
-        await eventually(lambda: bool(stranger.below("gr-keeper")))
+        await eventually(lambda: bool(stranger.below("gr-forkserver")))
         await stage.joined("b")
         assert [each.name for each in await stage.known()] == ["b"]
         with pytest.raises(StartFailed, match="no machine of the cluster has that"):
@@ -280,7 +280,7 @@ async def test_two_machines_of_one_name_are_told_apart(tmp_path: Path, caplog: p
         stage.member("b")
         await eventually(lambda: "two machines are called b" in caplog.text)
         host = await stage.host(requires={"machine": "b"})
-        assert await host.call(Host.process_id) in first.below()
+        assert await host.call(NodeOwner.process_id) in first.below()
         # The other takes over when the first is gone.
         first.kill()
         await stage.down("b")
@@ -294,7 +294,7 @@ async def test_garbage_at_every_port_does_nothing(tmp_path: Path) -> None:
         host = await stage.host(requires={"machine": "b"})
         mark = tmp_path / "mark"
         poison = b"cposix\nsystem\n(S'touch " + str(mark).encode() + b"'\ntR."
-        ports = listeners(*pids.descendants(os.getpid()), os.getpid(), *member.below(), member.pid)
+        ports = listeners(*os_processes.descendants(os.getpid()), os.getpid(), *member.below(), member.pid)
         for address, port in ports:
             for data in (
                 poison,
@@ -305,7 +305,7 @@ async def test_garbage_at_every_port_does_nothing(tmp_path: Path) -> None:
                 with closing(socket.create_connection((address, port), timeout=5)) as sock:
                     sock.sendall(data)
         assert await (await stage.hand(host)).call(Hand.process_id)
-        assert await (await stage.host(requires={"machine": "b"})).call(Host.process_id)
+        assert await (await stage.host(requires={"machine": "b"})).call(NodeOwner.process_id)
         assert not mark.exists()
 
 
@@ -318,7 +318,7 @@ async def test_a_machine_that_waits_joins_the_application_that_comes_back(tmp_pa
         for _ in range(2):
             async with gathered(tmp_path, port=port) as stage:
                 await stage.up("b")
-                assert await (await stage.host(requires={"machine": "b"})).call(Host.process_id)
+                assert await (await stage.host(requires={"machine": "b"})).call(NodeOwner.process_id)
             await eventually(lambda: not member.below("gr-node-"))
     finally:
         assert await member.end() == 0

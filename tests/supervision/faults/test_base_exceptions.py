@@ -29,16 +29,16 @@ from greenroom.supervision import (
     start,
     wait_down,
 )
-from greenroom.supervision.behaviours.calls import request
+from greenroom.supervision.behaviours.refs import request
 
-from .actors import ERRORS, NAMES, Breaks, Calm, Witness, flat, forever, raises, raises_later, turns
+from .faulty_servers import ERRORS, NAMES, Breaks, Calm, Witness, flat, forever, raises, raises_later, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from greenroom.supervision import Ref
 
-    from .actors import Making
+    from .faulty_servers import Making
 
     Way = Callable[[Ref[Breaks], BaseException], Coroutine[Any, Any, Any]]
 

@@ -42,10 +42,10 @@ from greenroom.supervision import (
     wait_down,
     whereis,
 )
-from greenroom.supervision.behaviours.calls import process_of
+from greenroom.supervision.behaviours.refs import process_of
 from greenroom.supervision.kernel import links
 
-from .actors import Breaks, Calm, Witness, forever, raises, turns
+from .faulty_servers import Breaks, Calm, Witness, forever, raises, turns
 
 
 class Sick(Calm):

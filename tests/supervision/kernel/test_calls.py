@@ -23,10 +23,10 @@ from greenroom.supervision import (
     start,
     wait_down,
 )
-from greenroom.supervision.behaviours.calls import process_of, request
+from greenroom.supervision.behaviours.refs import process_of, request
 
-from .actors import Log, reports_of, turns
-from .counters import Counter, Twice
+from .counter_server import Counter, Twice
+from .sample_servers import Log, reports_of, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -288,7 +288,7 @@ async def test_a_server_whose_own_machinery_breaks_dies_of_the_error_all_the_sam
         async def fall_slowly(self) -> None:
             self.fall()
 
-        def _otp_failed(self, entry: Any, error: BaseException) -> None:
+        def _otp_on_error(self, entry: Any, error: BaseException) -> None:
             raise SystemExit("the machinery")
 
     told: list[Any] = []

@@ -20,9 +20,9 @@ from greenroom.supervision import (
     start_link,
     wait_down,
 )
-from greenroom.supervision.behaviours.calls import process_of, request
+from greenroom.supervision.behaviours.refs import process_of, request
 
-from .actors import turns
+from .sample_servers import turns
 
 if TYPE_CHECKING:
     from greenroom.supervision import Pid

@@ -45,10 +45,10 @@ from greenroom.supervision import (
     unlink,
     wait_down,
 )
-from greenroom.supervision.behaviours.calls import process_of, request
+from greenroom.supervision.behaviours.refs import process_of, request
 from greenroom.supervision.kernel import links
 
-from .actors import Log, Trapping, forever, turns
+from .sample_servers import Log, Trapping, forever, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,9 +25,9 @@ from greenroom.supervision import (
     start,
     stop,
 )
-from greenroom.supervision.behaviours.calls import process_of, request
+from greenroom.supervision.behaviours.refs import process_of, request
 
-from .actors import Log, Trapping, seen_by
+from .sample_servers import Log, Trapping, seen_by
 
 
 async def busy(ref: Ref[Any]) -> asyncio.Event:

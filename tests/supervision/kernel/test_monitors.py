@@ -33,9 +33,9 @@ from greenroom.supervision import (
     start_monitor,
     stop,
 )
-from greenroom.supervision.behaviours.calls import process_of
+from greenroom.supervision.behaviours.refs import process_of
 
-from .actors import Log, turns
+from .sample_servers import Log, turns
 
 ERROR = KeyError("x")
 REASONS: list[ExitReason] = [SHUTDOWN, Shutdown("why"), KILLED, Crash(ERROR), NO_PROCESS]

@@ -32,7 +32,7 @@ from greenroom.supervision import (
     whereis,
 )
 
-from .actors import Log, forever, turns
+from .sample_servers import Log, forever, turns
 
 
 class Fails(GenServer):

@@ -29,10 +29,10 @@ from greenroom.supervision import (
     wait_down,
     whereis,
 )
-from greenroom.supervision.behaviours.calls import request
+from greenroom.supervision.behaviours.refs import request
 from greenroom.supervision.testing import run as stage
 
-from .actors import Log, Trapping, alone, forever, quiet, turns
+from .sample_servers import Log, Trapping, alone, forever, quiet, turns
 
 
 def test_there_is_no_node_before_it_is_opened_and_after_it_is_closed() -> None:

@@ -24,9 +24,9 @@ from greenroom.supervision import (
     trap_exit,
     wait_down,
 )
-from greenroom.supervision.behaviours.calls import process_of, request
+from greenroom.supervision.behaviours.refs import process_of, request
 
-from .actors import Log, Trapping, alone, forever, quiet, reports_of, turns
+from .sample_servers import Log, Trapping, alone, forever, quiet, reports_of, turns
 
 
 class Ends(GenServer):

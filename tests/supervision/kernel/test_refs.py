@@ -17,10 +17,10 @@ from greenroom.supervision import (
     spawn,
     start,
 )
-from greenroom.supervision.behaviours.calls import request
+from greenroom.supervision.behaviours.refs import request
 
-from .actors import Log, forever, turns
-from .counters import Counter
+from .counter_server import Counter
+from .sample_servers import Log, forever, turns
 
 # --- handles
 

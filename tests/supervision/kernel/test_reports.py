@@ -28,9 +28,9 @@ from greenroom.supervision import (
     start_link,
     wait_down,
 )
-from greenroom.supervision.behaviours.calls import request
+from greenroom.supervision.behaviours.refs import request
 
-from .actors import Log, forever, reports_of, shut_down, turns
+from .sample_servers import Log, forever, reports_of, shut_down, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -39,7 +39,7 @@ from greenroom.supervision import (
     wait_down,
 )
 
-from .actors import Log, Trapping, forever, shut_down, turns
+from .sample_servers import Log, Trapping, forever, shut_down, turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision import Node, start
-from greenroom.supervision.kernel.guard import Interrupts
+from greenroom.supervision.kernel.loop_hooks import SigintHandler
 
-from .actors import Log
+from .sample_servers import Log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ async def handler_inside(**options: Any) -> Any:
 def test_it_is_taken_over_and_given_back() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     inside = loop_run(handler_inside)
-    assert isinstance(inside.__self__, Interrupts)
+    assert isinstance(inside.__self__, SigintHandler)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -34,9 +34,9 @@ from greenroom.supervision import (
     start,
     wait_down,
 )
-from greenroom.supervision.behaviours.calls import process_of
+from greenroom.supervision.behaviours.refs import process_of
 
-from .actors import Log, forever, turns
+from .sample_servers import Log, forever, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

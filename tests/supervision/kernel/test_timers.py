@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.supervision import CallTimeout, Node, Options, Ref, inbox, kill, send_after, start
-from greenroom.supervision.behaviours.calls import request
+from greenroom.supervision.behaviours.refs import request
 from greenroom.supervision.kernel.clock import Deadlines
 from greenroom.supervision.testing import run
 
-from .actors import Log, turns
+from .sample_servers import Log, turns
 
 
 async def test_a_message_is_sent_in_so_many_seconds() -> None:

@@ -34,7 +34,7 @@ from greenroom.supervision import (
     StartTimeout,
 )
 from greenroom.supervision.kernel import clock
-from greenroom.supervision.kernel.messages import as_reason, is_orderly
+from greenroom.supervision.kernel.process_messages import as_reason, is_orderly
 
 PID = Pid("node", 0xABC, 7)
 ERROR = ValueError("x")

@@ -10,7 +10,7 @@ from greenroom.supervision import NORMAL, Caller, CallTimeout, Pid, ProcessExite
 from greenroom.supervision.statem import (
     POSTPONE,
     After,
-    Ask,
+    AskEvent,
     At,
     Call,
     Cast,
@@ -192,7 +192,7 @@ def idle(phone: Either, event: Event) -> Any:
         case Cast(Phone.say, (("next", *contents), _)):
             phone.data = list(contents)
             return Next(Line.NEXT_EVENTS, *(NextEvent(Internal(each)) for each in contents))
-        case Ask(result, caller):
+        case AskEvent(result, caller):
             return result(caller) if callable(result) else result
         case _:
             return common(phone, event) or phone.unexpected(event)

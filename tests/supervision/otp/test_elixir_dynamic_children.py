@@ -28,13 +28,13 @@ from greenroom.supervision import (
     terminate_child,
     which_children,
 )
-from greenroom.supervision.supervisors.base import GAVE_UP
+from greenroom.supervision.supervisors.supervisor_base import GAVE_UP
 
-from .offices import Bad, Dead, Died, Failing, Slow, among, counts, end, gone, once, shut_down
+from .supervised_children import Bad, Dead, Died, Failing, Slow, among, counts, end, gone, once, shut_down
 
 if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Inbox
-    from greenroom.supervision.supervisors.spec import Patience, Restart
+    from greenroom.supervision.supervisors.child_spec import Patience, Restart
 
 MANY = 100_000
 

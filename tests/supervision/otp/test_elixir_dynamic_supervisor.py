@@ -38,9 +38,9 @@ from greenroom.supervision import (
     which_children,
 )
 from greenroom.supervision.kernel import links
-from greenroom.supervision.supervisors.base import GAVE_UP
+from greenroom.supervision.supervisors.supervisor_base import GAVE_UP
 
-from .offices import Died, Failing, among, counts, gone, shut_down
+from .supervised_children import Died, Failing, among, counts, gone, shut_down
 
 if TYPE_CHECKING:
     from greenroom.supervision import Inbox

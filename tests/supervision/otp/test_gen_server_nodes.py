@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.supervision.cluster.core import pair
+from tests.supervision.cluster.core import two_nodes
 
 from greenroom.supervision import (
     KILLED,
@@ -39,7 +39,7 @@ from greenroom.supervision import (
 from greenroom.supervision.cluster import framing as sealing
 from greenroom.supervision.cluster.framing import Greeting, LinkRefused
 from greenroom.supervision.cluster.peers import Peers
-from greenroom.supervision.cluster.ushering import launch_on, start_on, whereis_on
+from greenroom.supervision.cluster.remote_spawn import launch_on, start_on, whereis_on
 
 from .servers import Subject
 
@@ -72,8 +72,8 @@ async def unanswered(who: Ref[Subject], *reasons: object) -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "stop8")
 async def test_a_server_of_another_node_is_stopped_by_its_pid() -> None:
-    async with pair.here() as one:
-        async with pair.far() as two:
+    async with two_nodes.here() as one:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             ref = await start_on("two", Subject)
             await stop(ref)
@@ -85,8 +85,8 @@ async def test_a_server_of_another_node_is_stopped_by_its_pid() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "stop9")
 async def test_a_server_of_another_node_is_stopped_by_its_name() -> None:
-    async with pair.here() as one:
-        async with pair.far() as two:
+    async with two_nodes.here() as one:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             ref = await launch_on("two", Options(name=NAME), Subject)
             await stop(at("two"))
@@ -98,8 +98,8 @@ async def test_a_server_of_another_node_is_stopped_by_its_name() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "stop10")
 async def test_a_server_of_another_node_is_stopped_by_its_name_in_a_registry() -> None:
-    async with pair.here() as one:
-        async with pair.far() as two:
+    async with two_nodes.here() as one:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             registry = await start(Registry)
             name = via(registry, NAME)
@@ -123,7 +123,7 @@ async def test_a_server_of_another_node_is_stopped_by_its_name_in_a_registry() -
 
 @pytest.mark.otp("gen_server_SUITE", "call_remote1")
 async def test_a_name_in_a_registry_whose_server_on_another_node_has_died() -> None:
-    async with pair.pair():
+    async with two_nodes.pair():
         registry = await start(Registry)
         ref = await start_on("two", Subject)
         await registry.call(Registry.register, NAME, ref.pid)
@@ -137,7 +137,7 @@ async def test_a_name_in_a_registry_whose_server_on_another_node_has_died() -> N
 
 @pytest.mark.otp("gen_server_SUITE", "call_remote2")
 async def test_a_pid_whose_server_on_another_node_has_died() -> None:
-    async with pair.pair():
+    async with two_nodes.pair():
         ref = await start_on("two", Subject)
         assert await ref.call(Subject.started) == "ok"
         kill(ref)
@@ -146,7 +146,7 @@ async def test_a_pid_whose_server_on_another_node_has_died() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "call_remote3")
 async def test_a_name_on_another_node_whose_server_has_died() -> None:
-    async with pair.pair():
+    async with two_nodes.pair():
         ref = await launch_on("two", Options(name=NAME), Subject)
         assert await at("two").call(Subject.started) == "ok"
         kill(ref)
@@ -155,10 +155,10 @@ async def test_a_name_on_another_node_whose_server_has_died() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "call_remote_n1")
 async def test_a_name_in_a_registry_whose_node_is_gone() -> None:
-    async with pair.here() as one:
+    async with two_nodes.here() as one:
         registry = await start(Registry)
         name: Ref[Subject] = Ref(via(registry, NAME))
-        async with pair.far() as two:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             ref = await start_on("two", Subject)
             await registry.call(Registry.register, NAME, ref.pid)
@@ -171,8 +171,8 @@ async def test_a_name_in_a_registry_whose_node_is_gone() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "call_remote_n2")
 async def test_a_pid_whose_node_is_gone() -> None:
-    async with pair.here() as one:
-        async with pair.far() as two:
+    async with two_nodes.here() as one:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             ref = await start_on("two", Subject)
         await unanswered(ref, NO_CONNECTION)
@@ -180,8 +180,8 @@ async def test_a_pid_whose_node_is_gone() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "call_remote_n3")
 async def test_a_name_on_a_node_that_is_gone() -> None:
-    async with pair.here() as one:
-        async with pair.far() as two:
+    async with two_nodes.here() as one:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             await launch_on("two", Options(name=NAME), Subject)
             assert await at("two").call(Subject.started) == "ok"
@@ -193,7 +193,7 @@ async def test_a_name_on_a_node_that_is_gone() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "cast_fast")
 async def test_casting_to_a_node_that_never_comes_up_waits_for_nothing() -> None:
-    async with pair.here() as one:
+    async with two_nodes.here() as one:
         begun = time.perf_counter()
         for _ in range(1000):
             assert not at("nowhere").cast(Subject.ping)
@@ -210,10 +210,10 @@ async def test_casting_to_a_node_that_never_comes_up_waits_for_nothing() -> None
 
 @pytest.mark.otp("gen_server_SUITE", "multicall_remote")
 async def test_servers_of_one_name_on_five_nodes_are_asked_at_once() -> None:
-    async with pair.here() as one, AsyncExitStack() as stack:
+    async with two_nodes.here() as one, AsyncExitStack() as stack:
         names = [f"node{number}" for number in range(5)]
         for name in names:
-            two = await stack.enter_async_context(pair.far(name))
+            two = await stack.enter_async_context(two_nodes.far(name))
             await one.connect(two.peers.addresses)
             await launch_on(name, Options(name=NAME), Subject)
         refs = [at(name) for name in names]
@@ -234,7 +234,7 @@ async def test_servers_of_one_name_on_five_nodes_are_asked_at_once() -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "multicall_down")
 async def test_a_node_that_cannot_be_reached_is_missing_and_holds_up_nobody() -> None:
-    async with pair.pair() as (one, _):
+    async with two_nodes.pair() as (one, _):
         await launch_on("two", Options(name=NAME), Subject)
         one.introduce("down", ("unix:@nobody-is-here",))
         begun = time.perf_counter()
@@ -257,7 +257,7 @@ async def test_a_node_of_another_version_is_refused_in_words_and_is_missing(olde
             key, mine = super().greet()
             return key, Greeting(sealing.VERSION - older, *tuple(mine.__getattribute__(name) for name in FIELDS))
 
-    async with pair.here() as one, pair.far("now") as now, pair.far("old", peers=Older) as old:
+    async with two_nodes.here() as one, two_nodes.far("now") as now, two_nodes.far("old", peers=Older) as old:
         await one.connect(now.peers.addresses)
         for node in ("now", "old"):
             await (now if node == "now" else old).do(_named, Subject)
@@ -287,14 +287,14 @@ async def _named(server: type[Subject]) -> None:
 @pytest.mark.otp("gen_server_SUITE", "multicall_recv_opt_noconnection")
 @pytest.mark.parametrize("outcome", ["success", "timeout", "noconnection"])
 async def test_a_long_mailbox_makes_the_asking_of_several_no_slower(outcome: str) -> None:
-    async with pair.pair() as (one, two), pair.far("three") as three, inbox() as me:
+    async with two_nodes.pair() as (one, two), two_nodes.far("three") as three, inbox() as me:
         await one.connect(three.peers.addresses)
         refs = [at("two"), at("three")]
         for node in ("two", "three"):
             await launch_on(node, Options(name=NAME), Subject)
         if outcome == "noconnection":
             await three.do(three.peers.close)
-            await pair.until(lambda: one.connected == ("two",))
+            await two_nodes.until(lambda: one.connected == ("two",))
             one.forget("three")
 
         async def ask() -> float:

@@ -12,7 +12,7 @@ from greenroom.supervision.introspect import get_state
 from greenroom.supervision.statem import (
     POSTPONE,
     After,
-    Ask,
+    AskEvent,
     At,
     Call,
     Cancel,
@@ -26,13 +26,13 @@ from greenroom.supervision.statem import (
     Keep,
     Next,
     NextEvent,
-    Repeat,
+    RepeatState,
     Reply,
     StateTimeout,
     Stop,
     StopAndReply,
-    Tell,
-    Update,
+    TellEvent,
+    UpdateTimeout,
 )
 
 from .machines import Entered, Mapped
@@ -73,25 +73,25 @@ async def test_a_state_is_told_when_it_is_entered_and_again_when_that_is_repeate
             case Internal(previous):
                 tell(machine, number, "internal", "start", previous)
                 return None
-            case Ask("repeat", caller):
-                return Repeat(Reply(caller, (number, "repeat", "start")))
-            case Ask("echo", caller):
+            case AskEvent("repeat", caller):
+                return RepeatState(Reply(caller, (number, "repeat", "start")))
+            case AskEvent("echo", caller):
                 return Next("wait", Reply(caller, (number, "echo", "start")), After(0, EventTimeout(number)))
-            case Ask("stop", caller):
+            case AskEvent("stop", caller):
                 return StopAndReply(Stopped(), Reply(caller, (number, "stop")))
             case _:
                 raise AssertionError(event)
 
     def wait(machine: Mapped, event: Event) -> Any:
-        if isinstance(event, Ask) and event.request == "repeat":
+        if isinstance(event, AskEvent) and event.request == "repeat":
             number = machine.data[1]  # does not count
-            return Repeat(Reply(event.caller, (number, "repeat", "wait")), After(0, EventTimeout(number)))
+            return RepeatState(Reply(event.caller, (number, "repeat", "wait")), After(0, EventTimeout(number)))
         number = count(machine)
         zeros = (After(0, EventTimeout(number)), After(0, StateTimeout(number)))
         match event:
             case Enter(previous) if number < 5:
                 tell(machine, number, "enter", previous)
-                return Repeat(*zeros)
+                return RepeatState(*zeros)
             case Enter(previous):
                 tell(machine, number, "enter", "wait", previous)
                 return Keep(*zeros)
@@ -101,7 +101,7 @@ async def test_a_state_is_told_when_it_is_entered_and_again_when_that_is_repeate
             case StateTimeout(content):
                 tell(machine, number, "state timeout", content)
                 return None
-            case Ask("echo", caller):
+            case AskEvent("echo", caller):
                 return Next("start", NextEvent(Internal("wait")), Reply(caller, (number, "echo", "wait")))
             case _:
                 raise AssertionError(event)
@@ -138,9 +138,9 @@ async def test_a_state_is_told_when_it_is_entered_and_again_when_that_is_repeate
 async def test_what_is_inserted_comes_before_what_was_postponed_and_either_before_a_timeout() -> None:
     def begin(machine: Mapped, event: Event) -> Any:
         match event:
-            case Tell():
+            case TellEvent():
                 return Keep(POSTPONE)
-            case Ask("buffer", caller):
+            case AskEvent("buffer", caller):
                 return Next(
                     "buffer",
                     NextEvent(Internal("ok3")),
@@ -155,10 +155,10 @@ async def test_what_is_inserted_comes_before_what_was_postponed_and_either_befor
 
     def buffer(machine: Mapped, event: Event) -> Any:
         match event:
-            case Internal(content) | EventTimeout(content) | Tell(content):
+            case Internal(content) | EventTimeout(content) | TellEvent(content):
                 machine.data.append(content)
                 return None
-            case Ask("stop", caller):
+            case AskEvent("stop", caller):
                 return Next("stop", Reply(caller, machine.data), NextEvent(Internal(Stop(Shutdown("reason")))))
             case _:
                 raise AssertionError(event)
@@ -180,7 +180,7 @@ async def test_what_is_inserted_comes_before_what_was_postponed_and_either_befor
 @pytest.mark.otp("gen_statem_SUITE", "state_timeout")
 async def test_a_change_of_state_cancels_its_timeout_and_zero_timeouts_keep_their_order() -> None:
     def begin(machine: Mapped, event: Event) -> Any:
-        assert isinstance(event, Ask)
+        assert isinstance(event, AskEvent)
         seconds = event.request
         machine.data = (seconds, event.caller)
         send(machine.pid, "to self")
@@ -210,7 +210,7 @@ async def test_a_change_of_state_cancels_its_timeout_and_zero_timeouts_keep_thei
             case Info("to self"):
                 machine.data = None
                 return None
-            case Ask("check", caller):
+            case AskEvent("check", caller):
                 machine.data = caller
                 return None
             case StateTimeout(8):
@@ -233,7 +233,7 @@ async def test_a_change_of_state_cancels_its_timeout_and_zero_timeouts_keep_thei
 @pytest.mark.otp("gen_statem_SUITE", "timeout_cancel_and_update")
 async def test_a_timeout_is_cancelled_or_brings_something_else_also_when_it_has_run_out_unseen() -> None:
     def begin(machine: Mapped, event: Event) -> Any:
-        assert isinstance(event, Ask)
+        assert isinstance(event, AskEvent)
         machine.data = event.caller
         send(machine.pid, "to self")
         return Next("state1", After(0.017, StateTimeout(1)), NextEvent(Internal(1)))
@@ -243,7 +243,7 @@ async def test_a_timeout_is_cancelled_or_brings_something_else_also_when_it_has_
             case Internal(1):
                 return Keep(Cancel(StateTimeout()), After(0.017, GenericTimeout("a", 1)))
             case Info("to self"):
-                return Keep(Update(GenericTimeout("a", "a")))
+                return Keep(UpdateTimeout(GenericTimeout("a", "a")))
             case GenericTimeout("a", "a"):
                 return Next("state2", After(0.017, StateTimeout(2)), NextEvent(Internal(2)))
             case _:
@@ -251,7 +251,7 @@ async def test_a_timeout_is_cancelled_or_brings_something_else_also_when_it_has_
 
     async def late(_: Mapped) -> Any:
         await asyncio.sleep(0.05)  # now the state timeout has run out
-        return Keep(Update(StateTimeout("b")), After(0.017, EventTimeout(2)))
+        return Keep(UpdateTimeout(StateTimeout("b")), After(0.017, EventTimeout(2)))
 
     def state2(machine: Mapped, event: Event) -> Any:
         match event:
@@ -263,7 +263,7 @@ async def test_a_timeout_is_cancelled_or_brings_something_else_also_when_it_has_
                 raise AssertionError(event)
 
     def state3(_: Mapped, event: Event) -> Any:
-        assert isinstance(event, Ask)
+        assert isinstance(event, AskEvent)
         return StopAndReply(Shutdown(), Reply(event.caller, "ok"))
 
     functions = {"start": begin, "state1": state1, "state2": state2, "state3": state3}
@@ -283,16 +283,16 @@ async def test_every_kind_of_event_can_be_put_there() -> None:
         return Next("start2")
 
     def start2(_: Mapped, event: Event) -> Any:
-        assert isinstance(event, Ask)
+        assert isinstance(event, AskEvent)
         inserted = (
-            *(Internal(1), StateTimeout(2), EventTimeout(3), Info(4), Tell(5), Cast(Mapped.init, (), {})),
+            *(Internal(1), StateTimeout(2), EventTimeout(3), Info(4), TellEvent(5), Cast(Mapped.init, (), {})),
             *(GenericTimeout(6, 6), Call(Mapped.init, (), {}, event.caller), event),
         )
         return Next(0, *(NextEvent(each) for each in inserted))
 
     def state(_: Mapped, event: Event) -> Any:
         order.append(type(event).__name__)
-        if isinstance(event, Ask):
+        if isinstance(event, AskEvent):
             return StopAndReply(Shutdown(), Reply(event.caller, order))
         return Next(len(order))
 
@@ -309,7 +309,7 @@ async def test_every_kind_of_event_can_be_put_there() -> None:
 @pytest.mark.otp("gen_statem_SUITE", "generic_timers")
 async def test_timers_with_names_run_through_changes_of_state() -> None:
     def begin(_: Mapped, event: Event) -> Any:
-        assert isinstance(event, Ask)
+        assert isinstance(event, AskEvent)
         timers = (After(1.5, GenericTimeout("a", 1)), After(1.5, StateTimeout(1)), After(1, GenericTimeout("b", 1)))
         return Next("state1", *timers, NextEvent(event))
 

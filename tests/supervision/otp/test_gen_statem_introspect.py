@@ -28,7 +28,7 @@ from greenroom.supervision.statem import (
     Keep,
     Next,
     NextEvent,
-    Tell,
+    TellEvent,
     state,
 )
 
@@ -110,7 +110,7 @@ async def test_the_end_of_a_machine_reads_with_all_that_it_had_before_it(
 
     def begin(_: Mapped, event: Event) -> Any:
         match event:
-            case Tell("postpone"):
+            case TellEvent("postpone"):
                 return Keep(POSTPONE)
             case Info("go"):
                 timer = After(5, GenericTimeout("t", "message"))

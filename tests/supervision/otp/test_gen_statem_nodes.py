@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.supervision.cluster.core import pair
+from tests.supervision.cluster.core import two_nodes
 
 from greenroom.supervision import (
     NO_CONNECTION,
@@ -21,7 +21,7 @@ from greenroom.supervision import (
     wait_down,
     whereis,
 )
-from greenroom.supervision.cluster.ushering import launch_on, start_on, whereis_on
+from greenroom.supervision.cluster.remote_spawn import launch_on, start_on, whereis_on
 
 from .machines import STYLES
 
@@ -42,8 +42,8 @@ async def gone(who: Any, reason: object) -> None:
 
 @pytest.mark.otp("gen_statem_SUITE", "stop8")
 async def test_a_machine_of_another_node_is_stopped_by_its_pid(style: type[Any]) -> None:
-    async with pair.here() as one:
-        async with pair.far() as two:
+    async with two_nodes.here() as one:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             ref = await start_on("two", style)
             await stop(ref)
@@ -55,8 +55,8 @@ async def test_a_machine_of_another_node_is_stopped_by_its_pid(style: type[Any])
 
 @pytest.mark.otp("gen_statem_SUITE", "stop9")
 async def test_a_machine_of_another_node_is_stopped_by_its_name(style: type[Any]) -> None:
-    async with pair.here() as one:
-        async with pair.far() as two:
+    async with two_nodes.here() as one:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             await launch_on("two", Options(name=NAME), style)
             await stop(On(NAME, "two"))
@@ -67,8 +67,8 @@ async def test_a_machine_of_another_node_is_stopped_by_its_name(style: type[Any]
 
 @pytest.mark.otp("gen_statem_SUITE", "stop10")
 async def test_a_machine_of_another_node_is_stopped_by_its_name_in_a_registry(style: type[Any]) -> None:
-    async with pair.here() as one:
-        async with pair.far() as two:
+    async with two_nodes.here() as one:
+        async with two_nodes.far() as two:
             await one.connect(two.peers.addresses)
             registry = await start(Registry)
             name = via(registry, NAME)

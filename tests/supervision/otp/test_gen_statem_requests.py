@@ -22,7 +22,7 @@ from greenroom.supervision import (
     start,
 )
 from greenroom.supervision.statem import (
-    Ask,
+    AskEvent,
     Call,
     Event,
     Next,
@@ -44,7 +44,7 @@ async def test_any_process_may_answer_a_caller_and_only_once() -> None:
         answered.append(caller.reply(what))
 
     def begin(_: Mapped, event: Event) -> Any:
-        if isinstance(event, Ask | Call):
+        if isinstance(event, AskEvent | Call):
             spawn(clerk, event.caller, "the first")
             spawn(clerk, event.caller, "the second")
 

@@ -35,7 +35,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.statem import (
     After,
-    Ask,
+    AskEvent,
     Event,
     GenericTimeout,
     GenStatem,
@@ -185,7 +185,7 @@ async def test_a_shutdown_with_a_detail_is_seen_as_that(style: type[Any], node: 
 async def test_answers_are_given_in_order_before_the_end() -> None:
     def begin(machine: Mapped, event: Event) -> Any:
         match event:
-            case Ask("first", caller):
+            case AskEvent("first", caller):
                 machine.data = caller
                 return Next("wait")
             case _:
@@ -193,7 +193,7 @@ async def test_answers_are_given_in_order_before_the_end() -> None:
 
     def wait(machine: Mapped, event: Event) -> Any:
         match event:
-            case Ask("second", caller):
+            case AskEvent("second", caller):
                 return StopAndReply(Crash(Stopped()), Reply(machine.data, "reply1"), Reply(caller, "reply2"))
             case _:
                 return None

@@ -30,13 +30,13 @@ from greenroom.supervision import (
     which_child,
     which_children,
 )
-from greenroom.supervision.supervisors.spec import AlreadyPresent, AlreadyStarted, ChildRunning, Flags
+from greenroom.supervision.supervisors.child_spec import AlreadyPresent, AlreadyStarted, ChildRunning, Flags
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
-from .offices import Worker, counts, end, gone, nothing_ends, office, pid_of, shut_down, which, worker
+from .supervised_children import Worker, counts, end, gone, nothing_ends, office, pid_of, shut_down, which, worker
 
 if TYPE_CHECKING:
-    from greenroom.supervision.supervisors.spec import Restart
+    from greenroom.supervision.supervisors.child_spec import Restart
 
 
 @pytest.mark.otp("supervisor_SUITE", "child_adm")

@@ -38,11 +38,11 @@ from greenroom.supervision import (
     which_child,
     which_children,
 )
-from greenroom.supervision.behaviours.starting import Options
-from greenroom.supervision.supervisors.base import GAVE_UP
-from greenroom.supervision.supervisors.reports import ShutdownError
+from greenroom.supervision.behaviours.process_start import Options
+from greenroom.supervision.supervisors.supervisor_base import GAVE_UP
+from greenroom.supervision.supervisors.supervisor_reports import ShutdownError
 
-from .offices import (
+from .supervised_children import (
     HOUR,
     Bad,
     Dead,
@@ -63,7 +63,7 @@ from .offices import (
 
 if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, Inbox, Node, Report
-    from greenroom.supervision.supervisors.spec import Restart
+    from greenroom.supervision.supervisors.child_spec import Restart
 
 
 async def crowd(spec: ChildSpec[Any], intensity: int = 2, **options: Any) -> Ref[DynamicSupervisor]:

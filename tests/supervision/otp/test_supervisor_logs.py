@@ -10,7 +10,7 @@ import pytest
 from greenroom.supervision import SHUTDOWN, Crash, DynamicSupervisor, exit, start_child, start_link, template
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
-from .offices import Bad, Died, Worker, among, end, gone, pid_of, which, worker
+from .supervised_children import Bad, Died, Worker, among, end, gone, pid_of, which, worker
 
 if TYPE_CHECKING:
     from greenroom.supervision import Inbox

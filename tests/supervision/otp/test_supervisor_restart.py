@@ -29,17 +29,17 @@ from greenroom.supervision import (
     start_link,
     terminate_child,
 )
-from greenroom.supervision.supervisors.base import GAVE_UP
-from greenroom.supervision.supervisors.reports import (
+from greenroom.supervision.supervisors.supervisor import Supervisor
+from greenroom.supervision.supervisors.supervisor_base import GAVE_UP
+from greenroom.supervision.supervisors.supervisor_reports import (
     ChildTerminated,
-    Progress,
+    ProgressReport,
     ReachedMaxRestartIntensity,
     StartError,
     SupervisorReport,
 )
-from greenroom.supervision.supervisors.supervisor import Supervisor
 
-from .offices import (
+from .supervised_children import (
     Dead,
     How,
     Worker,
@@ -59,7 +59,7 @@ from .offices import (
 
 if TYPE_CHECKING:
     from greenroom.supervision import Caller, Inbox, Node, Report
-    from greenroom.supervision.supervisors.spec import Restart
+    from greenroom.supervision.supervisors.child_spec import Restart
 
 STRATEGIES: list[Any] = ["one_for_one", "one_for_all", "rest_for_one"]
 
@@ -126,8 +126,8 @@ async def test_a_start_that_somebody_asked_for_is_no_news(node: Node) -> None:
         await end(me, ref, "normal")
         await which(sup)
     told = [report for report in seen if isinstance(report, SupervisorReport)]
-    assert [type(report) for report in told] == [Progress, ChildTerminated, Progress]
-    assert [report.asked_for for report in told if isinstance(report, Progress)] == [True, False]
+    assert [type(report) for report in told] == [ProgressReport, ChildTerminated, ProgressReport]
+    assert [report.asked_for for report in told if isinstance(report, ProgressReport)] == [True, False]
 
 
 # --- by strategy
@@ -157,7 +157,9 @@ async def test_every_failed_attempt_counts_until_the_supervisor_gives_up(node: N
         assert await gone(me, second) == SHUTDOWN
         assert await gone(me, sup.pid) == GAVE_UP
     told = [
-        type(report) for report in seen if isinstance(report, SupervisorReport) and not isinstance(report, Progress)
+        type(report)
+        for report in seen
+        if isinstance(report, SupervisorReport) and not isinstance(report, ProgressReport)
     ]
     assert told == [ChildTerminated, StartError, StartError, StartError, StartError, ReachedMaxRestartIntensity]
 

@@ -11,7 +11,7 @@ import pytest
 from greenroom.supervision import DynamicSupervisor, child, start_child, start_link, template, terminate_child
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
-from .offices import Worker, among
+from .supervised_children import Worker, among
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

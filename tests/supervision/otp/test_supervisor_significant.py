@@ -22,10 +22,10 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.supervisors.supervisor import Supervisor
 
-from .offices import HOUR, end, gone, link_all, nothing_ends, office, pid_of, shut_down, which, worker
+from .supervised_children import HOUR, end, gone, link_all, nothing_ends, office, pid_of, shut_down, which, worker
 
 if TYPE_CHECKING:
-    from greenroom.supervision.supervisors.spec import Restart
+    from greenroom.supervision.supervisors.child_spec import Restart
 
 ANY_OR_ALL: list[Any] = ["any_significant", "all_significant"]
 

@@ -24,11 +24,23 @@ from greenroom.supervision import (
     start_link,
     terminate_child,
 )
-from greenroom.supervision.behaviours.caller import IGNORE
 from greenroom.supervision.behaviours.gen_server import BadReturn
+from greenroom.supervision.behaviours.replies import IGNORE
 from greenroom.supervision.supervisors.supervisor import FailedToStartChild, Supervisor
 
-from .offices import Died, Worker, counts, end, failing, ignore_first, nothing_ends, office, shut_down, which, worker
+from .supervised_children import (
+    Died,
+    Worker,
+    counts,
+    end,
+    failing,
+    ignore_first,
+    nothing_ends,
+    office,
+    shut_down,
+    which,
+    worker,
+)
 
 
 @pytest.mark.otp("supervisor_SUITE", "sup_start_normal")

@@ -34,9 +34,9 @@ from greenroom.supervision import (
     unlink,
 )
 from greenroom.supervision.kernel.reports import Unexpected
-from greenroom.supervision.supervisors.reports import ChildTerminated, ShutdownError
+from greenroom.supervision.supervisors.supervisor_reports import ChildTerminated, ShutdownError
 
-from .offices import Bad, Died, Slow, Worker, end, gone, link_all, office, pid_of, shut_down, which, worker
+from .supervised_children import Bad, Died, Slow, Worker, end, gone, link_all, office, pid_of, shut_down, which, worker
 
 if TYPE_CHECKING:
     from greenroom.supervision import Node, Report

@@ -7,7 +7,7 @@ import pytest
 from greenroom.supervision import ProcessExited, start
 from greenroom.supervision.statem import END, Event, GenStatem, Next, Result, Stop, draw, state
 
-from .doors import Door, DoorState
+from .door_machines import Door, DoorState
 
 PICTURE = """\
 ---

@@ -35,7 +35,7 @@ from greenroom.supervision.statem import (
     IGNORE,
     POSTPONE,
     After,
-    Ask,
+    AskEvent,
     At,
     Call,
     Cast,
@@ -49,13 +49,13 @@ from greenroom.supervision.statem import (
     Next,
     NextEvent,
     Reject,
-    Repeat,
+    RepeatState,
     StateTimeout,
     Stop,
-    Tell,
+    TellEvent,
 )
 
-from .doors import Door, DoorState, EnteringScript, Script, do
+from .door_machines import Door, DoorState, EnteringScript, Script, do
 
 loose: Any = greenroom.supervision.statem  # for what a type checker refuses
 
@@ -198,7 +198,7 @@ class Indifferent(Script):
     def handle_info(self, message: Any) -> Any:
         if callable(message):
             return message(self)
-        self.heard.append(Tell(message))
+        self.heard.append(TellEvent(message))
         return None
 
 
@@ -207,7 +207,7 @@ async def test_messages_that_mean_the_same_in_all_states_are_no_events() -> None
     do(ref, lambda _: Next(DoorState.OPEN, After(3, EventTimeout("cancelled")), After(5, StateTimeout("still"))))
     ref.send("open")
     await asyncio.sleep(1)
-    assert await get_state(ref) == {"hooks": {}, "heard": [Tell("open")], "state": DoorState.OPEN}
+    assert await get_state(ref) == {"hooks": {}, "heard": [TellEvent("open")], "state": DoorState.OPEN}
     await asyncio.sleep(6)
     do(ref, lambda _: Keep(NextEvent(Internal("next")), After(0, GenericTimeout("soon"))))
     other = await start(Script)
@@ -215,7 +215,7 @@ async def test_messages_that_mean_the_same_in_all_states_are_no_events() -> None
     kill(other.pid)
     await asyncio.sleep(1)
     heard = (await get_state(ref))["heard"]
-    assert heard[:4] == [Tell("open"), StateTimeout("still"), Internal("next"), GenericTimeout("soon")]
+    assert heard[:4] == [TellEvent("open"), StateTimeout("still"), Internal("next"), GenericTimeout("soon")]
     assert [type(each.request) for each in heard[4:]] == [Exit]
 
 
@@ -233,7 +233,7 @@ async def test_such_a_message_can_be_postponed_awaited_and_be_the_end(node: Node
     def later(script: Script) -> Any:
         nonlocal postponed
         if postponed:
-            script.heard.append(Tell("retried"))
+            script.heard.append(TellEvent("retried"))
             return None
         postponed = True
         return Keep(POSTPONE)
@@ -241,7 +241,7 @@ async def test_such_a_message_can_be_postponed_awaited_and_be_the_end(node: Node
     do(ref, later)
     do(ref, slowly)
     await asyncio.sleep(2)
-    assert (await get_state(ref))["heard"] == [Tell("retried")]
+    assert (await get_state(ref))["heard"] == [TellEvent("retried")]
     do(ref, lambda script: script.missing)
     await asyncio.sleep(1)
     assert not is_alive(ref.pid)
@@ -345,7 +345,7 @@ async def test_the_state_is_one_of_the_fields_that_are_looked_at_and_replaced() 
 async def test_repeat_enters_again_and_retries_nothing() -> None:
     ref = await start(EnteringScript)
     do(ref, lambda script: None if len(script.heard) > 3 else Keep(POSTPONE))
-    do(ref, lambda _: Repeat())
+    do(ref, lambda _: RepeatState())
     do(ref, lambda _: Next(DoorState.LOCKED))
     ref.send("x")
     do(ref, lambda _: Next(DoorState.OPEN))
@@ -355,11 +355,11 @@ async def test_repeat_enters_again_and_retries_nothing() -> None:
 
 def test_events_are_values() -> None:
     assert Cast(Door.push, (), {}) == Cast(Door.push, (), {})
-    assert len({StateTimeout(1), StateTimeout(1), EventTimeout(1), GenericTimeout("a"), Tell(1), Info(1)}) == 5
+    assert len({StateTimeout(1), StateTimeout(1), EventTimeout(1), GenericTimeout("a"), TellEvent(1), Info(1)}) == 5
     with pytest.raises(AttributeError):
         StateTimeout().content = 1  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     assert Next[DoorState](DoorState.OPEN, POSTPONE) == Next(DoorState.OPEN, POSTPONE)
-    assert len({Keep(), Repeat(), Keep(POSTPONE)}) == 3
+    assert len({Keep(), RepeatState(), Keep(POSTPONE)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -384,9 +384,9 @@ def test_bad_actions_are_refused_where_they_are_made(make: Any, said: str) -> No
 def test_every_event_can_be_matched() -> None:
     def kind(event: Event) -> str:
         match event:
-            case Call() | Ask():
+            case Call() | AskEvent():
                 return "call"
-            case Cast() | Tell():
+            case Cast() | TellEvent():
                 return "cast"
             case Info() | Internal():
                 return "message"

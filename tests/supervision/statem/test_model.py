@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
-from .model import Model
-from .player import play
-from .tables import Source, script, table
+from .machine_player import play
+from .random_machines import Source, script, table
+from .transition_model import Model
 
 machines = st.binary(min_size=200, max_size=600)
 happenings = st.binary(min_size=8, max_size=60)

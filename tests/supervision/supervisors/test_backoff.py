@@ -33,7 +33,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.testing import run
 
-from .actors import Counter, Dependent, Polite, World, heard, kept_of, of, pids, ref_of, settled
+from .sample_children import Counter, Dependent, Polite, World, heard, kept_of, of, pids, ref_of, settled
 
 EVEN = Backoff(first=1.0, factor=2.0, longest=8.0, jitter=0.0, quiet=100.0)
 

@@ -31,7 +31,7 @@ from greenroom.supervision import (
     wait_down,
 )
 
-from .actors import Broken, Counter, Dependent, Polite, World, ref_of, settled
+from .sample_children import Broken, Counter, Dependent, Polite, World, ref_of, settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,13 +130,13 @@ async def test_what_nobody_wants_to_hear_is_not_even_put_into_words(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worded: list[Report] = []
-    tell = logs.tell
+    tell = logs.describe_report
 
     def telling(report: Report) -> Any:
         worded.append(report)
         return tell(report)
 
-    monkeypatch.setattr(logs, "tell", telling)
+    monkeypatch.setattr(logs, "describe_report", telling)
     async with inbox():
         with caplog.at_level(logging.WARNING, NAME):
             await start_link(Supervisor, [child(Counter)])

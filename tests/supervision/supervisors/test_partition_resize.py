@@ -38,7 +38,7 @@ from greenroom.supervision import (
     which_children,
 )
 
-from .actors import Broken, Counter, Dependent, Polite, World, settled
+from .sample_children import Broken, Counter, Dependent, Polite, World, settled
 
 
 async def started(partitions: int = 8, **options: Any) -> Ref[PartitionSupervisor]:

@@ -20,14 +20,14 @@ from greenroom.supervision import (
     start_link,
     tree,
 )
-from greenroom.supervision.kernel.messages import Crash
+from greenroom.supervision.kernel.process_messages import Crash
 from greenroom.supervision.testing import run
 
-from .actors import Broken, Counter, Polite, pids
+from .sample_children import Broken, Counter, Polite, pids
 
 if TYPE_CHECKING:
     from greenroom.supervision import Pid, Report
-    from greenroom.supervision.supervisors.reports import SupervisorReport
+    from greenroom.supervision.supervisors.supervisor_reports import SupervisorReport
 
 
 async def commotion(told: list[str]) -> None:

@@ -43,10 +43,10 @@ from greenroom.supervision import (
     wait_down,
 )
 
-from .actors import Broken, Counter, Polite, heard, of, pids, ref_of, settled
+from .sample_children import Broken, Counter, Polite, heard, of, pids, ref_of, settled
 
 if TYPE_CHECKING:
-    from greenroom.supervision.kernel.messages import ExitReason
+    from greenroom.supervision.kernel.process_messages import ExitReason
 
 
 def now() -> float:

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.supervision.supervisors.base import RestartWindow
-from greenroom.supervision.supervisors.spec import Strategy, affected
+from greenroom.supervision.supervisors.child_spec import Strategy, affected_children
+from greenroom.supervision.supervisors.supervisor_base import RestartWindow
 
 
 @pytest.mark.parametrize(
     ("strategy", "fallen"), [("one_for_one", "c"), ("one_for_all", "abcde"), ("rest_for_one", "cde")]
 )
 def test_who_is_started_anew(strategy: Strategy, fallen: str) -> None:
-    assert affected(strategy, list("abcde"), "c") == list(fallen)
+    assert affected_children(strategy, list("abcde"), "c") == list(fallen)
 
 
 def admitted(window: RestartWindow, *times: float) -> list[bool]:

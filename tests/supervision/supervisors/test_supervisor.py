@@ -31,7 +31,7 @@ from greenroom.supervision import (
     Options,
     Pid,
     ProcessExited,
-    Progress,
+    ProgressReport,
     Quit,
     ReachedMaxRestartIntensity,
     Ref,
@@ -60,7 +60,20 @@ from greenroom.supervision import (
     which_children,
 )
 
-from .actors import Broken, Counter, Dependent, Polite, SlowDependent, World, heard, kept_of, of, pids, ref_of, settled
+from .sample_children import (
+    Broken,
+    Counter,
+    Dependent,
+    Polite,
+    SlowDependent,
+    World,
+    heard,
+    kept_of,
+    of,
+    pids,
+    ref_of,
+    settled,
+)
 
 
 class Office(Supervisor):
@@ -391,7 +404,7 @@ async def test_progress_tells_who_asked() -> None:
             await start_child(sup, child(Counter).but(id="asked"))
             kill(await ref_of(sup))
             await settled(sup)
-        progress = of(reports, Progress)
+        progress = of(reports, ProgressReport)
         assert [(report.child.id, report.asked_for) for report in progress] == [
             ("Counter", False),
             ("asked", True),
@@ -413,7 +426,7 @@ async def test_a_report_says_where_in_the_tree() -> None:
         assert report.child.start == "Counter()"
         assert report.reason == KILLED
         assert report.context == "child_terminated"
-        assert [each.supervisor for each in of(reports, Progress)][1] == f"top {top.pid}"
+        assert [each.supervisor for each in of(reports, ProgressReport)][1] == f"top {top.pid}"
 
 
 class Load:

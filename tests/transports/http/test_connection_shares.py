@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.errors import ConfigError
-from greenroom.supervision.acceptor import PAUSE, connections_within, kept_free, serve
+from greenroom.supervision.acceptor import PAUSE, connection_limit, reserved_descriptors, serve
 from greenroom.supervision.testing import advance
 from greenroom.transports.http_config import HttpConfig
-from greenroom.transports.http_engine import Engine
+from greenroom.transports.http_engine import HttpEngine
+from greenroom.transports.http_listener import HttpListener
 from greenroom.transports.interfaces import Peer
-from greenroom.transports.listener import HttpListener
 from greenroom.transports.open_connections import TrustedProxies, source_of
 
-from .fakes import FakeDoor
-from .wire import Client, House, house
+from .fake_sessions import FakeDoor
+from .raw_http import Client, House, house
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -100,7 +100,7 @@ async def test_sessions_are_told_which_addresses_are_proxies(given: bool) -> Non
     """A count by address leaves those out, also where an application in front has found the principal."""
     for listed, proxied in ((None, True), ((), False), (["127.0.0.1"], True), (["10.0.0.0/8"], False)):
         door = FakeDoor()
-        engine = Engine(door, HttpConfig(trusted_proxies=listed))
+        engine = HttpEngine(door, HttpConfig(trusted_proxies=listed))
         peer = Peer("http", "127.0.0.1:7", "ann") if given else None
         headers = [("host", "127.0.0.1"), ("mcp-session-id", "s1")]
         await engine.handle("DELETE", "/mcp", headers, b"", Ignored(), address="127.0.0.1:7", peer=peer)
@@ -177,7 +177,7 @@ def lowest_free() -> int:
     ("files", "connections", "free"), [(1024, 768, 64), (64, 48, 16), (20, 4, 10), (1, 1, 0), (1 << 20, 786432, 65536)]
 )
 def test_a_quarter_of_the_descriptors_is_left_for_other_things(files: int, connections: int, free: int) -> None:
-    assert (connections_within(files), kept_free(files)) == (connections, free)
+    assert (connection_limit(files), reserved_descriptors(files)) == (connections, free)
 
 
 def five(files: int) -> int:
@@ -206,7 +206,7 @@ async def test_the_last_descriptors_are_left_whatever_has_taken_the_others(setti
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             others: list[int] = []
             try:
-                while len(others) < 200 and lowest_free() < files - kept_free(files):
+                while len(others) < 200 and lowest_free() < files - reserved_descriptors(files):
                     others.append(os.dup(0))
                 refused = await client_from(opened, "127.0.0.1")
                 assert await is_refused(refused)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from greenroom.supervision.kernel import forks
 
-from .processes import EVERYTHING, program
+from .child_programs import EVERYTHING, program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ def test_a_child_that_cannot_say_why_it_ends_has_failed(
 ) -> None:
     monkeypatch.setattr("sys.stderr", None)
     with pytest.raises(Left, match="1"):
-        forks.leave(error)
+        forks.exit_child(error)
     assert capsys.readouterr().out == ""
 
 
@@ -92,4 +92,4 @@ def test_a_child_of_which_nothing_can_be_told_has_failed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("traceback.format_exception", fails)
     with pytest.raises(Left, match="1"):
-        forks.leave(ValueError("a fault"))
+        forks.exit_child(ValueError("a fault"))

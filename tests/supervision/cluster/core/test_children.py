@@ -42,10 +42,10 @@ from greenroom.supervision import (
     which_children,
 )
 from greenroom.supervision.cluster.peers import Peering
-from greenroom.supervision.cluster.ushering import child_on, launch_on, start_on, whereis_on
-from greenroom.supervision.supervisors.tree import draw, tree
+from greenroom.supervision.cluster.remote_spawn import child_on, launch_on, start_on, whereis_on
+from greenroom.supervision.supervisors.supervision_tree import draw, tree
 
-from .pair import Counter, Far, Trapper, here, pair, until
+from .two_nodes import Counter, Far, Trapper, here, pair, until
 
 pytestmark = pytest.mark.greenroom(clock="real", name="one")
 

@@ -25,10 +25,10 @@ from greenroom.supervision import (
 )
 from greenroom.supervision import groups as words
 from greenroom.supervision import registry as entries
-from greenroom.supervision.cluster.ushering import launch_on, start_on
-from greenroom.supervision.groups import EVERYTHING, Membership
+from greenroom.supervision.cluster.remote_spawn import launch_on, start_on
+from greenroom.supervision.groups import ALL_GROUPS, GroupChange
 
-from .pair import Counter, pair, until
+from .two_nodes import Counter, pair, until
 
 pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
@@ -40,20 +40,20 @@ async def test_groups_over_two_nodes() -> None:
     async with pair(), inbox() as me:
         await launch_on("two", Options(name="groups"), Groups)
         groups: Ref[Groups] = Ref(On("groups", "two"))
-        watch, now = await groups.call(Groups.monitor, EVERYTHING, me.pid)
+        watch, now = await groups.call(Groups.monitor, ALL_GROUPS, me.pid)
         assert now == {}
         away = await start_on("two", Counter)
         await words.join(groups, "room")
         await groups.call(Groups.join, "room", [away.pid])
-        assert await me.receive() == Membership(watch, "joined", "room", (me.pid,))
-        assert await me.receive() == Membership(watch, "joined", "room", (away.pid,))
+        assert await me.receive() == GroupChange(watch, "joined", "room", (me.pid,))
+        assert await me.receive() == GroupChange(watch, "joined", "room", (away.pid,))
         assert await groups.call(Groups.members, "room") == [me.pid, away.pid]
         assert await groups.call(Groups.which) == ["room"]
         assert await groups.call(Groups.broadcast, "room", "hello") == 2
         assert await me.receive() == "hello"
         assert await away.call(Counter.all_heard) == ["hello"]
         kill(away)
-        assert await me.receive() == Membership(watch, "left", "room", (away.pid,))
+        assert await me.receive() == GroupChange(watch, "left", "room", (away.pid,))
         await words.leave(groups, "room")
         assert await groups.call(Groups.members, "room") == []
         with pytest.raises(ActorError, match="has to be asked"):
@@ -71,7 +71,7 @@ async def test_members_leave_when_their_node_is_lost() -> None:
         watch, now = await words.monitor(groups, "room")
         assert now == [me.pid, away.pid]
         one.disconnect("two")
-        assert await me.receive() == Membership(watch, "left", "room", (away.pid,))
+        assert await me.receive() == GroupChange(watch, "left", "room", (away.pid,))
         assert words.members(groups, "room") == [me.pid]
         del two
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from greenroom import Server
 from greenroom.supervision import GenServer, Ref
-from greenroom.supervision.background import BackgroundNode
+from greenroom.supervision.background_node import BackgroundNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,613 @@
+"""The connection: one process that keeps a way to a server open, and owns what is under way on it.
+
+It never runs a user's code and never waits. Requests come from lines; it gives them to the wire when it is ready, and keeps them while it
+is not. Answers settle them. When the wire ends they are settled at once, or sent again where that cannot do harm; then another wire is
+opened: at once, and with pauses that grow. The handler's work is done by processes of its own (`server_requests`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from greenroom.protocol.jsonrpc import (
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    JsonRpcResponse,
+    encode_notification,
+    encode_request,
+    encode_result,
+)
+from greenroom.supervision import (
+    NORMAL,
+    SHUTDOWN,
+    ActorError,
+    Exit,
+    Shutdown,
+    exit,
+    is_orderly,
+    kill,
+    register,
+    send_after,
+    wait_down,
+)
+from greenroom.supervision.statem import (
+    END,
+    Action,
+    After,
+    Call,
+    Cancel,
+    Cast,
+    Event,
+    GenericTimeout,
+    GenStatem,
+    Internal,
+    Keep,
+    Next,
+    NextEvent,
+    Reject,
+    Reply,
+    Result,
+    StateTimeout,
+    Stop,
+    event,
+    state,
+)
+from greenroom.transports.client.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HttpError,
+    SessionGone,
+    SilentTooLong,
+    TransportError,
+    WireFull,
+)
+from greenroom.transports.client.interfaces import Inbound, InvalidMessage, StreamGap, UnansweredRequest
+
+from .errors import ClientClosed, InitFailed, InitTimeout, NotReady, RequestLost
+from .handshake import (
+    Disconnected,
+    HandshakeSucceeded,
+    InvalidMessageReceived,
+    NotificationsDropped,
+    RestoreRefused,
+    initialize_error,
+    initialize_params,
+    is_final,
+    read_welcome,
+)
+from .interfaces import Phase
+from .pending_requests import (
+    LONGEST,
+    InternalRequest,
+    PendingRequest,
+    ReadyTimeout,
+    RequestTable,
+    RequestWithdrawn,
+    RetryDue,
+)
+from .server_requests import HandlerReply, HandlerTimeout, NotificationDispatcher, ServerRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.supervision import ExitReason, Pid
+    from greenroom.transports.client.interfaces import ClientWire, InboundItem, Route
+
+    from .client_handler import ClientHandler
+    from .connection_line import ConnectionLine
+    from .handshake import ConnectionReport
+    from .pending_requests import OutcomeCallback
+
+_SAMPLE: Final = 60
+"""So much is shown of what a server says that is no message."""
+_PING: Final = GenericTimeout("ping")
+_PONG: Final = GenericTimeout("pong")
+
+
+class WireCloseTimeout(NamedTuple):
+    """To the connection: a wire that was told to end should have."""
+
+    wire: Pid
+
+
+class ServerConnection(GenStatem[Phase]):
+    """One server's."""
+
+    traps_exit: ClassVar[bool] = True
+    initial: ClassVar[Any] = Phase.CONNECTING
+
+    def __init__(self, line: ConnectionLine, route: Route, handler: ClientHandler) -> None:
+        """`line` is the handle whose requests it answers; `route` says where the server is."""
+        self.line = line
+        self.settings = line.settings
+        self.requests = RequestTable(line)
+        self.server_requests = ServerRequests(self.process, handler, line.settings)
+        self.dispatcher = NotificationDispatcher(self.process, handler, line)
+        self._route = route
+        self._initialize_params = initialize_params(line.settings, handler.capabilities())
+        self._wire: ClientWire | None = None
+        """The one that is in use, or about to be."""
+        self._wires: dict[Pid, ClientWire] = {}
+        """All that have not ended yet."""
+        self._invalid_input = (0, "")
+        """How often something came on the wire that was no message, and how the last one began."""
+        self._pending_transition: Next[Phase] | Stop | None = None
+        """Where the machine goes once the event is worked off,"""
+        self._timer_actions: list[Action] = []
+        """and which timers begin or end with that."""
+        self._proven = False
+        """Whether anything was answered since the handshake."""
+        self._failures = 0
+        """How often it has come to nothing in a row."""
+        self._ready_at: float | None = None
+        self._missed_pings = 0
+
+    def init(self) -> Next[Phase]:
+        """Take the line over, and begin."""
+        process, line = self.process, self.line
+        encode_request(
+            0, "initialize", self._initialize_params
+        )  # what cannot be said raises now, and not at each attempt
+        register(line.key)
+        line.process = process
+        line.move(Phase.CONNECTING)
+        process.await_death(self)
+        self.dispatcher.begin()
+        held, line.held = line.held, []
+        for pending in held:
+            pending.connection = process
+            self.requests.take(pending)
+        return Next(Phase.CONNECTING, NextEvent(Internal()))
+
+    def on_exit(self, reason: ExitReason) -> None:
+        """The process has ended, for whatever reason: settle its requests, or pass them on to a successor."""
+        line = self.line
+        line.process = None
+        if is_orderly(reason):
+            line.move(Phase.CLOSED)
+        else:
+            line.move(Phase.CONNECTING if line.supervised else Phase.CLOSED, _connection_lost(reason))
+        self._settle_all(reason)  # after that: a handshake that ends so is no failed attempt
+        self._pass_on(reason)
+
+    def _pass_on(self, reason: ExitReason) -> None:
+        """Requests still unread in the mailbox: certainly not sent, so a successor may have them."""
+        line = self.line
+        coming, line.unread = line.unread, {}
+        for pending in coming:
+            pending.connection = None
+            if is_orderly(reason):
+                pending.settle(None, ClientClosed("the client was closed"))
+            elif line.supervised and pending.waits and pending.deadline is not None:
+                line.held.append(pending)  # a successor is not certain, but its deadline is
+            else:
+                pending.settle(None, RequestLost(pending.method, _connection_lost(reason), maybe_done=False))
+
+    def _settle_all(self, reason: ExitReason) -> None:
+        self.requests.wire = None
+        if is_orderly(reason):
+            self.requests.end_all(lambda _: ClientClosed("the client was closed"))
+        else:
+            cause = _connection_lost(reason)
+            self.requests.end_all(lambda entry: RequestLost(entry.method, cause, maybe_done=entry.wire is not None))
+
+    async def terminate(self, reason: ExitReason) -> None:
+        """Settle all requests and close all wires."""
+        self._wind_up(reason)
+        self._settle_all(reason)
+        for wire in tuple(self._wires.values()):
+            try:
+                await wait_down(wire.pid, self.settings.close_grace)
+            except ActorError:
+                kill(wire.pid)
+
+    def report_state(self) -> str:
+        """What a crash report says: nothing of what client or server have said."""
+        return (
+            f"connection {self.line.name}, {len(self.requests)} requests, {len(self.server_requests)} server requests"
+        )
+
+    def _report(self, kind: type[ConnectionReport], **fields: Any) -> None:
+        """Emit a report on the node's bus."""
+        process = self.process
+        process.node.reports.emit(kind(pid=process.pid, label=process.label, server=self.line.name, **fields))
+
+    # --- events by reference
+
+    @event
+    def send_notification(self, frame: bytes) -> None:
+        """A notification for the server."""
+
+    @event
+    def retry(self) -> None:
+        """Try now."""
+
+    @event
+    def close(self) -> None:
+        """End in order."""
+
+    # --- states
+
+    @state(Phase.CONNECTING, to=(Phase.INITIALIZING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END))
+    def connecting(self, event: Event) -> Result[Phase]:
+        """A wire is about to be opened."""
+        return self._open() if type(event) is Internal else self._common(event)
+
+    @state(
+        Phase.INITIALIZING,
+        to=(Phase.READY, Phase.CONNECTING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END),
+    )
+    def initializing(self, event: Event) -> Result[Phase]:
+        """The server was greeted, and has not answered."""
+        if type(event) is not StateTimeout:
+            return self._common(event)
+        text = f"initialize: no answer within {self.settings.init_timeout:g} s"
+        times, sample = self._invalid_input
+        if times:
+            often = f"{times} times" if times > 1 else "once"
+            text += f"; what came instead was no message, {often}, as {sample!r}: does the server print to its output?"
+        return self._fail(InitTimeout(text))
+
+    @state(Phase.READY, to=(Phase.CONNECTING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END))
+    def ready(self, event: Event) -> Result[Phase]:
+        """Requests go out, and answers come in."""
+        if type(event) is not GenericTimeout:
+            return self._common(event)
+        if event.name == _PING.name:
+            self._timer_actions.append(After(self.settings.ping_timeout, _PONG))
+            self.requests.take(self._internal_request("ping", None, self._on_pong))
+            return self._take_transition()
+        self._missed_pings += 1
+        if self._missed_pings >= self.settings.ping_failure_threshold:
+            return self._fail(SilentTooLong(f"no answer to {self._missed_pings} pings in a row"))
+        self._ping_later()
+        return self._take_transition()
+
+    @state(Phase.BACKOFF, to=(Phase.CONNECTING, Phase.CLOSING, END))
+    def backoff(self, event: Event) -> Result[Phase]:
+        """The next attempt is some time off."""
+        if type(event) is StateTimeout or (type(event) is Cast and event.method == ServerConnection.retry):
+            return self._again()
+        return self._common(event)
+
+    @state(Phase.PARKED, to=(Phase.CONNECTING, Phase.CLOSING, END))
+    def parked(self, event: Event) -> Result[Phase]:
+        """No attempt is made until `retry`."""
+        if type(event) is Cast and event.method == ServerConnection.retry:
+            self._failures = 0
+            return self._again()
+        return self._common(event)
+
+    @state(Phase.CLOSING, Phase.CLOSED, to=(END,))
+    def closing(self, event: Event) -> Result[Phase]:
+        """The wires are told to end."""
+        if type(event) is StateTimeout:
+            for pid in self._wires:
+                kill(pid)
+            return Stop(NORMAL)
+        return self._common(event)
+
+    # --- what comes in any state
+
+    def _common(self, event: Event) -> Result[Phase]:
+        if type(event) is Call:
+            return self._on_call(event)
+        if type(event) is Cast:
+            if event.method == ServerConnection.close:
+                self._close()
+        elif type(event) not in (StateTimeout, GenericTimeout):
+            return self.unexpected(event)
+        return self._take_transition()
+
+    def _take_transition(self) -> Result[Phase]:
+        """Where to go, and which timers run, as was decided meanwhile."""
+        turn, acts = self._pending_transition, self._timer_actions
+        if turn is None and not acts:
+            return None
+        self._pending_transition, self._timer_actions = None, []
+        if turn is None:
+            return Keep(*acts)
+        return Next(turn.state, *turn.actions, *acts) if isinstance(turn, Next) else turn
+
+    def handle_info(self, message: Any) -> Result[Phase]:
+        """What lines, the wire, timers and the handler's processes say."""
+        kind = message.__class__
+        if kind is PendingRequest:
+            self.line.unread.pop(message, None)
+            self.requests.take(message)
+        elif kind is Inbound:
+            self._on_inbound(message)
+        elif kind is RequestWithdrawn:
+            self.requests.on_withdrawn(message, self._wires)
+            self._release(message.request.wire)
+        elif kind is HandlerReply:
+            self._answer(message.request.wire, self.server_requests.on_reply(message))
+        elif kind is HandlerTimeout:
+            self._answer(message.request.wire, self.server_requests.on_timeout(message.request))
+        elif kind is Exit:
+            if self._on_wire_exit(message.pid, message.reason):
+                self.server_requests.abandon(message.pid)
+            else:
+                self.dispatcher.on_exit(message.pid)
+        elif kind is RetryDue:
+            self.requests.on_retry_due(message.request)
+        elif kind is ReadyTimeout:
+            self.requests.on_ready_timeout(message.request)
+        elif kind is WireCloseTimeout:
+            if message.wire in self._wires:  # it has had its grace
+                kill(message.wire)
+        else:
+            self.report_unexpected("message", f"a {kind.__name__}")
+        return self._take_transition()
+
+    def _on_call(self, call: Call) -> Result[Phase]:
+        if call.method == ServerConnection.send_notification:
+            wire = self.requests.wire
+            if wire is None:
+                raise Reject(NotReady(f"{self.line.name} is {self.line.phase.value}"))
+            try:
+                wire.send(call.args[0])
+            except WireFull as error:
+                raise Reject(RequestLost("notification", error, maybe_done=False)) from None
+            return Keep(Reply(call.caller))
+        return self.unexpected(call)
+
+    # --- the end
+
+    def _close(self) -> None:
+        if self.line.phase is Phase.CLOSING:
+            return
+        self._wind_up(SHUTDOWN)
+        grace = After(self.settings.close_grace, StateTimeout())
+        self._pending_transition = Next(Phase.CLOSING, grace) if self._wires else Stop(NORMAL)
+
+    def _wind_up(self, reason: ExitReason) -> None:
+        if self.line.phase is not Phase.CLOSING:
+            self.line.move(Phase.CLOSING)  # first: a handshake that is broken off now is no failed attempt
+            self._settle_all(reason)
+            self.server_requests.abandon()
+            for pid in self._wires:
+                exit(pid, SHUTDOWN)
+
+    # --- what the server says
+
+    def _on_inbound(self, inbound: Inbound) -> None:
+        wire = self._wires.get(inbound.wire)
+        if wire is None:
+            return
+        requests = self.requests
+        for heard in inbound.items:
+            if type(heard) is JsonRpcResponse or type(heard) is JsonRpcError:
+                entry = requests.on_reply(heard, wire.pid)
+                if entry is not None and entry.method != "initialize":
+                    self._proven = True
+                    if entry.method == "logging/setLevel" and type(heard) is JsonRpcResponse:
+                        self.line.level = (entry.params or {}).get("level")
+            else:
+                self._on_server_message(wire, heard)
+        if wire is not self._wire:
+            self._release(wire.pid)
+
+    def _on_server_message(self, wire: ClientWire, heard: InboundItem) -> None:
+        if isinstance(heard, JsonRpcRequest):
+            ping = heard.method == "ping"
+            self._answer(wire, encode_result(heard.id, {}) if ping else self.server_requests.take(heard, wire))
+        elif isinstance(heard, JsonRpcNotification):
+            self._notified(wire, heard)
+        elif isinstance(heard, UnansweredRequest):
+            self._lost(wire, heard)
+        elif isinstance(heard, StreamGap):
+            self.line.readers.gap()
+        elif isinstance(heard, InvalidMessage):
+            self.requests.on_broken_reply(heard.error, wire.pid)
+            self._report(InvalidMessageReceived, error=heard.error, sample=heard.sample)
+            if wire is self._wire:
+                self._invalid_input = self._invalid_input[0] + 1, heard.sample[:_SAMPLE]
+
+    def _notified(self, wire: ClientWire, notification: JsonRpcNotification) -> None:
+        method, params = notification.method, notification.params
+        if method == "notifications/progress":
+            self.requests.on_progress(params)
+        elif method == "notifications/tasks/status":
+            self.requests.on_task_status(params)
+        elif method == "notifications/cancelled":
+            self.server_requests.cancel(wire.pid, params.get("requestId"))
+        elif method == "notifications/tools/list_changed" and self.line.tools_changed is not None:
+            self.line.tools_changed()
+        self.line.readers.tell(method, params)
+        if not self.dispatcher.tell(method, params):
+            self._report(NotificationsDropped, method=method)
+
+    def _answer(self, wire: ClientWire, frame: bytes | None) -> None:
+        if frame is None or wire.pid not in self._wires:
+            return
+        try:
+            wire.send(frame)
+        except WireFull:
+            return  # the server asks more than it reads
+
+    # --- attempts
+
+    def _again(self) -> Result[Phase]:
+        """The next attempt is due."""
+        self.line.move(Phase.CONNECTING, self.line.cause, self.line.attempts)
+        return Next(Phase.CONNECTING, NextEvent(Internal()))
+
+    def _open(self) -> Result[Phase]:
+        """Open a wire, and greet."""
+        line = self.line
+        try:
+            wire = self._wire = self._route.open(self.pid)
+        except Exception as error:  # noqa: BLE001 - a route may be a user's code, and this is one failure of many
+            cause = error if isinstance(error, TransportError) else ConnectFailed(f"{type(error).__name__}: {error}")
+            return self._fail(cause)
+        self._wires[wire.pid] = wire
+        self._invalid_input = (0, "")
+        line.move(Phase.INITIALIZING, line.cause, line.attempts)
+        hello = self._internal_request("initialize", self._initialize_params, self._on_initialize_result)
+        hello.wire = wire.pid
+        self.requests.table[hello.id] = hello
+        try:
+            wire.send(encode_request(hello.id, hello.method, hello.params), hello.id)
+        except WireFull as error:
+            return self._fail(error)
+        return Next(Phase.INITIALIZING, After(self.settings.init_timeout, StateTimeout()))
+
+    def _on_initialize_result(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
+        """The outcome of `initialize`."""
+        line, wire = self.line, self._wire
+        if line.phase is not Phase.INITIALIZING:
+            return
+        try:
+            if result is None:
+                raise initialize_error(error or InitFailed("no answer"))  # noqa: TRY301 - one way to fail for both
+            welcome = read_welcome(result)
+        except Exception as cause:  # noqa: BLE001 - what `initialize_error` made of it
+            self._on_failure(cause)
+            return
+        assert wire is not None
+        wire.on_negotiated(welcome.version)
+        try:
+            wire.send(encode_notification("notifications/initialized"), ordered=True)
+        except WireFull as full:  # the server asks more than it reads
+            self._on_failure(full)
+            return
+        line.welcome = welcome
+        line.generation += 1
+        self.requests.wire = wire
+        self._proven, self._ready_at, self._missed_pings = False, self.now, 0
+        line.move(Phase.READY)
+        self._report(HandshakeSucceeded, version=welcome.version, generation=line.generation)
+        self._pending_transition = Next(Phase.READY)
+        self._ping_later()
+        if line.generation > 1:
+            self._restore()
+        self.requests.flush()
+
+    def _restore(self) -> None:
+        """What the server was asked for in an earlier session."""
+        if self.line.level is not None:
+            self._ask_again("logging/setLevel", {"level": self.line.level})
+        for uri in tuple(self.line.readers.granted):
+            self._ask_again("resources/subscribe", {"uri": uri})
+        self.line.readers.gap()
+
+    def _ask_again(self, method: str, params: dict[str, Any]) -> None:
+        def outcome(_: object, error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, RequestLost):  # else there is another handshake to come
+                self._report(RestoreRefused, method=method, error=error)
+
+        self.requests.take(self._internal_request(method, params, outcome))
+
+    # --- what has come to nothing
+
+    def _fail(self, cause: Exception) -> Result[Phase]:
+        """As `_fall`, for a state function that has nothing else to do."""
+        self._on_failure(cause)
+        return self._take_transition()
+
+    def _on_failure(self, cause: Exception) -> None:
+        """An attempt, or a connection, has come to nothing: what now."""
+        line, settings = self.line, self.settings
+        now = self.now
+        was_ready = line.phase is Phase.READY
+        if self._ready_at is not None and now - self._ready_at >= settings.backoff.quiet:
+            self._failures = 0
+        self._failures += 1
+        attempts = line.attempts + (not was_ready)
+        wire, self._wire = self._wire, None
+        self.requests.wire = None
+        self._ready_at = None
+        delay: float | None = 0.0
+        if is_final(cause) or (settings.park_after is not None and attempts >= settings.park_after):
+            delay = None
+        elif not was_ready or self._failures > 1:
+            delay = settings.backoff.delay(max(0, self._failures - 1 - was_ready), self.process.node.random)
+        if delay is not None and isinstance(cause, HttpError) and cause.retry_after is not None:
+            delay = max(delay, min(cause.retry_after, LONGEST))
+        if delay is None:
+            line.move(Phase.PARKED, cause, attempts)
+            self._pending_transition = Next(Phase.PARKED)
+        elif was_ready and not delay:
+            line.move(Phase.CONNECTING, cause, attempts)
+            self._pending_transition = Next(Phase.CONNECTING, NextEvent(Internal()))
+        else:
+            line.move(Phase.BACKOFF, cause, attempts, now + delay)
+            self._pending_transition = Next(Phase.BACKOFF, After(delay, StateTimeout()))
+        self._report(Disconnected, cause=cause, attempts=attempts, retry_in=delay)
+        if wire is not None and wire.pid in self._wires:
+            if isinstance(cause, SessionGone):
+                self._release(wire.pid)
+            else:
+                self._end(wire, cause)
+        self.requests.refuse()
+
+    def _end(self, wire: ClientWire, cause: Exception) -> None:
+        """It is of no use any more; what is under way on it is lost."""
+        lost = cause if isinstance(cause, TransportError) else ConnectionLost(str(cause))
+        self.requests.lose_all(wire.pid, lost)
+        exit(wire.pid, SHUTDOWN)
+        send_after(self.settings.close_grace, self.pid, WireCloseTimeout(wire.pid))
+
+    def _lost(self, wire: ClientWire, lost: UnansweredRequest) -> None:
+        """One request will not be answered on this wire. When its session is gone, the others may be answered all the same."""
+        entry = self.requests.table.get(lost.id)
+        if entry is None or entry.wire != wire.pid:
+            return
+        gone = isinstance(lost.error, SessionGone) and wire is self._wire and self.line.phase is Phase.READY
+        if gone or (lost.ending and wire is self._wire):
+            self.requests.wire = None
+        self.requests.lose(entry, lost.error, seen=not lost.resend)
+        if not gone:
+            return
+        if self._proven:  # we introduce ourselves again
+            self._wire = None
+            self.line.move(Phase.CONNECTING, lost.error)
+            self._pending_transition = Next(Phase.CONNECTING, NextEvent(Internal()))
+        else:  # which was no use
+            self._on_failure(lost.error)
+
+    # --- the end of wires
+
+    def _on_wire_exit(self, pid: Pid, reason: ExitReason) -> bool:
+        """A linked process has ended; whether it was a wire."""
+        if self._wires.pop(pid, None) is None:
+            return False
+        detail = reason.detail if isinstance(reason, Shutdown) else None
+        cause = detail if isinstance(detail, TransportError) else ConnectionLost(f"the wire has ended: {reason}")
+        if self.line.phase is Phase.CLOSING:
+            if not self._wires:
+                self._pending_transition = Stop(NORMAL)
+            return True
+        if self._wire is not None and self._wire.pid == pid:
+            self._on_failure(cause)
+        self.requests.lose_all(pid, cause)
+        return True
+
+    def _release(self, pid: Pid | None) -> None:
+        """A wire that is not in use any more can go as soon as nothing is under way on it."""
+        if pid is None or (self._wire is not None and self._wire.pid == pid) or pid not in self._wires:
+            return
+        if not self.requests.waiting_on(pid):
+            exit(pid, SHUTDOWN)
+
+    # --- requests of its own
+
+    def _internal_request(
+        self, method: str, params: Mapping[str, Any] | None, then: OutcomeCallback
+    ) -> InternalRequest:
+        return InternalRequest(self.process.node.loop, next(self.line.ids), method, params, then)
+
+    def _ping_later(self) -> None:
+        if self.settings.ping_interval is not None:
+            self._timer_actions += [Cancel(_PONG), After(self.settings.ping_interval, _PING)]
+
+    def _on_pong(self, _: object, error: BaseException | None) -> None:
+        if not isinstance(error, RequestLost):  # an error is an answer, too
+            self._missed_pings = 0
+            self._ping_later()
+
+
+def _connection_lost(reason: ExitReason) -> ConnectionLost:
+    return ConnectionLost(f"the connection's process has ended: {reason}")

@@ -1,0 +1,353 @@
+"""The steward of a federation: one process starts, replaces, stops and parks upstreams, so that two callers that want the same do not race.
+
+What is wanted stands on the federation, which outlives it: when it dies its successor goes on with that. Whatever takes time (waiting for a
+new upstream to be ready, for an old one to have answered) is done by errands, processes of their own; so it always has time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from greenroom.actors.client.errors import ClientClosed, Unavailable
+from greenroom.errors import GreenroomError
+from greenroom.supervision import (
+    GAVE_UP,
+    NO_PROCESS,
+    SHUTDOWN,
+    ActorError,
+    AlreadyRegistered,
+    Caller,
+    Down,
+    GenServer,
+    NotRegistered,
+    Options,
+    ProcessExited,
+    Reject,
+    child,
+    current_node,
+    is_alive,
+    is_orderly,
+    kill,
+    later,
+    monitor,
+    send_after,
+    start_child,
+    stop,
+    supervise_job,
+)
+
+from .federation_errors import UpstreamBusy
+from .upstream import Upstream, UpstreamSupervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.supervision import ExitReason, Monitor, Pid
+
+    from .federation import Federation
+    from .upstream_spec import UpstreamSpec
+
+_SOON: Final = 0.1
+"""In how many seconds to try again what failed because a process of the federation was away."""
+_CLOSING: Final = 30.0
+"""How long an upstream's processes may take to end, before they are killed."""
+
+
+class _RestartDue(NamedTuple):
+    """To itself: it is time to start that upstream, if that is still wanted."""
+
+    upstream: Upstream
+    epoch: int
+
+
+class _Replacing(NamedTuple):
+    """A replacement that is under way."""
+
+    new: Upstream
+    caller: Caller[Any]
+    keep_old: bool
+
+
+class UpstreamManager(GenServer):
+    """One in each federation."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, federation: Federation) -> None:
+        """It writes the roster of this federation."""
+        self.federation = federation
+        self._downs: dict[Monitor, Callable[[ExitReason], Any]] = {}
+        self._replacing: dict[str, _Replacing] = {}
+        self._leaving: dict[int, list[Caller[None]]] = {}
+        self._turns: dict[int, int] = {}
+
+    async def init(self) -> None:
+        """Take up what a predecessor left, or begin with what the federation was made with."""
+        federation = self.federation
+        federation.manager_started.wake()
+        for upstream in federation.members.values():
+            upstream.stopped = False
+        for upstream in tuple(federation.arriving.values()):
+            del federation.arriving[upstream.serial]
+            await self._leave(upstream, 0.0)
+        for upstream in tuple(federation.leaving.values()):
+            await self._start_draining(upstream)
+        for id, spec in federation.initial.items():
+            if id not in federation.members:
+                self.federation.admit(Upstream(id, spec, federation))
+        federation.initial = {}
+        for upstream in tuple(federation.members.values()):
+            if upstream.pid is not None and is_alive(upstream.pid):
+                self._watch(upstream, upstream.pid)
+            elif upstream.parked is not None:
+                self._wake_later(upstream)
+            else:
+                if upstream.running:
+                    upstream.on_stopped()
+                await self._revive(upstream)
+
+    def terminate(self, reason: ExitReason) -> None:
+        """In order: the federation stops, and callers that wait for its servers fail."""
+        if is_orderly(reason):
+            for upstream in self.federation.members.values():
+                upstream.stopped = True
+
+    # --- for callers
+
+    async def start(self, id: str, spec: UpstreamSpec) -> Pid | None:
+        """Begin with a server."""
+        known = self.federation.members.get(id)
+        if known is not None:
+            raise Reject(AlreadyRegistered(id, known.pid or self.pid))
+        upstream = self._make(id, spec)
+        arriving = self.federation.arriving
+        try:
+            await self._run(upstream)
+        except ActorError as error:
+            del arriving[upstream.serial]
+            raise Reject(error) from None
+        del arriving[upstream.serial]  # and not when this dies in between: then a successor ends what was begun
+        self.federation.admit(upstream)
+        return upstream.pid
+
+    async def stop(self, id: str, grace: float | None = None) -> None:
+        """End with a server. Answered when the last of it is gone."""
+        upstream = self._member(id)
+        replacing = self._replacing.pop(id, None)
+        if replacing is not None:
+            self.federation.arriving.pop(replacing.new.serial, None)
+            await self._leave(replacing.new, 0.0)
+            replacing.caller.fail(ClientClosed(f"{id} was stopped"))
+        self._leaving.setdefault(upstream.serial, []).append(self.caller)
+        self.federation.unregister(upstream)
+        await self._leave(upstream, upstream.spec.grace if grace is None else grace)
+        return later()  # type: ignore[no-any-return]  # stands for the None that comes later
+
+    async def replace(self, id: str, spec: UpstreamSpec, ready_within: float, *, keep_old: bool) -> Pid | None:
+        """Have another one in its place. Answered when the name has moved."""
+        self._member(id)
+        if id in self._replacing:
+            raise Reject(UpstreamBusy(f"{id} is being replaced already"))
+        new = self._make(id, spec)
+        try:
+            await self._run(new)
+            await self._start_job(
+                _wait_until_settled, new, ready_within, then=lambda: self._finish_replacement(id, new)
+            )
+        except ActorError as error:
+            self.federation.arriving.pop(new.serial, None)
+            await self._leave(new, 0.0)
+            raise Reject(error) from None
+        self._replacing[id] = _Replacing(new, self.caller, keep_old)
+        return later()  # type: ignore[no-any-return]  # stands for the pid that comes later
+
+    async def retry(self, id: str) -> None:
+        """A caller does not want to wait: try now."""
+        upstream = self._member(id)
+        upstream.retry_now()
+        if upstream.parked is not None:
+            upstream.parkings = 0
+            await self._revive(upstream)
+        upstream.line.retry()
+        upstream.wakeup.wake()
+
+    def _member(self, id: str) -> Upstream:
+        upstream = self.federation.members.get(id)
+        if upstream is None:
+            raise Reject(NotRegistered(NO_PROCESS, id))
+        return upstream
+
+    # --- upstreams come
+
+    def _make(self, id: str, spec: UpstreamSpec) -> Upstream:
+        try:
+            upstream = Upstream(id, spec, self.federation)
+        except Exception as error:  # the caller that made the spec gets the error; the steward goes on
+            raise Reject(error) from error
+        self.federation.arriving[upstream.serial] = upstream
+        return upstream
+
+    async def _run(self, upstream: Upstream) -> None:
+        """Start its tree."""
+        options = Options(label=f"upstream {upstream.name}")
+        spec = child(UpstreamSupervisor, upstream).but(id=upstream.name, restart="temporary", options=options)
+        ref = await start_child(self.federation.upstreams, spec)
+        self._watch(upstream, ref.pid)
+
+    def _watch(self, upstream: Upstream, pid: Pid) -> None:
+        self._downs[monitor(pid)] = lambda reason: self._on_down(upstream, reason)
+
+    async def _revive(self, upstream: Upstream) -> None:
+        """Start it again, as soon as nothing of its last life is left."""
+        if not self._wanted(upstream) or (upstream.pid is not None and is_alive(upstream.pid)):
+            return
+        for pid in (upstream.pid, upstream.line.pid):
+            if pid is not None and current_node().process(pid) is not None:
+                self._downs[monitor(pid)] = lambda _: self._revive(upstream)
+                return
+        upstream.parked = None
+        try:
+            await self._run(upstream)
+        except ProcessExited:
+            self._later(upstream, _SOON)  # its supervisor is away, and not the upstream
+        except ActorError as error:
+            upstream.pid = None
+            self._park(upstream, error)
+
+    def _wanted(self, upstream: Upstream) -> bool:
+        return upstream.leave_by is None and (
+            self.federation.members.get(upstream.id) is upstream or upstream.serial in self.federation.arriving
+        )
+
+    # --- upstreams fall
+
+    async def _on_down(self, upstream: Upstream, reason: ExitReason) -> None:
+        upstream.on_stopped()
+        if not self._wanted(upstream):
+            return
+        if reason != GAVE_UP and upstream.restarts.admit(self.process.node.now()):
+            await self._revive(upstream)
+            return
+        why = upstream.last_end if reason == GAVE_UP and upstream.last_end is not None else reason
+        spec = upstream.spec
+        cause = Unavailable(upstream.name, _error_of(why))
+        cause.add_note(f"its processes died more than {spec.intensity} times within {spec.period:g} s")
+        self._park(upstream, cause)
+
+    def _park(self, upstream: Upstream, cause: Exception) -> None:
+        now = self.process.node.now()
+        if now - upstream.since >= upstream.spec.revive.quiet:
+            upstream.parkings = 0
+        self._wake_later(upstream)
+        upstream.park(cause)
+
+    def _wake_later(self, upstream: Upstream) -> None:
+        delay = upstream.spec.revive.delay(upstream.parkings, current_node().random)
+        upstream.parkings += 1
+        upstream.revive_at = self.process.node.now() + delay
+        self._later(upstream, delay)
+
+    def _later(self, upstream: Upstream, seconds: float) -> None:
+        turn = self._turns[upstream.serial] = self._turns.get(upstream.serial, 0) + 1
+        send_after(seconds, self.pid, _RestartDue(upstream, turn))
+
+    # --- upstreams go
+
+    async def _finish_replacement(self, id: str, new: Upstream) -> None:
+        """The new one is ready, or it is time."""
+        replacing = self._replacing.get(id)
+        if replacing is None or replacing.new is not new:
+            return
+        del self._replacing[id]
+        del self.federation.arriving[new.serial]
+        if replacing.keep_old and not new.settled:
+            await self._leave(new, 0.0)
+            cause = new.line.status.cause
+            replacing.caller.fail(Unavailable(new.name, cause))
+            return
+        old = self.federation.members[id]
+        self.federation.run_in_worker(old, new)
+        await self._leave(old, old.spec.grace)  # first: what is said to leave ends, whatever becomes of this process
+        if old.level is not None:
+            await supervise_job(self.federation.jobs, _restore_level, new, old.level)
+        replacing.caller.reply(new.pid)
+
+    async def _leave(self, upstream: Upstream, grace: float) -> None:
+        now = self.process.node.now()
+        upstream.leave_by = now + grace
+        self.federation.leaving[upstream.serial] = upstream
+        upstream.refresh()
+        await self._start_draining(upstream)
+
+    async def _start_draining(self, upstream: Upstream) -> None:
+        await self._start_job(_drain_and_stop, upstream, then=lambda: self._on_drained(upstream))
+
+    async def _on_drained(self, upstream: Upstream) -> None:
+        if upstream.pid is not None and is_alive(upstream.pid):
+            await self._start_draining(upstream)  # the errand was ended, and not the upstream
+            return
+        upstream.limiter.close()
+        upstream.limiter.abandon()
+        upstream.running = False
+        upstream.gone = True
+        self.federation.leaving.pop(upstream.serial, None)
+        self._turns.pop(upstream.serial, None)
+        upstream.refresh()
+        for caller in self._leaving.pop(upstream.serial, ()):
+            caller.reply(None)
+
+    async def _start_job(self, what: Callable[..., Any], *args: Any, then: Callable[[], Any]) -> None:
+        pid = await supervise_job(self.federation.jobs, what, *args)
+        self._downs[monitor(pid)] = lambda _: then()
+
+    def handle_info(self, message: Any) -> Any:
+        """A monitored process has ended, or a timer is due."""
+        match message:
+            case Down(ref=ref, reason=reason):
+                then = self._downs.pop(ref, None)
+                return None if then is None else then(reason)
+            case _RestartDue(upstream, turn):
+                return self._revive(upstream) if self._turns.get(upstream.serial) == turn else None
+            case _:
+                return super().handle_info(message)
+
+    def report_state(self) -> str:
+        """How many there are."""
+        federation = self.federation
+        return f"{len(federation.members)} upstreams, {len(federation.arriving)} arriving, {len(federation.leaving)} leaving"
+
+
+def _error_of(reason: ExitReason) -> Exception:
+    error = getattr(reason, "error", None)
+    return error if isinstance(error, Exception) else ProcessExited(reason)
+
+
+async def _wait_until_settled(upstream: Upstream, seconds: float) -> None:
+    """Wait until it is ready, or it is time."""
+    until = current_node().now() + seconds
+    while not upstream.settled and await upstream.changed(until):
+        pass
+
+
+async def _restore_level(upstream: Upstream, level: str) -> None:
+    """Tell it what its predecessor was told, if it wants to hear that."""
+    with contextlib.suppress(GreenroomError):
+        await upstream.set_level(level, upstream.spec.settings.request_timeout)
+
+
+async def _drain_and_stop(upstream: Upstream) -> None:
+    """Let what is under way come to its end, for as long as there is time, and end its tree."""
+    until = upstream.leave_by or 0.0
+    while not upstream.limiter.idle and upstream.running and await upstream.changed(until):
+        pass
+    upstream.limiter.close()
+    pid = upstream.pid
+    if pid is None or not is_alive(pid):
+        return
+    try:
+        await stop(pid, SHUTDOWN, _CLOSING)
+    except ProcessExited:
+        pass
+    except GreenroomError:
+        kill(pid)

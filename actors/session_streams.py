@@ -1,0 +1,348 @@
+"""The streams of one session: what was said on each, numbered and kept for readers that come back.
+
+`g0` carries what belongs to no request; each call that says something before its answer has its own, `p1`, `p2` and so on, which ends with
+the answer. Each keeps its newest events, bounded by count and by bytes, and so does the session as a whole. The session's process writes,
+the readers' (`feeds.py`) read; when the process dies, however, `exited` ends all streams, and answers what was still owed on them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from greenroom.supervision import DirectWakeup, current_node
+from greenroom.transports.interfaces import FeedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from weakref import ref
+
+    from greenroom.supervision import Node
+
+    from .settings import Settings
+
+GENERAL_STREAM: Final = "g0"
+_KEPT_FINISHED: Final = 16
+"""How many streams of answered calls are kept for readers that lost the end of one."""
+_SESSION_LIMIT_FACTOR: Final = 4
+"""How many times what one stream may keep the session may keep."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class SessionStream:
+    """One stream, and who reads it."""
+
+    name: str
+    _store: SessionStreams
+    answers: str | int | None = None
+    """The id of the request whose answer ends the stream."""
+    last: int = 0
+    delivered: int = 0
+    size: int = 0
+    over: bool = False
+    stale: bool = False
+    _reader: ref[StreamFeed] | None = None  # weak: a reader that got lost on its way must not count as one
+    # Bodies alone: what all sessions are told is one thing in memory, and events are made for who reads them. Most say nothing.
+    _bodies: deque[bytes] | None = None
+    _answered: str | int | None = None
+
+    @property
+    def reader(self) -> StreamFeed | None:
+        """The reader that it has now; None without one."""
+        return None if self._reader is None else self._reader()
+
+    def read_by(self, reader: ref[StreamFeed] | None) -> None:
+        """From now on it is read by that reader, or by none."""
+        self._reader = reader
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest event that is still kept; one more than the last when none is."""
+        return self.last + 1 - (len(self._bodies) if self._bodies else 0)
+
+    def push(self, body: bytes) -> None:
+        """Say something. Whatever is too much goes, the oldest first; the newest always stays."""
+        self.last += 1
+        if self._bodies is None:
+            self._bodies = deque()
+        self._bodies.append(body)
+        self.size += len(body)
+        store = self._store
+        store.size += len(body)
+        while self.size > store.max_bytes or len(self._bodies) > store.max_events:
+            if not self.drop():
+                break
+        store.trim()
+        self.wake()
+
+    def finish(self, body: bytes) -> None:
+        """Say the last thing: the answer."""
+        self._answered, self.answers = self.answers, None
+        self.over = True
+        self.push(body)
+
+    def end(self) -> None:
+        """Nothing will be said any more."""
+        self.over = True
+        self.wake()
+
+    def drop(self) -> bool:
+        """Let go of the oldest event, unless it is the only one."""
+        bodies = self._bodies
+        if bodies is None or len(bodies) < 2:  # noqa: PLR2004 - one always stays
+            return False
+        size = len(bodies.popleft())
+        self.size -= size
+        self._store.size -= size
+        return True
+
+    def since(self, number: int) -> Iterator[FeedEvent]:
+        """The events from this number on, as far as they are kept."""
+        first, answer = self.first, self.last if self.over else 0
+        skip = max(0, number - first)
+        for at, body in enumerate(islice(self._bodies or (), skip, None), first + skip):
+            yield FeedEvent(f"{self.name}:{at}", body, answers=self._answered if at == answer else None)
+
+    def wake(self) -> None:
+        """There is something new for the reader."""
+        reader = self.reader
+        if reader is not None:
+            reader.wake()
+
+
+class SessionStreams:
+    """All streams of one session."""
+
+    __slots__ = ("_count", "_finished", "_posts", "general", "max_bytes", "max_events", "size")
+
+    def __init__(self, settings: Settings) -> None:
+        """Nothing has been said."""
+        self.max_events = settings.buffer_events
+        self.max_bytes = settings.buffer_bytes
+        self.size = 0
+        self.general = SessionStream(GENERAL_STREAM, self)
+        self._posts: dict[str, SessionStream] | None = None
+        self._finished: deque[SessionStream] | None = None
+        self._count = 0
+
+    def begin(self, answers: str | int) -> SessionStream:
+        """A stream for one call."""
+        self._count += 1
+        stream = SessionStream(f"p{self._count}", self, answers)
+        if self._posts is None:
+            self._posts = {}
+        self._posts[stream.name] = stream
+        return stream
+
+    def finish(self, stream: SessionStream, body: bytes | None) -> None:
+        """The call is answered, or will never be; its stream is kept for a while."""
+        if body is None:
+            stream.answers = None
+            stream.end()
+        else:
+            stream.finish(body)
+        if self._finished is None:
+            self._finished = deque()
+        self._finished.append(stream)
+        if len(self._finished) > _KEPT_FINISHED:
+            self._forget(self._finished.popleft())
+
+    def drop_finished(self) -> bool:
+        """Forget finished streams that have no reader and were finished the last time already; whether any are left."""
+        finished = self._finished
+        if not finished:
+            return False
+        for stream in tuple(finished):
+            if stream.reader is not None:
+                continue
+            if stream.stale:
+                finished.remove(stream)
+                self._forget(stream)
+            else:
+                stream.stale = True
+        return bool(finished)
+
+    def find(self, event_id: str) -> tuple[SessionStream, int] | None:
+        """The stream that an event was on, and its number; None for what was never said here or is not kept any more."""
+        name, _, digits = event_id.partition(":")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 16):  # noqa: PLR2004 - more digits than any count
+            return None
+        stream = self.general if name == GENERAL_STREAM else (self._posts or {}).get(name)
+        number = int(digits)
+        if stream is None or number > stream.last or number < stream.first - 1:
+            return None
+        return stream, number
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether any stream has a reader."""
+        return self.general.reader is not None or any(each.reader is not None for each in (self._posts or {}).values())
+
+    def trim(self) -> None:
+        """Keep what the session as a whole may: finished streams go first, then the oldest events of the largest."""
+        limit = self.max_bytes * _SESSION_LIMIT_FACTOR
+        while self.size > limit:
+            if self._finished and (idle := next((each for each in self._finished if each.reader is None), None)):
+                self._finished.remove(idle)
+                self._forget(idle)
+                continue
+            largest = max((self.general, *(self._posts or {}).values()), key=attrgetter("size"))
+            if not largest.drop():
+                return
+
+    def end_all(self, owed: Callable[[str | int], bytes]) -> None:
+        """The session is gone: end every stream, `owed` making the last words where an answer was still to come."""
+        for stream in (self.general, *(self._posts or {}).values()):
+            if stream.answers is not None:
+                stream.finish(owed(stream.answers))
+            stream.end()
+
+    def _forget(self, stream: SessionStream) -> None:
+        posts = self._posts
+        if posts is not None and posts.pop(stream.name, None) is not None:
+            self.size -= stream.size
+
+
+# --- Reading a stream: what a transport gets of it, in order, however fast it comes.
+# A feed belongs to one reader. It ends when its stream does and everything has been read, when another reader takes that stream over, or
+# when the session asks the reader to come back later. It runs in the reader's own task; the session does not wait for it.
+
+TRUNCATED: Final = b'{"jsonrpc":"2.0","method":"notifications/replay_truncated","params":{}}'
+"""Said where events were lost, since no reader came for them in time."""
+_BATCH: Final = 64
+
+
+class FeedWaiter:
+    """One task that waits for something new, up to a time."""
+
+    __slots__ = ("_gate", "_late", "_node")
+
+    def __init__(self) -> None:
+        """No task waits yet."""
+        self._gate: DirectWakeup | None = None
+        self._node: Node | None = None
+        self._late = False
+
+    def wake(self) -> None:
+        """There is something new."""
+        gate, node = self._gate, self._node
+        if gate is not None and node is not None:
+            self._gate = None
+            node.open_soon(gate)
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Wait for `wake`; False when the time was up first."""
+        node = self._node = current_node()
+        gate = self._gate = DirectWakeup(node.loop)
+        self._late = False
+        timer = None if timeout is None else node.loop.call_later(timeout, self._time_is_up, gate)
+        try:
+            await gate
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if self._gate is gate:
+                self._gate = None
+        return not self._late
+
+    def _time_is_up(self, gate: DirectWakeup) -> None:
+        if self._gate is gate:  # else it was woken just now, and goes on in a moment
+            self._gate = None
+            self._late = True
+            gate.open()
+
+
+class StreamFeed(FeedWaiter):
+    """One reader of a stream."""
+
+    __slots__ = ("__weakref__", "_ahead", "_last_words", "_next", "_stream", "_until")
+
+    def __init__(
+        self, stream: SessionStream, after: int, *, ahead: Sequence[FeedEvent] = (), gap: bool = False
+    ) -> None:
+        """Read on after that number; `ahead` comes first, or the word that something is missing (`gap`).
+
+        The reader that the stream had until now has lost its place.
+        """
+        super().__init__()
+        before = stream.reader
+        if before is not None:
+            before.close()
+        stream.read_by(weakref.ref(self))
+        self._stream = stream
+        self._next = after + 1
+        self._ahead: list[FeedEvent] = [FeedEvent(f"{stream.name}:{after}", TRUNCATED)] if gap else list(ahead)
+        self._until: int | None = None
+        self._last_words: FeedEvent | None = None
+
+    @property
+    def name(self) -> str:
+        """What the stream is called in its events' ids."""
+        return self._stream.name
+
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
+        """What has come since the last time; empty when the time was up first; None when the feed has ended."""
+        while True:
+            events = self._take()
+            if events:
+                return events
+            if self._ended():
+                self.leave()
+                return None
+            if not await self.wait(timeout):
+                return self._take()
+
+    def _take(self) -> list[FeedEvent]:
+        stream = self._stream
+        events, self._ahead = self._ahead, []
+        until = stream.last if self._until is None else self._until
+        if self._next <= until:
+            if self._next < stream.first:
+                events.append(FeedEvent("", TRUNCATED))
+                self._next = stream.first
+            for event in stream.since(self._next):
+                if self._next > until or len(events) >= _BATCH:
+                    break
+                events.append(event)
+                self._next += 1
+            stream.delivered = max(stream.delivered, self._next - 1)
+        if self._last_words is not None and self._next > until:
+            events.append(self._last_words)
+            self._last_words = None
+        return events
+
+    def _ended(self) -> bool:
+        return self._until is not None or (self._stream.over and self._next > self._stream.last)
+
+    def close(self, retry: int | None = None) -> None:
+        """The reader gets what has been said until now, perhaps the wish to come back later, and then the end."""
+        stream = self._stream
+        if self._until is None:
+            if retry is None:
+                self._until = self._next - 1
+                self._ahead.clear()
+            else:
+                self._until = stream.last
+                self._last_words = FeedEvent(f"{stream.name}:{stream.last}", b"", retry)
+        if stream.reader is self:
+            stream.read_by(None)
+        self.wake()
+
+    def leave(self) -> None:
+        """The reader is gone; what is on the stream stays for the next one."""
+        if self._stream.reader is self:
+            self._stream.read_by(None)
+        if self._until is None:
+            self._until = self._next - 1
+
+
+def position_event(name: str, number: int) -> FeedEvent:
+    """The event that only says where a reader stands, so that it can come back there before anything was said."""
+    return FeedEvent(f"{name}:{number}", b"")
+
+
+__all__ = ["TRUNCATED", "FeedWaiter", "StreamFeed", "position_event"]

@@ -1,0 +1,491 @@
+"""The authorization code grant: a user is sent to sign in, and comes back with a code that only we can redeem.
+
+Before the code is redeemed, what came back is held against what was sent: the state, and the issuer (RFC 9207), of an error as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import sys
+import threading
+import webbrowser
+from html import escape
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+from greenroom.auth.auth_info import number, text
+from greenroom.auth.errors import SignInError
+from greenroom.supervision import visible
+from greenroom.supervision.acceptor import connection_limit, open_files_limit, serve, tcp_sockets
+
+from .metadata_discovery import build_authorization_url, check_endpoint, check_web_url, printable_line, refusal_message
+from .token_requests import DEVICE, OAuthEndpoint, post_form, request_token, response_object
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from types import TracebackType
+
+    from greenroom.supervision.acceptor import Acceptor
+    from greenroom.transports.client.fetch import FetchFunction
+
+    from .client_registration import ClientIdentity, ClientRegistrar
+    from .metadata_discovery import AuthorizationServerMetadata, TokenSource
+    from .token_requests import TokenResponse
+
+_STEP: Final = "authorization"
+_MOST_REGISTRATIONS: Final = 1
+"""How often a client that the server has forgotten is registered anew."""
+
+
+class AuthorizationCodeFlow(NamedTuple):
+    """How it is done."""
+
+    browser: Browser
+    registrar: ClientRegistrar
+    fetch: FetchFunction
+    port: int
+    seconds: float
+
+    async def run(self, source: TokenSource, scopes: Sequence[str]) -> tuple[ClientIdentity, TokenResponse]:
+        """All of it. Raises `SignInError`."""
+        server = source.server
+        check_code_grant(server)
+        # At the port that was pinned, else where the issuer expects users to come back to, if that is free, else anywhere.
+        registered = None if self.port else await self.registrar.registered_redirect(server.issuer)
+        port = (urlsplit(registered).port if registered else None) or self.port
+        async with LoopbackRedirect(port, pinned=bool(self.port)) as listener:
+            wanted = " ".join(scopes) or None
+            redirect_uri = listener.redirect_uri
+            identity = await self.registrar.identity(server, redirect_uri, wanted)
+            assert server.authorization_endpoint is not None and server.token_endpoint is not None  # noqa: PT018 - looked at above
+            asked = build_authorization_url(
+                server.authorization_endpoint,
+                {
+                    "client_id": identity.client_id,
+                    "redirect_uri": redirect_uri,
+                    "scope": wanted,
+                    "resource": source.resource,
+                    "prompt": "consent" if "offline_access" in scopes else None,
+                },
+            )
+            response = await self._await_response(listener, asked.url, asked.state)
+            code = check_authorization_response(response, asked.state, server)
+            endpoint = OAuthEndpoint(server.token_endpoint, server.issuer, server.auth_methods)
+            form = {
+                "grant_type": "authorization_code",
+                "code": code,
+                "code_verifier": asked.verifier,
+                "redirect_uri": redirect_uri,
+            }
+            return identity, await request_token(endpoint, identity, self.fetch, form, resource=source.resource)
+
+    async def _await_response(self, listener: LoopbackRedirect, url: str, state: str) -> AuthorizationResponse:
+        arrival = asyncio.ensure_future(listener.response(state))
+        going = asyncio.ensure_future(self.browser(url))
+        try:
+            async with asyncio.timeout(self.seconds):
+                await asyncio.wait((arrival, going), return_when=asyncio.FIRST_COMPLETED)
+                if not arrival.done():
+                    pasted = await going
+                    if pasted is not None:
+                        return parse_authorization_response(urlsplit(pasted.strip()).query)
+                return await arrival
+        except TimeoutError:
+            raise SignInError(_STEP, f"nobody came back from signing in within {self.seconds:g} s: try again") from None
+        except ValueError:
+            raise SignInError(_STEP, "what was pasted is no address: paste the whole line of the browser") from None
+        finally:
+            for each in (arrival, going):
+                each.cancel()
+            await asyncio.gather(arrival, going, return_exceptions=True)
+
+
+def check_code_grant(server: AuthorizationServerMetadata) -> None:
+    """Raises `SignInError` for an authorization server that a code is not safe with, or that knows no codes."""
+    if server.authorization_endpoint is None or server.token_endpoint is None:
+        raise SignInError(_STEP, f"{server.issuer} names no endpoint for signing in with a browser")
+    check_endpoint(server.authorization_endpoint, _STEP)
+    check_endpoint(server.token_endpoint, "token")
+    if server.challenge_methods is None or "S256" not in server.challenge_methods:
+        raise SignInError(
+            _STEP,
+            f"{server.issuer} does not say that it checks proofs of codes (PKCE with S256): its operator has to see to that",
+        )
+
+
+def check_authorization_response(
+    response: AuthorizationResponse, state: str, server: AuthorizationServerMetadata
+) -> str:
+    """The code, if all is as it was sent out. Raises `SignInError`, which repeats nothing of what another issuer may have said."""
+    if not equal_in_constant_time(response.state, state):
+        raise SignInError(_STEP, "what came back is not what was asked for (another state): begin again")
+    if response.issuer is None and server.sends_issuer:
+        raise SignInError(_STEP, "what came back does not say who has sent it, and it should: it was not used")
+    if response.issuer is not None and response.issuer != server.issuer:
+        raise SignInError(_STEP, f"what came back is not from {server.issuer}: it was not used")
+    if response.error is not None:
+        raise SignInError(
+            _STEP, refusal_message(response.error, response.description), code=printable_line(response.error)
+        )
+    if not response.code:
+        raise SignInError(_STEP, "what came back has no code in it: begin again")
+    return response.code
+
+
+# --- Where a user's browser comes back to: one page on this machine's loopback, for one login, for as long as that takes.
+# It reads one line of a request and its headers, never more; it answers all other requests with nothing of use. Connections that say nothing
+# delay no browser: there is room for many, and the oldest makes room for the next. What the browser is shown is
+# made of fixed words, besides what is escaped, and nothing in it may run.
+
+log: Final = logging.getLogger("greenroom.auth")
+
+HOST: Final = "127.0.0.1"
+PATH: Final = "/callback"
+_LARGEST_HEAD: Final = 16 * 1024
+_REQUEST_SECONDS: Final = 5.0
+_LINGER_SECONDS: Final = 1.0
+"""Seconds for which an answered connection is still read."""
+_BACKLOG: Final = 1024
+"""Connections that wait in the kernel while the loop is at something else: of a full queue, a browser hears after a second."""
+MOST_CONNECTIONS: Final = 256
+"""Connections at once, where there may be so many files. Any program of this machine can open some and say nothing: more than come in between
+a browser's connection and its request, which are a few turns of the loop with 64 each."""
+_HEADERS: Final = (
+    "content-type: text/html; charset=utf-8\r\ncache-control: no-store\r\nreferrer-policy: no-referrer\r\n"
+    "content-security-policy: default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+    "x-content-type-options: nosniff\r\nconnection: close\r\n"
+)
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
+<body><h1>{title}</h1><p>{text}</p></body></html>
+"""
+
+
+class AuthorizationResponse(NamedTuple):
+    """What the authorization server has the browser bring back."""
+
+    code: str | None
+    state: str | None
+    issuer: str | None
+    error: str | None
+    description: str | None
+
+
+def parse_authorization_response(query: str) -> AuthorizationResponse:
+    """From a query; of what stands there twice nothing counts."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=64)
+    except ValueError:
+        pairs = []
+    names = [name for name, _ in pairs]
+    found = {name: value for name, value in pairs if names.count(name) == 1}
+    return AuthorizationResponse(*(found.get(name) for name in ("code", "state", "iss", "error", "error_description")))
+
+
+def equal_in_constant_time(one: str | None, other: str) -> bool:
+    """Whether two texts are equal, in a time that says nothing of where they differ."""
+    return one is not None and hmac.compare_digest(one.encode(), other.encode())
+
+
+def html_page(title: str, text: str) -> str:
+    """What a browser is shown."""
+    return _PAGE.format(title=escape(title), text=escape(text))
+
+
+class LoopbackRedirect:
+    """The page. `async with Landing(port) as landing:` listens; `await landing.arrival(state)` is the return with that state."""
+
+    def __init__(self, port: int = 0, *, pinned: bool = True) -> None:
+        """Port 0 is any that is free; a port that is not `pinned` is where to listen if it is free, and any other will do as well."""
+        self._wanted = port
+        self._pinned = pinned
+        self._acceptor: Acceptor | None = None
+        self._most = MOST_CONNECTIONS
+        self._open: dict[_RedirectConnection, None] = {}
+        self._all_closed = asyncio.Event()
+        self._state: str | None = None
+        self._response: asyncio.Future[AuthorizationResponse] | None = None
+
+    @property
+    def redirect_uri(self) -> str:
+        """Its address."""
+        assert self._acceptor is not None
+        return f"http://{HOST}:{self._acceptor.sockets[0].getsockname()[1]}{PATH}"
+
+    async def __aenter__(self) -> Self:
+        try:
+            try:
+                sockets = await tcp_sockets(HOST, self._wanted, _BACKLOG)
+            except OSError:
+                if self._pinned:
+                    raise
+                sockets = await tcp_sockets(HOST, 0, _BACKLOG)
+        except OSError as error:
+            where = f"port {self._wanted}" if self._wanted and self._pinned else "any port"
+            raise SignInError(
+                _STEP, f"nobody can come back to {HOST}, {where}: {error.strerror or error}; pin another port"
+            ) from None
+        self._most = min(MOST_CONNECTIONS, connection_limit(open_files_limit()))
+        self._acceptor = serve(lambda: _RedirectConnection(self), sockets, log)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._acceptor is not None
+        self._acceptor.close()
+        for each in tuple(self._open):
+            each.finish()
+        if self._open:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_REQUEST_SECONDS):
+                    await self._all_closed.wait()  # the page is still on its way to the browser
+        for each in tuple(self._open):
+            each.abort()
+
+    async def response(self, state: str) -> AuthorizationResponse:
+        """Wait for the browser to come back. A request with another state is sent away, and the wait goes on."""
+        self._state = state
+        self._response = asyncio.get_running_loop().create_future()
+        return await self._response
+
+    def on_open(self, connection: _RedirectConnection) -> None:
+        """A connection is open. Where that is one too many, the oldest makes room: a browser says what it wants at once."""
+        if len(self._open) >= self._most:
+            next(iter(self._open)).abort()
+        self._open[connection] = None
+        self._all_closed.clear()
+
+    def on_close(self, connection: _RedirectConnection) -> None:
+        """It is gone."""
+        self._open.pop(connection, None)
+        if not self._open:
+            self._all_closed.set()
+
+    def page_for(self, request: bytes) -> tuple[str, str, str]:
+        """What the browser is shown: the status, and a page's title and text."""
+        words = request.partition(b"\r\n")[0].decode("latin-1").split(" ")
+        parts = urlsplit(words[1]) if len(words) == 3 and words[1].startswith("/") else None  # noqa: PLR2004 - a request line
+        if parts is None or words[0] != "GET" or parts.path != PATH:
+            return "404 Not Found", "Nothing here", "This page is for somebody who comes back from signing in."
+        found = parse_authorization_response(parts.query)
+        if self._state is None or not equal_in_constant_time(found.state, self._state):
+            return "400 Bad Request", "Not expected", "Nobody waits for this. Begin again in the program that sent you."
+        if self._response is None or self._response.done():
+            return "400 Bad Request", "Once is enough", "You have been here already."
+        self._response.set_result(found)
+        if found.error is not None or found.code is None:
+            return "200 OK", "Not signed in", "The program that sent you says why. You can close this window."
+        return "200 OK", "Thank you", "You can close this window, and go back to the program that sent you."
+
+
+class _RedirectConnection(asyncio.Protocol):
+    """One connection to the page: a head in, an answer out."""
+
+    def __init__(self, listener: LoopbackRedirect) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._head = bytearray()
+        self._answered = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._listener.on_open(self)
+        self._timer = asyncio.get_running_loop().call_later(_REQUEST_SECONDS, self._on_timeout)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered:
+            return
+        begin = max(0, len(self._head) - 3)  # where the end of the head can be that was not there before
+        self._head += data[: _LARGEST_HEAD - len(self._head)]
+        if self._head.find(b"\r\n\r\n", begin) >= 0:
+            self._send_page(*self._listener.page_for(bytes(self._head)))
+        elif len(self._head) >= _LARGEST_HEAD:
+            self._send_page("431 Request Header Fields Too Large", "Too long", "A browser says less.")
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it came
+        if self._timer is not None:
+            self._timer.cancel()
+        self._listener.on_close(self)
+
+    def _on_timeout(self) -> None:
+        self._send_page("408 Request Timeout", "Too late", "Nothing was asked for.")
+
+    def _send_page(self, status: str, title: str, text: str) -> None:
+        """Answer, and listen a little longer: bytes that nothing has read would reset the connection, and the answer with it."""
+        self._answered = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.abort)
+        body = html_page(title, text).encode()
+        head = f"HTTP/1.1 {status}\r\n{_HEADERS}content-length: {len(body)}\r\n\r\n".encode("ascii")
+        self._transport.write(head + body)
+        with contextlib.suppress(OSError):  # the peer is gone already
+            self._transport.write_eof()
+
+    def finish(self) -> None:
+        """The page is not needed any more; an answer that is on its way still goes out."""
+        if self._answered:
+            self._transport.close()
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Be gone, now."""
+        self._listener.on_close(self)
+        self._transport.abort()
+
+
+# --- How a user gets to where they sign in: by their browser, or by an address that they are shown.
+# A `Browser` is given the address. It returns None when the user comes back by themselves, to the page that waits on this machine; or else the address that
+# they were sent back to, as text. Programs bring their own: that is where a window, a message or a test comes in.
+
+
+if TYPE_CHECKING:
+    Browser: TypeAlias = Callable[[str], Awaitable[str | None]]
+
+
+async def open_browser(url: str, /) -> str | None:
+    """Open the user's browser, and say the address on stderr for users who have none here."""
+    check_web_url(url, "authorization")
+    print_to_user(f"To sign in, open this in a browser on this machine:\n\n  {url}\n")
+    threading.Thread(
+        target=_open_in_browser, args=(url,), name="greenroom browser", daemon=True
+    ).start()  # some do not return before they end
+    return None
+
+
+def _open_in_browser(url: str) -> None:
+    try:
+        webbrowser.open(url)
+    except (OSError, webbrowser.Error):
+        return  # the address was said as well
+
+
+async def paste_back(url: str, /) -> str | None:
+    """Say the address, and have the user give the one that they end up at: for machines without a browser."""
+    check_web_url(url, "authorization")
+    print_to_user(
+        f"To sign in, open this in a browser on any machine:\n\n  {url}\n\n"
+        "In the end it shows a page that cannot be reached. Paste its whole address here:"
+    )
+    return await _read_line(sys.stdin.readline)
+
+
+async def _read_line(read: Callable[[], str]) -> str:
+    """A line that the user types, read in a daemon thread, so that the program can end without it."""
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[str] = loop.create_future()
+
+    def done(line: str) -> None:
+        if not typed.done():
+            typed.set_result(line.strip())
+
+    def wait() -> None:
+        try:
+            line = read()
+        except (OSError, ValueError):
+            line = ""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(done, line)
+
+    threading.Thread(target=wait, name="greenroom paste", daemon=True).start()
+    return await typed
+
+
+async def show_code(code: DeviceCode, /) -> None:
+    """Say on stderr where to go with which code."""
+    print_to_user(
+        f"To sign in, open {code.verification_uri} in a browser on any machine, and enter:\n\n  {code.user_code}\n"
+    )
+
+
+def print_to_user(words: str) -> None:
+    """To the terminal; never on stdout, which may be a protocol's."""
+    print(visible(words, lines=True), file=sys.stderr, flush=True)  # noqa: T201 - it is what is asked for
+
+
+# --- The device grant (RFC 8628): a user signs in on another machine with a short code, and this one asks now and then whether they have.
+
+_DEVICE_STEP: Final = "device authorization"
+_SLOW_DOWN_SECONDS: Final = 5.0
+_SHORTEST_INTERVAL: Final = 1.0
+_LONGEST_INTERVAL: Final = 60.0
+
+
+class DeviceCode(NamedTuple):
+    """What a user is told."""
+
+    verification_uri: str
+    user_code: str
+    complete: str | None
+    """The address with the code in it, for a link or a picture of one."""
+    expires_in: float
+
+
+if TYPE_CHECKING:
+    Shower: TypeAlias = Callable[[DeviceCode], Awaitable[None]]
+    """What tells them."""
+
+
+class DeviceFlow(NamedTuple):
+    """How it is done. `sleep` is the clock."""
+
+    show: Shower
+    registrar: ClientRegistrar
+    fetch: FetchFunction
+    seconds: float
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def run(self, source: TokenSource, scopes: Sequence[str]) -> tuple[ClientIdentity, TokenResponse]:
+        """All of it. Raises `SignInError`."""
+        server = source.server
+        if server.device_endpoint is None or server.token_endpoint is None:
+            raise SignInError(_DEVICE_STEP, f"{server.issuer} offers no codes for devices")
+        identity = await self.registrar.identity(server, None, " ".join(scopes) or None)
+        form = {"resource": source.resource} | ({"scope": " ".join(scopes)} if scopes else {})
+        endpoint = OAuthEndpoint(server.device_endpoint, server.issuer, server.auth_methods)
+        answer = response_object(await post_form(endpoint, identity, self.fetch, form, _DEVICE_STEP), _DEVICE_STEP)
+        device_code, code, uri = (text(answer.get(name)) for name in ("device_code", "user_code", "verification_uri"))
+        if device_code is None or code is None or uri is None:
+            raise SignInError(_DEVICE_STEP, f"{server.issuer} gave no code to show")
+        check_web_url(uri, _DEVICE_STEP)
+        complete = text(answer.get("verification_uri_complete"))
+        if complete is not None:
+            check_web_url(complete, _DEVICE_STEP)
+        lives = min(number(answer.get("expires_in")) or self.seconds, self.seconds)
+        await self.show(DeviceCode(uri, printable_line(code), complete, lives))
+        interval = number(answer.get("interval")) or _SLOW_DOWN_SECONDS
+        endpoint = OAuthEndpoint(server.token_endpoint, server.issuer, server.auth_methods)
+        return identity, await self._tokens(endpoint, identity, device_code, source.resource, interval, lives)
+
+    async def _tokens(
+        self,
+        endpoint: OAuthEndpoint,
+        identity: ClientIdentity,
+        device_code: str,
+        resource: str,
+        interval: float,
+        lives: float,
+    ) -> TokenResponse:
+        form = {"grant_type": DEVICE, "device_code": device_code}
+        waited = 0.0
+        while waited <= lives:
+            pause = min(max(interval, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
+            await self.sleep(pause)
+            waited += pause
+            try:
+                return await request_token(endpoint, identity, self.fetch, form, resource=resource)
+            except SignInError as error:
+                if error.code == "slow_down" or (error.temporary and error.code != "authorization_pending"):
+                    interval += _SLOW_DOWN_SECONDS
+                elif error.code == "expired_token":
+                    break
+                elif error.code != "authorization_pending":
+                    raise
+        raise SignInError(_DEVICE_STEP, "nobody has entered the code in time: begin again")

@@ -1,0 +1,213 @@
+"""Where a command goes: a URL, a name of the configuration, `module:server`, or a command behind `--`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greenroom.actors.client.settings import ClientSettings
+from greenroom.client import Client
+from greenroom.errors import ConfigError
+from greenroom.supervision import visible_text
+
+from .click_app import echo, styled
+from .exit_codes import UsageError, visible
+from .server_loader import (
+    TargetOptions,
+    is_server_name,
+    is_url,
+    load_server,
+    parse_pairs,
+    report_author_errors,
+    stdout_to_stderr,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from greenroom.auth.client.auth_option import Auth
+    from greenroom.config.host_config import ServerConfig
+    from greenroom.config.variables import Environment
+
+
+def target_options(target: str | None, command: Sequence[str] | None, given: dict[str, Any]) -> TargetOptions:
+    """From what a command was given; takes out of it what is about the connection."""
+    if target is None and command is None:
+        raise UsageError("say which server: a URL, a name of your configuration, module:server, or a command behind --")
+    if target is not None and command is not None:
+        raise UsageError(f"either {target} or the command behind --, and not both")
+    if command is not None and not command:
+        raise UsageError("there is nothing behind --: write the server's command there")
+    kept = {name: given.pop(name) for name in ("timeout", "header", "env", "config", "verbose") if name in given}
+    return TargetOptions(target, command, **kept)
+
+
+def split_target(words: Sequence[str], command: Sequence[str] | None, what: str) -> tuple[str | None, list[str]]:
+    """The target and the other words; a command behind `--` is the target."""
+    if command is not None:
+        if not words:
+            raise UsageError(f"say {what}")
+        return None, list(words)
+    if len(words) < 2:  # noqa: PLR2004 - a target and something of it
+        raise UsageError(
+            f"say which server, and {what}: a URL, a configured name, module:server, or a command behind --"
+        )
+    return words[0], list(words[1:])
+
+
+class TargetTimeouts(NamedTuple):
+    """How many seconds things may take."""
+
+    connect: float
+    tool: float
+    request: float
+    user: float = 0.0
+    """What a user that has to sign in first has besides, before there is a connection."""
+
+
+class ClientSpec(NamedTuple):
+    """What a client is made with."""
+
+    target: Any
+    times: TargetTimeouts
+    options: Mapping[str, Any]
+    inside: bool = False
+    """Whether the server's code runs in this process, where what it prints would be taken for our answer."""
+
+
+class TargetClient(Client):
+    """A client that was made from what was typed."""
+
+    times: TargetTimeouts
+
+
+@asynccontextmanager
+async def connected(where: TargetOptions) -> AsyncGenerator[TargetClient]:
+    """A client that is."""
+    configure_logging(verbose=where.verbose)
+    place = _client_spec(where)
+    try:
+        client = client_at(place, where.timeout, **where.callbacks)
+    except ConfigError as error:  # what a file says was read before: this was typed
+        raise UsageError(str(error)) from error
+    if place.inside:
+        with stdout_to_stderr(), report_author_errors(str(where.target)):
+            async with client:
+                yield client
+    else:
+        async with client:
+            yield client
+
+
+def client_at(place: ClientSpec, limit: float | None, **callbacks: Any) -> TargetClient:
+    """A client that is not connected yet. `limit` is what was typed of how long things may take."""
+    times = place.times if limit is None else TargetTimeouts(limit, limit, limit, place.times.user)
+    settings = ClientSettings(init_timeout=times.connect + times.user, request_timeout=times.request)
+    client = TargetClient(place.target, settings=settings, **place.options, **callbacks)
+    client.times = times
+    return client
+
+
+def client_spec_for(server: ServerConfig, auth: Auth | None) -> ClientSpec:
+    """Where a configured server is. Raises `ConfigError`."""
+    from greenroom.config.configured_upstreams import route_of  # noqa: PLC0415 - only for names
+
+    user: float = getattr(auth, "patience", 0.0)
+    times = TargetTimeouts(server.timeouts.connect, server.timeouts.tool, server.timeouts.request, user)
+    return ClientSpec(route_of(server, lambda _: auth), times, {})
+
+
+def configure_logging(*, verbose: bool = False) -> None:
+    """Log to stderr: all for a user that asks for it, else only what has failed."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(visible_text.EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, handlers=[handler])
+
+
+def environment_defaults() -> Environment:
+    """What the environment says for all servers; what is wrong with it is told, and passed over."""
+    from greenroom.config.variables import Environment  # noqa: PLC0415 - not for help
+
+    found, mistakes = Environment.of(os.environ)
+    for one in mistakes:
+        echo(styled(f"greenroom: {one}", "odd"), error=True)
+    return found
+
+
+def _client_spec(where: TargetOptions) -> ClientSpec:
+    env, headers = parse_pairs("--env", where.env), parse_pairs("--header", where.header)
+    said = environment_defaults()
+    times = TargetTimeouts(said.connect, said.tool, request=30.0)
+    if where.command is not None:
+        _reject_option(headers, "--header", "a URL")
+        return ClientSpec(_command_route(where, where.command, env), times, {})
+    target = str(where.target)
+    _reject_option(env, "--env", "a command")
+    if is_url(target):
+        options: dict[str, Any] = {"headers": headers} if headers else {}
+        if "authorization" not in {name.lower() for name in headers} and _is_safe_for_tokens(target):
+            options["auth"] = _stored_login(target)
+        return ClientSpec(target, times, options)
+    _reject_option(headers, "--header", "a URL")
+    if is_server_name(target):
+        return ClientSpec(load_server(target), times, {}, inside=True)
+    return _configured(target, where, said)
+
+
+def _command_route(where: TargetOptions, command: Sequence[str], env: Mapping[str, str]) -> Any:
+    from greenroom.transports.client.server_command import Command  # noqa: PLC0415 - a URL needs none of it
+
+    try:
+        return Command(*command, env=env, stderr=_print_server_line if where.verbose else None)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _print_server_line(line: str) -> None:
+    echo(styled(visible(line), "dim"), error=True)
+
+
+def _reject_option(given: Mapping[str, str], option: str, what: str) -> None:
+    if given:
+        raise UsageError(f"{option} is for {what}")
+
+
+def _configured(name: str, where: TargetOptions, said: Environment) -> ClientSpec:
+    from greenroom.config.config_reader import server_named  # noqa: PLC0415 - only for names
+    from greenroom.config.sign_in import default_sign_in  # noqa: PLC0415 - as above
+
+    try:
+        server = server_named(name, where.config)
+    except ConfigError as error:
+        if Path(f"{name}.py").is_file():
+            raise ConfigError(f"{error}; for the file write {name}.py") from None
+        raise
+    place = client_spec_for(server, default_sign_in(said.oauth_port, named=where.config is not None)(server))
+    if where.verbose and server.command is not None:
+        place.target.sink = _print_server_line
+    return place._replace(options={"name": name})
+
+
+def _is_safe_for_tokens(url: str) -> bool:
+    """Whether a token would be safe on the way there. Elsewhere none is looked for, and a server that asks for none is called without."""
+    from greenroom.auth.client.auth_option import check_server_url  # noqa: PLC0415 - not for help
+
+    try:
+        check_server_url(url)
+    except ConfigError:
+        return False
+    return True
+
+
+def _stored_login(url: str) -> Any:
+    """What `greenroom login` has kept for a URL; no browser is opened for a call."""
+    from greenroom.auth.client.oauth_login import OAuth  # noqa: PLC0415 - as above
+    from greenroom.auth.client.token_stores import best_store  # noqa: PLC0415 - not for help
+
+    advice = "run `greenroom login` with this URL in a terminal, once; or give a token or a key with --header"
+    return OAuth(store=best_store(), browser=None, advice=advice, command=f"greenroom login {shlex.quote(url)}")

@@ -1,0 +1,342 @@
+"""One call, seen from both ends: the caller awaits it, the callee answers it, and it is answered exactly once.
+
+Whatever happens first decides: the reply, the callee's death (with its reason, at once), the deadline, or the caller's
+own end. What comes later is dropped, which is what an alias does in Erlang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from greenroom.supervision.kernel import safe_repr
+from greenroom.supervision.kernel.api import absence, is_abandoned
+from greenroom.supervision.kernel.clock import DirectWakeup, check_seconds
+from greenroom.supervision.kernel.errors import CallCycle, CallTimeout, MailboxFull, NotRegistered, ProcessExited
+from greenroom.supervision.kernel.process import GONE, Process
+from greenroom.supervision.kernel.process_lookup import current
+from greenroom.supervision.kernel.process_messages import (
+    IDLE_TIMEOUT,
+    NO_CONNECTION,
+    NO_PROCESS,
+    NORMAL,
+    SYSTEM,
+    Crash,
+    ExitReason,
+    as_reason,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.process_messages import MailboxEntry, Pid
+
+R = TypeVar("R")
+
+_get_ident = threading.get_ident
+
+
+class Caller(Generic[R]):
+    """The waiting side of a call. A handler keeps it to answer later, from any process, task or thread."""
+
+    __slots__ = ("_callee", "_future", "_gate", "_node", "_process", "request")
+
+    request: Any
+    """What was asked, once a process has taken the call by `receive`."""
+
+    def __init__(self, node: Node, callee: Process | None, process: Process | None) -> None:
+        """`process` is the caller, if it is one."""
+        self._node = node
+        self._callee = callee
+        self._process = process
+        self._future: asyncio.Future[R] = node.loop.create_future()
+        self._gate: DirectWakeup | None = (
+            None  # where the caller waits: a future alone would cost it another turn of the loop
+        )
+
+    @property
+    def process(self) -> Process | None:
+        """The calling process, on this node; None when the call comes from outside any process."""
+        return self._process
+
+    @property
+    def pid(self) -> Pid | None:
+        """The caller's address; None when the call comes from outside any process."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def over(self) -> bool:
+        """Whether the call is over: it was answered, timed out, or its caller is gone."""
+        return self._future.done() or (self._gate is not None and self._gate.cancelled)
+
+    @property
+    def awaited_object(self) -> asyncio.Future[R] | DirectWakeup:
+        """What the caller's task waits for."""
+        return self._future if self._gate is None else self._gate
+
+    def on_over(self, act: Callable[[], object]) -> None:
+        """Have `act` called when the call is over, in the loop's next turn; if it is over already, in the next one, too."""
+        self._future.add_done_callback(lambda _: act())
+
+    def reply(self, value: R) -> bool:
+        """Answer. False when it was too late, or had been answered."""
+        if self._node.leaks and is_abandoned():
+            return False
+        return self._settle(value, None)
+
+    def fail(self, error: BaseException) -> bool:
+        """Answer with an error, which the caller's `await` raises."""
+        if self._node.leaks and is_abandoned():
+            return False
+        if isinstance(error, StopIteration):
+            error = RuntimeError(f"{error!r} cannot be raised from an await")  # as Python has it
+        return self._settle(None, error)
+
+    def on_exit(self, reason: ExitReason) -> None:
+        """The callee is gone."""
+        self._settle(None, exit_error(reason, self._callee))
+
+    def expire(self, seconds: float) -> None:
+        """The deadline has passed."""
+        self._settle(None, CallTimeout(seconds, self._callee))
+
+    def _settle(self, value: R | None, error: BaseException | None) -> bool:
+        node = self._node
+        if _get_ident() != node.thread:
+            return node.from_thread(self._settle, value, error)
+        future = self._future
+        if self._callee is not None:
+            self._callee.forget(self)
+            self._callee = None
+        if self.over:
+            return False
+        if error is None:
+            future.set_result(value)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no error: a value
+        else:
+            future.set_exception(error)
+            future.exception()  # marks it as seen: the caller may be gone
+        if self._gate is not None:
+            node.open_soon(self._gate)
+        return True
+
+    def __await__(self) -> Generator[Any, None, R]:
+        callee = self._callee
+        if callee is not None:
+            if callee.life == GONE:
+                self.on_exit(callee.reason or NO_PROCESS)
+            else:
+                callee.await_death(self)
+        future = self._future
+        try:
+            if not future.done():
+                gate = self._gate = DirectWakeup(self._node.loop)
+                try:
+                    yield from gate.__await__()
+                except BaseException:
+                    future.cancel()
+                    raise
+                finally:
+                    self._gate = None
+            return future.result()
+        finally:
+            if self._callee is not None:
+                self._callee.forget(self)
+                self._callee = None
+            # An error that is raised here holds this frame, and would hold itself by way of the future.
+            del self, future
+
+    def told(self) -> str:
+        """What it was answered, in short, once it is over."""
+        future = self._future
+        if not future.done():
+            return "nothing yet"
+        if future.cancelled():
+            return "nothing: it is gone"
+        error = future.exception()
+        return safe_repr.short(future.result()) if error is None else f"{type(error).__name__}: {error}"
+
+    def __repr__(self) -> str:
+        return f"<Caller {self.pid or 'outside'}{', over' if self.over else ''}>"
+
+
+def exit_error(reason: ExitReason, who: object) -> ProcessExited:
+    """The exception that tells a caller of a death; a crash is its cause."""
+    error = ProcessExited(reason, who)
+    if isinstance(reason, Crash):
+        error.__cause__ = reason.error
+    return error
+
+
+def absence_error(node: Node, pid: Pid | None, name: object) -> ProcessExited:
+    """The exception for a callee that is not there: never registered, dead, or on a node that cannot be reached."""
+    reason = absence(node, pid, name)
+    if name is None or reason is NO_CONNECTION:
+        return exit_error(reason, pid if name is None else name)
+    return NotRegistered(NO_PROCESS, name)
+
+
+def send_call(process: Process, entry: MailboxEntry, caller: Caller[R], seconds: float | None) -> Awaitable[R]:
+    """Put a call into a mailbox; what is returned waits for whatever ends it."""
+    me = current.get()
+    if me is not None and me.worker is not None and asyncio.current_task() is me.worker:
+        _refuse_cycle(me, process)
+    if not (process.deliver_exempt(entry) if entry[0] == SYSTEM else process.deliver(entry)):
+        if process.life == GONE:
+            raise exit_error(process.reason or NO_PROCESS if process.is_remote else NO_PROCESS, process)
+        if not process.life:
+            raise MailboxFull(process, process.limit or 0)
+        # Dying. The answer comes when it is gone, so that a caller that tries again at once meets its successor.
+    return await_answer(process, caller, seconds)
+
+
+def await_answer(process: Process, caller: Caller[R], seconds: float | None) -> Awaitable[R]:
+    """Wait for a call that the callee has, up to the deadline."""
+    if seconds is not None:
+        process.node.deadlines.add(seconds, caller)
+    me = caller._process
+    if me is None or asyncio.current_task() is not me.worker:
+        return caller
+    return _await_in_handler(me, process, caller)  # a handler that cannot go on before it is answered
+
+
+async def _await_in_handler(waits: Process, process: Process, caller: Caller[R]) -> R:
+    waits.waiting_on = process
+    try:
+        return await caller
+    finally:
+        waits.waiting_on = None
+
+
+def _refuse_cycle(me: Process, callee: Process) -> None:
+    step: Process | None = callee
+    path = [me]
+    while step is not None:
+        path.append(step)
+        if step is me:
+            raise CallCycle([str(each) for each in path])
+        step = step.waiting_on
+
+
+# --- What a callback can ask for besides its answer, as frozen values that it returns.
+
+T = TypeVar("T")
+
+
+class _Unset:
+    """No value at all, where None is one."""
+
+    def __repr__(self) -> str:
+        return "(none)"
+
+
+UNSET: Final = _Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Do this next, before any message: `handle_continue` gets `token`."""
+
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeout:
+    """`handle_info` gets `message` after so many `seconds`, unless another message comes first.
+
+    0 is at once, before whatever lies in the mailbox; None is never. `absolute` makes `seconds` a moment on the event
+    loop's clock. Looking inside the server (`introspect`) neither cancels nor restarts it.
+    """
+
+    seconds: float | None
+    message: object = IDLE_TIMEOUT
+    absolute: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not self.absolute:
+            check_seconds(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the caller; then perhaps `then`, or a `Timeout` message when nothing else comes for `idle_after` seconds."""
+
+    value: object
+    then: Continue | EventTimeout | None = None
+    idle_after: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_next(self.then, self.idle_after)
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """Go on without an answer: for casts and messages, or for a call that is answered later by its `Caller`."""
+
+    then: Continue | EventTimeout | None = None
+    idle_after: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_next(self.then, self.idle_after)
+
+
+def _check_next(then: object, idle_after: float | None) -> None:
+    """Refuse an impossible next step where it is asked for, before any caller is answered."""
+    if idle_after is not None:
+        check_seconds(idle_after)
+        if then is not None:
+            raise ValueError(f"{then!r} and idle_after={idle_after:g} exclude each other: return one of them")
+    elif then is not None and not isinstance(then, Continue | EventTimeout):
+        raise TypeError(f"a callback goes on with Continue(…), EventTimeout(…) or nothing, not with {then!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End with this reason, after answering the caller if `reply` is given."""
+
+    reason: ExitReason | BaseException = NORMAL
+    reply: object = UNSET
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", as_reason(self.reason))
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """From `init`: do not run, and call that no failure."""
+
+
+IGNORE: Final = Ignore()
+
+ACTIONS: Final = frozenset((Reply, NoReply, Stop, Continue, EventTimeout, Ignore))
+
+
+# The same, typed as the answer of a method that is called by reference: `def take(self) -> Item: return later()`.
+
+
+def later() -> Any:
+    """The answer comes later: keep `self.caller` and call its `reply`."""
+    return NoReply()
+
+
+def replying(value: T, *, then: Continue | EventTimeout | None = None, idle_after: float | None = None) -> T:
+    """Answer `value`, and go on as asked."""
+    return cast("T", Reply(value, then, idle_after))
+
+
+def stopping(value: T, reason: ExitReason | BaseException = NORMAL) -> T:
+    """Answer `value`, and stop."""
+    return cast("T", Stop(reason, value))
+
+
+class Reject(Exception):
+    """Raised by a handler: the caller's request was wrong. The caller gets `error`; the server goes on."""
+
+    def __init__(self, error: Exception) -> None:
+        """`error` is raised from the caller's `await`."""
+        if not isinstance(error, Exception):  # pyright: ignore[reportUnnecessaryIsInstance] - `raise Reject("why")` is near
+            raise TypeError(f"Reject carries an exception for the caller, not {error!r}")
+        super().__init__(error)
+        self.error = error

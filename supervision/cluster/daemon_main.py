@@ -1,0 +1,123 @@
+"""What a warden's process does before it is one: it makes itself fit to be forked, and Thespian fit to run."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hmac
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import threading
+import traceback
+from importlib import import_module
+from typing import Final
+
+from . import bootstrap, os_processes
+from .bootstrap import InheritedState, change_environment, close_private_fds, name_of_forks, send_log_line
+from .daemon import Daemon
+from .daemon_protocol import DaemonFailed, DaemonSocket, StartDaemon
+from .node_records import EngineFailed
+
+_PERIOD: Final = "0:01"
+"""Minutes and seconds: how often machines register with the convention. By default a machine that is gone is noticed after 22 minutes."""
+_MISSES: Final = "3"
+
+
+def main(control: socket.socket, death_pipe: int) -> None:
+    """The whole of it: `control` is the socket to the application, `death_pipe` the lifeline's reading end."""
+    application = DaemonSocket(control)
+    try:
+        daemon = _set_up(application, death_pipe)
+        try:
+            daemon.start()
+            daemon.run()
+        finally:
+            daemon.finish()
+    except (EOFError, bootstrap.ApplicationGone):
+        pass
+    except EngineFailed as error:
+        application.send(DaemonFailed(str(error)))
+        os._exit(1)
+    except BaseException:  # noqa: BLE001 - the application is told, and nothing else could be
+        application.send(DaemonFailed(traceback.format_exc()))
+        os._exit(1)
+    os._exit(0)
+
+
+def _set_up(application: DaemonSocket, death_pipe: int) -> Daemon:
+    begin = application.next()
+    if not isinstance(begin, StartDaemon):
+        raise EngineFailed(f"the first order is not to begin: {begin!r}")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)  # it ends with the application, or when that says so
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    os_processes.set_process_name("gr-daemon")
+    os_processes.adopt_orphans()
+    notes, write = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notes.setblocking(False)  # noqa: FBT003 - socket's own word
+    write.setblocking(False)  # noqa: FBT003 - socket's own word
+    InheritedState.notes = write
+    InheritedState.key = begin.key
+    change_environment("THESPIAN_BASE_IPADDR", begin.bind)
+    _import_thespian(begin)
+    for name in begin.preload:
+        import_module(name)
+    if threading.active_count() != 1:
+        raise EngineFailed(
+            f"of {', '.join(begin.preload)} one starts threads: what is imported before processes are forked must not"
+        )
+    import_module(f"{__package__}.node_main")  # what each node needs, and must not import by itself each time
+    from .thespian_system import ThespianSystem  # noqa: PLC0415 - it needs Thespian, which had to be hardened first
+
+    os.register_at_fork(after_in_child=_after_fork)
+    bootstrap.arm_forks(death_pipe)
+    waking = bootstrap.resume_when_application_ends(death_pipe)
+    if waking is not None:
+        InheritedState.private.add(waking)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.close(null)
+    daemon = Daemon(application, begin, death_pipe, notes, ThespianSystem)
+    gc.collect()
+    gc.freeze()  # what is shared with those that are forked stays so
+    return daemon
+
+
+def _import_thespian(begin: StartDaemon) -> None:
+    """Import Thespian, and make it what may run. It need not look up what this machine is called: it is told an address."""
+    if begin.convention:
+        change_environment("CONVENTION_REREGISTRATION_PERIOD", _PERIOD)
+        change_environment("CONVENTION_RESTART_PERIOD", _PERIOD)
+        change_environment("CONVENTION_REGISTRATION_MISS_MAX", _MISSES)
+    names = socket.gethostname, socket.getfqdn
+    socket.gethostname = lambda: "localhost"
+    socket.getfqdn = lambda name="": name or "localhost"
+    try:
+        from . import thespian_patches as hardening  # noqa: PLC0415 - see above
+    finally:
+        socket.gethostname, socket.getfqdn = names
+    hardening.PatchCallbacks.on_note = send_log_line
+    hardening.PatchCallbacks.on_exit = bootstrap.report_exit
+    hardening.install_patches(_thespian_key(begin), begin.bind)
+    logging.lastResort = None
+
+
+def _thespian_key(begin: StartDaemon) -> bytes:
+    """What Thespian's frames are sealed with: a key of this system's own, or, among several machines, one that follows from theirs."""
+    if not begin.convention:
+        return secrets.token_bytes(32)
+    return hmac.digest(begin.key, b"greenroom: the systems of a convention", "sha256")
+
+
+def _after_fork() -> None:
+    if InheritedState.node:
+        os_processes.set_process_name(name_of_forks(InheritedState.pid))
+        return
+    close_private_fds()
+    os_processes.set_process_name("gr-thespian")

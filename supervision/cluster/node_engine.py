@@ -1,0 +1,559 @@
+"""The engine: the process of the application's node that owns the warden, and knows every node that was started through it.
+
+Hosts ask it for processes, and are told how those end; it is told by the warden, by the links, and by the nodes themselves. The first
+request has the warden started. When the warden ends, the engine does: waiting callers hear why, the kernel ends everything that is left below, and
+the engine's supervisor starts another. A process whose host has gone is ended by it, and one that has fallen silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from greenroom.errors import ConfigError
+from greenroom.supervision.behaviours.gen_server import GenServer
+from greenroom.supervision.behaviours.refs import Ref
+from greenroom.supervision.behaviours.replies import Reject, Stop, later
+from greenroom.supervision.kernel.api import demonitor, monitor, send_after
+from greenroom.supervision.kernel.process_lookup import self_pid
+from greenroom.supervision.kernel.process_messages import Crash, Down
+
+from . import bootstrap
+from . import daemon_protocol as protocol
+from . import os_processes
+from .bootstrap import NodeImportFailed, NodeOutput, NodeReady
+from .daemon_handle import DaemonHandle
+from .home_links import key_of_home, links_of_home
+from .machines import NODE, SYSTEM, Machine, capabilities_text, check_capabilities, local_versions, meets_requirements
+from .node_records import (
+    EngineFailed,
+    NodeFailed,
+    NodeProcessEnded,
+    NodeRecord,
+    NodeStarted,
+    ProcessEnding,
+    ScheduledCall,
+)
+from .peers import NodeDown, NodeUp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.supervision.behaviours.replies import Caller
+    from greenroom.supervision.kernel.process_messages import ExitReason, Pid
+
+    from .cluster_settings import ClusterSettings, NodeSpec
+    from .machines import Capability
+
+log = logging.getLogger("greenroom.cluster")
+
+_BEGINNING: Final = 30.0
+_PING: Final = 2.0
+_PATIENCE: Final = 10.0
+"""How long the warden may take to answer, before it is taken for hung."""
+_STOPPING: Final = 5.0
+_UNTOLD: Final = 0.3
+"""After the link is gone: how long it may take to be told of the process's end, before the process is ended."""
+_TERM: Final = 0.5
+_AGAIN: Final = 0.3
+
+
+class NodeEngine(GenServer):
+    """One for each cluster."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        """It needs the node's links, and nothing else."""
+        self.settings = settings
+        self._daemon: DaemonHandle | None = None
+        self._records: dict[str, NodeRecord] = {}
+        self._pings = 0
+        self._answered = 0
+        self._why = ""
+        self.parts: dict[str, int] = {}
+        self.port = 0
+        self._membership: Ref[Any] | None = None
+        self._machine_host: Ref[Any] | None = None
+        self._joined: dict[str, protocol.MachineJoined] = {}
+        self._foreign_nodes: set[str] = set()
+        self._system = ""
+        self._until_ready: list[tuple[Caller[Any], Callable[[], Any]]] = []
+
+    def init(self) -> None:
+        """Nothing is started before it is needed."""
+        self._me: Ref[NodeEngine] = Ref(self_pid())
+        self._peers = links_of_home()
+        self._peers.watch(self._me)
+        self._otp_process.await_death(self)
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """In order: the warden ends everything, and itself."""
+        self._peers.unwatch(self._me)
+        daemon = self._daemon
+        if daemon is None:
+            return
+        if not daemon.over:
+            daemon.send(protocol.FinishDaemon())
+            await _ended_within(_STOPPING, daemon)
+            daemon.release()
+        if not await _ended_within(_STOPPING, daemon):
+            daemon.kill()
+            await _ended_within(_STOPPING, daemon)
+
+    # --- for hosts
+
+    def start_node_process(self, host: Pid, name: str, spec: NodeSpec) -> NodeStarted:
+        """Start a process for that node of `host`; answered when it is ready. Raises `NodeFailed`, `EngineFailed`."""
+        if name in self._records:
+            raise Reject(NodeFailed(name, "there is a node of that name already"))
+        self._check_requirements(spec)
+        self._ensure_daemon()
+        record = self._records[name] = NodeRecord(name, spec, host, monitor(host), self.caller)
+        self._schedule(spec.start_timeout, self._start_timed_out, record)
+        self._place_or_start(record)
+        result: NodeStarted = later()
+        return result
+
+    def end_node(self, name: str) -> ProcessEnding:
+        """End it: in order, then with SIGTERM, then with SIGKILL. Answered when it has ended, with how."""
+        record = self._records.get(name)
+        if record is None:
+            return ProcessEnding(lost=True, asked=True)
+        record.ending.append(self.caller)
+        record.asked = True
+        if record.stopper is None:
+            self._signal(record, signal.SIGKILL)
+        else:
+            Ref(record.stopper).send(bootstrap.LEAVE)
+            patience = record.spec.stop_timeout
+            self._schedule(patience, self._signal, record, signal.SIGTERM)
+            self._schedule(patience + _TERM, self._signal, record, signal.SIGKILL)
+        result: ProcessEnding = later()
+        return result
+
+    def running(self) -> dict[str, int]:
+        """The pids of the processes that run: the parts of the engine, and the nodes by their names."""
+        nodes = {record.name: record.pid for record in self._records.values() if record.pid}
+        return {**self.parts, **nodes}
+
+    def _ensure_daemon(self) -> DaemonHandle:
+        """The warden; it is started when there is none yet."""
+        daemon = self._daemon
+        if daemon is None:
+            daemon = self._daemon = DaemonHandle(self._me.send)
+            settings = self.settings
+            daemon.send(
+                protocol.StartDaemon(
+                    key_of_home(),
+                    settings.bind,
+                    settings.port or (settings.port_of_leader if self._machine_host is None else 0),
+                    list(settings.preload),
+                    self._this_machine.announcement(),
+                    settings.intensity,
+                    settings.period,
+                    settings.convention or "",
+                )
+            )
+            self.parts = {"daemon": daemon.pid}
+            send_after(_BEGINNING, self._me, ScheduledCall(self._check_daemon_started))
+        if daemon.over:
+            raise EngineFailed("what starts processes has ended just now")
+        return daemon
+
+    @cached_property
+    def _this_machine(self) -> Machine:
+        """This machine, as it announces itself."""
+        settings = self.settings
+        greenroom, python = local_versions()
+        return Machine(
+            name=settings.machine,
+            id=secrets.token_hex(16),
+            addresses=tuple(each for each in self._peers.addresses if each.startswith("tcp:")),
+            capabilities=check_capabilities(settings.capabilities),
+            room=settings.room,
+            greenroom=greenroom,
+            python=python,
+        )
+
+    # --- for the membership, and for the landlord of a machine
+
+    def join(self, membership: Ref[Any]) -> tuple[Machine, list[protocol.MachineJoined]]:
+        """Be in the convention: this machine, and the others in it. `membership` is told of the others, and asked where nodes go."""
+        self._membership = membership
+        for record in self._records.values():
+            if record.is_placing:  # the membership that was asked for it before is gone
+                self._place_or_start(record)
+        result: tuple[Machine, list[protocol.MachineJoined]] = self._when_ready(
+            lambda: (self._this_machine, list(self._joined.values()))
+        )
+        return result
+
+    def accept_foreign_nodes(self, machine_host: Ref[Any]) -> tuple[Machine, str]:
+        """Be in the convention, for others: this machine, and its Thespian system. `machine_host` is told of their nodes."""
+        self._machine_host = machine_host
+        for name in self._foreign_nodes:  # a former landlord's, which can tell no application of them any more
+            self.signal_foreign_node(name, signal.SIGKILL)
+        result: tuple[Machine, str] = self._when_ready(lambda: (self._this_machine, self._system))
+        return result
+
+    def _when_ready(self, answer: Callable[[], Any]) -> Any:
+        self._ensure_daemon()
+        if self._system:
+            return answer()
+        self._until_ready.append((self.caller, answer))
+        return later()
+
+    def signal_foreign_node(self, name: str, number: int) -> None:
+        """Send a signal to the process of another machine's node."""
+        self._ensure_daemon().send(protocol.SignalProcess(name, number))
+
+    def rejoin(self, *, anew: bool) -> None:
+        """Register with the convention again; `anew` with another Thespian system."""
+        self._ensure_daemon().send(protocol.RejoinConvention(anew))
+
+    # --- where a node goes
+    # A node on another machine is a charge as any other. What is done to its process is done by that machine's landlord, which also tells how it
+    # ended; when that machine cannot be reached any more, its nodes are lost.
+
+    def _check_requirements(self, spec: NodeSpec) -> None:
+        """Refuse what is required of other machines when there are none."""
+        requires = spec.requires
+        if self._membership is None and requires and not meets_requirements(self._this_machine.offers, requires):
+            raise Reject(
+                ConfigError(
+                    f"a node requires {capabilities_text(requires)}, which this machine has not: {self._this_machine}; to have it placed on "
+                    "another one, set `convention` in the cluster's settings"
+                )
+            )
+
+    def _place_or_start(self, record: NodeRecord) -> None:
+        """Have its process made: here, unless it requires something."""
+        requires = dict(record.spec.requires)
+        if requires and self._membership is not None:
+            record.is_placing = True
+            local = sum(each.machine_host is None and not each.is_placing for each in self._records.values())
+            self._membership.send(protocol.PlacementRequest(record.name, requires, local))
+        else:
+            self._start_process(record, None, {})
+
+    def _start_process(self, record: NodeRecord, machine: Machine | None, requires: dict[str, Capability]) -> None:
+        """Have the warden make its process; on another machine, which `requires` says, that is `machine`."""
+        try:
+            told = bootstrap.boot_for(
+                record.name, record.spec, self.settings, self._peers.addresses, self._me.pid, machine
+            )
+            boot = bootstrap.pack(told)
+        except ValueError as error:
+            record.why = str(error)
+            self._node_ended(record, ProcessEnding(lost=True))
+        else:
+            self._ensure_daemon().send(protocol.StartProcess(record.name, boot, requires))
+
+    def _on_placed(self, record: NodeRecord | None, placed: protocol.NodePlaced) -> None:
+        machine_host: Ref[Any] | None = None if placed.machine_host is None else Ref(placed.machine_host)
+        if record is None or not record.is_placing:  # it was called off
+            if machine_host is not None:
+                machine_host.send(protocol.NodeReleased(placed.name))
+            self._report_released(placed.name)
+            return
+        record.is_placing = False
+        if machine_host is None:
+            self._start_process(record, None, {})
+        else:
+            record.machine_host, record.host_monitor = machine_host, monitor(machine_host)
+            self._start_process(record, placed.machine, {SYSTEM: placed.system})
+
+    def _place_again(self, record: NodeRecord) -> None:
+        """The machine that was to have it has another Thespian system by now, or has none: no process was made."""
+        self._release_host(record)
+        self._report_released(record.name)
+        record.is_placing = True
+        self._schedule(_AGAIN, self._retry_placement, record)
+
+    def _retry_placement(self, record: NodeRecord) -> None:
+        if self._records.get(record.name) is record and record.is_placing:
+            self._place_or_start(record)
+
+    def _release_host(self, record: NodeRecord) -> None:
+        """It has no process on another machine, or none any more."""
+        if record.host_monitor is not None:
+            demonitor(record.host_monitor, flush=True)
+        if record.machine_host is not None and not record.pid:
+            record.machine_host.send(protocol.NodeReleased(record.name))
+        record.machine_host = record.host_monitor = None
+
+    def _report_released(self, name: str) -> None:
+        if self._membership is not None:
+            self._membership.send(protocol.NodeReleased(name))
+
+    # --- what it is told
+
+    def handle_info(self, message: Any) -> Stop | None:
+        """By the warden, by nodes, by links, by monitors and by the clock."""
+        match message:
+            case None:
+                return self._warden_ended()
+            case protocol.DaemonMessage():
+                self._on_daemon_message(message)
+            case NodeReady() | NodeImportFailed() | NodeOutput():
+                self._on_node_message(message)
+            case NodeDown():
+                record = self._records.get(message.name)
+                if record is not None and not record.timers:
+                    self._schedule(_UNTOLD, self._link_lost, record)
+            case (
+                protocol.NodePlaced()
+                | protocol.PlacementFailed()
+                | protocol.HostedNodeStarted()
+                | protocol.HostedNodeEnded()
+            ):
+                self._on_placement_message(message)
+            case Down():
+                self._on_down(message)
+            case ScheduledCall():
+                message.do(*message.args)
+            case NodeUp():
+                pass
+            case _:
+                return super().handle_info(message)  # type: ignore[return-value]  # it reports, and returns None
+        return None
+
+    def _on_daemon_message(self, message: protocol.DaemonMessage) -> None:
+        """By the warden."""
+        match message:
+            case protocol.SystemReady():
+                self._on_ready(message)
+            case protocol.MachineJoined() | protocol.MachineAbsent():
+                if isinstance(message, protocol.MachineJoined):
+                    self._joined[message.system] = message
+                else:
+                    self._joined.pop(message.system, None)
+                if self._membership is not None:
+                    self._membership.send(message)
+            case protocol.SystemReplaced():
+                log.warning(
+                    "the Thespian system was replaced in %.0f ms: its %s had ended", message.took * 1000, message.part
+                )
+                # What became of the nodes that another machine was asked for, and that are not there yet, is not known.
+                for record in tuple(self._records.values()):
+                    if record.machine_host is not None and not record.pid:
+                        self._place_again(record)
+            case protocol.LogNote():
+                log.log(message.level, "%s", message.text)
+                if message.node in self._records:
+                    self._records[message.node].words = message.text
+            case protocol.DaemonFailed():
+                self._why = message.why
+            case protocol.DaemonPong():
+                self._answered = message.number
+            case protocol.ProcessForked() | protocol.ProcessGone() | protocol.ProcessNotStarted():
+                self._on_process_message(message, self._records.get(message.name))
+            case protocol.StartForwarded():
+                pass  # its landlord tells of it
+            case _:
+                log.error("the warden said what it should not: %r", message)
+
+    def _on_ready(self, ready: protocol.SystemReady) -> None:
+        self._system = ready.system
+        if self._machine_host is not None:
+            self._machine_host.send(ready)
+        waiting, self._until_ready = self._until_ready, []
+        for caller, answer in waiting:
+            caller.reply(answer())
+        if not self.port:
+            self._ping_daemon()
+        self.parts, self.port = ready.parts, ready.port
+        log.info("processes can be started: %s, at port %d, after %.0f ms", ready.parts, ready.port, ready.took * 1000)
+
+    def _on_process_message(
+        self,
+        message: protocol.ProcessForked | protocol.ProcessGone | protocol.ProcessNotStarted,
+        record: NodeRecord | None,
+    ) -> None:
+        if record is None:
+            if isinstance(message, protocol.ProcessNotStarted):
+                return
+            # It is another machine's node, here.
+            (self._foreign_nodes.add if isinstance(message, protocol.ProcessForked) else self._foreign_nodes.discard)(
+                message.name
+            )
+            if self._machine_host is not None:
+                self._machine_host.send(message)
+            return
+        match message:
+            case protocol.ProcessForked():
+                record.pid = message.pid
+                record.pidfd = os_processes.open_pidfd(message.pid)
+                if record.asked:
+                    self._signal(record, signal.SIGKILL)
+            case protocol.ProcessGone():
+                self._node_ended(record, record.ended(message.status, message.words))
+            case protocol.ProcessNotStarted() if record.machine_host is not None:
+                self._place_again(record)
+            case protocol.ProcessNotStarted():
+                record.why = message.why
+                self._node_ended(record, ProcessEnding(lost=True))
+
+    def _on_placement_message(
+        self,
+        message: protocol.NodePlaced | protocol.PlacementFailed | protocol.HostedNodeStarted | protocol.HostedNodeEnded,
+    ) -> None:
+        """Something that the membership or another machine's landlord tells."""
+        record = self._records.get(message.name)
+        match message:
+            case protocol.NodePlaced():
+                self._on_placed(record, message)
+            case protocol.PlacementFailed() if record is not None:
+                if record.starting is not None:
+                    record.starting.fail(message.error)
+                    record.starting = None
+                self._node_ended(record, ProcessEnding(lost=True, asked=True))
+            case protocol.HostedNodeStarted() if record is not None:
+                record.pid = message.os_pid
+            case protocol.HostedNodeEnded() if record is not None:
+                self._node_ended(record, record.ended(message.status, message.words))
+            case _:
+                pass
+
+    def _on_node_message(self, message: NodeReady | NodeImportFailed | NodeOutput) -> None:
+        """By a node."""
+        record = self._records.get(message.name)
+        if record is None:
+            return
+        match message:
+            case NodeReady():
+                record.stopper = message.stopper
+                if record.starting is not None:
+                    self._forget_timers(record)
+                    caller, record.starting = record.starting, None
+                    caller.reply(NodeStarted(message.os_pid, message.stopper))
+            case NodeImportFailed():
+                record.why = message.why
+                if record.machine_host is not None:  # what is on another machine may be other code
+                    machine = record.machine_host.pid.node.removeprefix(NODE)
+                    record.why = (
+                        f"machine {machine} could not import what it needs; the application's modules have to be installed "
+                        f"there, or be where the `--path` of its member program says: {message.why.strip()}"
+                    )
+                self._signal(record, signal.SIGKILL)
+            case NodeOutput():
+                for logger, level, line, data in message.lines:
+                    extra = {"node": message.name} if data is None else {"node": message.name, "greenroom": data}
+                    logging.getLogger(logger).log(level, "%s", line, extra=extra)
+                if message.dropped:
+                    log.warning("node %s said %d lines more than there was room for", message.name, message.dropped)
+
+    def _on_down(self, down: Down) -> None:
+        """The host of a node has ended, or a machine's landlord: the nodes on that machine are lost, and how they ended is not known."""
+        for record in tuple(self._records.values()):
+            if record.watch is down.ref:
+                record.asked = True
+                self._signal(record, signal.SIGKILL)
+            elif record.host_monitor is down.ref:
+                record.why = f"its machine was lost: {down.reason}"
+                self._node_ended(record, ProcessEnding(lost=True, asked=record.asked))
+                # Should it be there all the same, it ends of that.
+                self._peers.disconnect(record.name, "its machine was lost")
+
+    # --- what it has said to itself, for later
+
+    def _schedule(self, seconds: float, do: Callable[..., object], record: NodeRecord, *more: Any) -> None:
+        record.timers.append(send_after(seconds, self._me, ScheduledCall(do, (record, *more))))
+
+    def _start_timed_out(self, record: NodeRecord) -> None:
+        if record.starting is not None:
+            record.why = f"it was not ready within {record.spec.start_timeout:g} s"
+            self._signal(record, signal.SIGKILL)
+
+    def _link_lost(self, record: NodeRecord) -> None:
+        """Its link is gone, and its end was not reported."""
+        record.hung = record.machine_host is not None or not os_processes.has_ended(record.pid, record.pidfd)
+        self._signal(record, signal.SIGKILL)
+
+    def _check_daemon_started(self) -> None:
+        """Whether the warden has begun, by now."""
+        if self._daemon is not None and not self.port:
+            self._why = f"the warden had not begun after {_BEGINNING:g} s, and was killed"
+            self._daemon.kill()
+
+    def _ping_daemon(self) -> None:
+        """Whether the warden is there."""
+        daemon = self._daemon
+        if daemon is None or daemon.over:
+            return
+        if (self._pings - self._answered) * _PING > _PATIENCE:
+            self._why = f"the warden did not answer for {_PATIENCE:g} s, and was killed"
+            daemon.kill()
+            return
+        self._pings += 1
+        daemon.send(protocol.DaemonPing(self._pings))
+        send_after(_PING, self._me, ScheduledCall(self._ping_daemon))
+
+    # --- ends
+
+    def _signal(self, record: NodeRecord, number: int) -> None:
+        """To the process: at once where that can be done, and by the warden, which knows whether there is one yet."""
+        if self._records.get(record.name) is not record:
+            return
+        if record.is_placing or (record.machine_host is not None and not record.pid):  # there is no process yet
+            self._node_ended(record, ProcessEnding(lost=True, asked=record.asked))
+        elif record.machine_host is not None:
+            record.machine_host.send(protocol.SignalProcess(record.name, number))
+        elif record.pidfd is not None:
+            os_processes.send_signal(number, record.pid, record.pidfd)
+        elif self._daemon is not None:
+            self._daemon.send(protocol.SignalProcess(record.name, number))
+
+    def _node_ended(self, record: NodeRecord, ending: ProcessEnding) -> None:
+        del self._records[record.name]
+        self._release_host(record)
+        self._report_released(record.name)
+        self._peers.forget(record.name)
+        self._forget_timers(record)
+        self._close_pidfd(record)
+        demonitor(record.watch, flush=True)
+        if record.starting is not None:
+            record.starting.fail(NodeFailed(record.name, record.why or f"its process {ending}"))
+        else:
+            Ref(record.host).send(NodeProcessEnded(ending))
+        for caller in record.ending:
+            caller.reply(ending)
+
+    def _forget_timers(self, record: NodeRecord) -> None:
+        for timer in record.timers:
+            timer.cancel()
+        record.timers.clear()
+
+    def _close_pidfd(self, record: NodeRecord) -> None:
+        if record.pidfd is not None:
+            os.close(record.pidfd)
+            record.pidfd = None
+
+    def _warden_ended(self) -> Stop:
+        daemon = self._daemon
+        assert daemon is not None
+        how = "ended" if daemon.status is None else str(ProcessEnding.of_status(daemon.status))
+        why = self._why or f"the warden {how}. {daemon.error_output()}".strip()
+        return Stop(Crash(EngineFailed(why)))
+
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """The engine is gone, however it ended, also when that lets it do nothing any more: so is everything below, as far as this node knows."""
+        for record in self._records.values():
+            self._close_pidfd(record)
+        if self._daemon is not None:
+            self._daemon.release()
+            self._daemon.error_output()
+
+
+async def _ended_within(seconds: float, daemon: DaemonHandle) -> bool:
+    try:
+        await asyncio.wait_for(daemon.ended.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,202 @@
+"""What is running (the process whose code this is, and the node of this event loop), and the names of processes.
+
+The process is found through a context variable that is set once, in the context that the process owns for life;
+tasks that its handlers start copy that context, and so belong to it too. A name belongs to one living process and is free
+again once that process is gone, which is after its code has unwound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
+from weakref import WeakKeyDictionary
+
+from .errors import ActorError, AlreadyRegistered, NoNode, NotAnActor, NotRegistered
+from .process_messages import NO_PROCESS, Pid
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Hashable
+
+    from .node import Node
+    from .process import Process
+
+
+T = TypeVar("T")
+current: ContextVar[Process | None] = ContextVar("greenroom.process", default=None)
+
+_nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, Node] = WeakKeyDictionary()
+
+
+def install_node(loop: asyncio.AbstractEventLoop, node: Node | None) -> None:
+    """Make `node` the one of this loop; None takes it away."""
+    if node is None:
+        _nodes.pop(loop, None)
+    else:
+        _nodes[loop] = node
+
+
+def node_of(loop: asyncio.AbstractEventLoop) -> Node | None:
+    """The node that runs in this loop, if any."""
+    return _nodes.get(loop)
+
+
+def current_node() -> Node:
+    """The node of the running event loop."""
+    process = current.get()
+    if process is not None:
+        return process.node
+    try:
+        node = _nodes.get(asyncio.get_running_loop())
+    except RuntimeError:
+        raise NoNode from None
+    if node is None:
+        raise NoNode
+    return node
+
+
+def current_process(verb: str) -> Process:
+    """The process whose code is running; `verb` names what it is needed for, should there be none."""
+    process = current.get()
+    if process is None:
+        raise NotAnActor(verb)
+    return process
+
+
+def running_process() -> Process | None:
+    """The process whose code is running, if it is the code of one."""
+    return current.get()
+
+
+def detached_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that belongs to no process: it goes on when the process that asks for it ends."""
+    context = copy_context()
+    context.run(current.set, None)
+    return asyncio.get_running_loop().create_task(work, context=context)
+
+
+def self_pid() -> Pid:
+    """The calling process's own address."""
+    return current_process("ask for its own pid").pid
+
+
+# --- Names of processes: the node's own table, and the protocol of other registries (`Via`).
+
+
+class Via(Protocol):
+    """A name that lives in another registry: anything that can find, enter and leave."""
+
+    def __hash__(self) -> int: ...
+
+    def whereis(self) -> Pid | None:
+        """The pid that has this name now, or None."""
+
+    def register(self, pid: Pid) -> None:
+        """Enter `pid` under this name; raises `AlreadyRegistered`."""
+
+    def unregister(self, pid: Pid) -> None:
+        """Give the name back, if `pid` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class On:
+    """A name on a given node: `Ref(On("hits", "node2"))`."""
+
+    name: Hashable
+    node: str
+
+
+def is_via(name: object) -> TypeGuard[Via]:
+    """Whether a name lives in another registry. `isinstance` would take 9 us to say so, and each use of a name asks."""
+    return hasattr(name, "whereis") and hasattr(name, "register") and hasattr(name, "unregister")
+
+
+def check_name(name: Hashable) -> None:
+    """Refuse what cannot be a name, saying why."""
+    if name is None or isinstance(name, Pid):
+        message = f"{name!r} cannot be a name: use a string, or any other hashable value that is not None or a pid"
+        raise TypeError(message)
+    hash(name)
+
+
+def register_process(process: Process, name: Hashable | Via) -> None:
+    """Give `process` a name, wherever that name lives."""
+    if is_via(name):
+        name.register(process.pid)
+        return
+    check_name(name)
+    node = process.node
+    holder = node.names.get(name)
+    if holder is not None:
+        raise AlreadyRegistered(name, holder.pid)
+    if process.life:
+        raise NotRegistered(process.reason or NO_PROCESS, process.pid)
+    node.names[name] = process
+    if process.names is None:
+        process.names = {}
+    process.names[name] = None
+
+
+def unregister_process(process: Process, name: Hashable) -> None:
+    """Take the name from `process`."""
+    if process.node.names.get(name) is process:
+        del process.node.names[name]
+        if process.names is not None:
+            process.names.pop(name, None)
+
+
+def find_process(node: Node, who: Pid | Hashable | Via | On) -> Process | None:
+    """The process behind a pid or a name, dying ones included; None when there is none."""
+    if isinstance(who, Pid):
+        return node.process(who)
+    if isinstance(who, On):
+        if who.node == node.name:
+            return node.names.get(who.name)
+        return None if node.remote_nodes is None else node.remote_nodes.named(who)
+    if is_via(who):
+        pid = who.whereis()
+        return None if pid is None else node.process(pid)
+    return node.names.get(who)
+
+
+def register(name: Hashable | Via, pid: Pid | None = None) -> None:
+    """Register `pid`, by default the calling process, under `name` on this node."""
+    if pid is None:
+        register_process(current_process("register itself"), name)
+        return
+    process = current_node().process(pid)
+    if process is not None and process.is_remote and not is_via(name):
+        raise ActorError(f"cannot register {name!r}: {pid} is on another node, and each node has names of its own")
+    if process is None:
+        message = f"cannot register {name!r}: {pid} is not alive on this node"
+        raise ActorError(message)
+    register_process(process, name)
+
+
+def unregister(name: Hashable | Via) -> None:
+    """Free the name; its process lives on. Raises `NotRegistered` when no process has it."""
+    node = current_node()
+    if is_via(name):
+        pid = name.whereis()
+        if pid is None:
+            raise NotRegistered(NO_PROCESS, name)
+        name.unregister(pid)
+        return
+    process = node.names.get(name)
+    if process is None:
+        raise NotRegistered(NO_PROCESS, name)
+    unregister_process(process, name)
+
+
+def whereis(name: Hashable | Via) -> Pid | None:
+    """The pid that has this name now, or None. A name on another node has to be asked for there."""
+    process = find_process(current_node(), name)
+    if process is not None and process.is_remote and isinstance(name, On):
+        raise ActorError(f"who is {name.name!r} on {name.node!r} is known there: send to it by name, or ask that node")
+    return None if process is None else process.pid
+
+
+def registered() -> tuple[Hashable, ...]:
+    """All names of this node, in the order they were taken."""
+    return tuple(current_node().names)

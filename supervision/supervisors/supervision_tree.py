@@ -1,0 +1,253 @@
+"""The living tree: which process runs under which, as data and as a drawing.
+
+A snapshot is taken at once, without asking any process: it works also while a supervisor is busy or hangs, which is when
+one wants to look. Nothing here recurses, so neither the depth of a tree nor its width matters.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overload
+
+from greenroom.supervision.behaviours.refs import Ref
+from greenroom.supervision.kernel.api import resolve
+from greenroom.supervision.kernel.errors import NotRegistered
+from greenroom.supervision.kernel.process_lookup import current_node
+from greenroom.supervision.kernel.process_messages import NO_PROCESS
+
+from .child_spec import start_name
+from .partition_supervisor import PartitionSupervisor
+from .supervisor import Supervisor
+from .supervisor_base import BaseSupervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.process_lookup import Via
+    from greenroom.supervision.kernel.process_messages import Pid
+
+    from .child_spec import ChildSpec, Restart
+    from .supervisor_base import ChildInfo, ChildRecord, Counts
+
+BranchState: TypeAlias = Literal["running", "stopping", "exited", "restarting", "undefined"]
+"""`stopping` is dying, and not unwound yet; `exited` is dead, and its supervisor has not come to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One process, or one child that does not run, with all below it. The whole node's has neither pid nor spec.
+
+    `id` and `restart` are those of its spec, if a supervisor started it; `strategy` is a supervisor's; `restarts` is how
+    often it was restarted; `size` counts it and all branches below.
+    """
+
+    label: str
+    pid: Pid | None = None
+    name: Hashable | None = None
+    id: Hashable | None = None
+    strategy: str | None = None
+    restart: Restart | None = None
+    state: BranchState = "running"
+    restarts: int = 0
+    children: tuple[Branch, ...] = field(default=(), repr=False)
+    size: int = 1
+
+    def __str__(self) -> str:
+        known = f"{self.id}: " if self.id is not None and str(self.id) != self.label else ""
+        name = "" if self.name is None or str(self.name) == self.label else f" {str(self.name)!r}"
+        pid = "" if self.pid is None else f" {self.pid}"
+        strategy = f" ({self.strategy})" if self.strategy else ""
+        state = "" if self.state == "running" else f" [{self.state}]"
+        times = f" ↻{self.restarts}" if self.restarts else ""
+        return f"{known}{self.label}{name}{pid}{strategy}{state}{times}"
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A branch that still waits for its children."""
+
+    process: Process | None
+    child: ChildRecord | None
+    above: int
+    children: list[Branch] = field(default_factory=list[Branch])
+
+
+def tree(root: object = None) -> Branch:
+    """All processes below `root`, a `Ref`, pid or name; without one, all on this node."""
+    node = current_node()
+    top: Process | None = None
+    if root is not None:
+        top, pid, name = resolve(node, root)
+        if top is None:
+            raise NotRegistered(NO_PROCESS, name or pid)
+    below = _below(node)
+    drafts = [_Draft(top, None, -1)]
+    for place, draft in enumerate(drafts):  # which grows by those below
+        if (
+            draft.process is not None or not place
+        ):  # a list is taken once, so that the walk ends whatever was linked to whom
+            drafts.extend(_Draft(process, child, place) for process, child in below.pop(draft.process, ()))
+    for draft in reversed(drafts):
+        branch = _branch(draft, node)
+        if draft.above < 0:
+            return branch
+        drafts[draft.above].children.append(branch)
+    raise AssertionError("a tree has a root")
+
+
+def _below(node: Node) -> dict[Process | None, list[tuple[Process | None, ChildRecord | None]]]:
+    """The direct children of each process: a supervisor's as it lists them, then the others that it started. Each process is in one list."""
+    found: defaultdict[Process | None, list[tuple[Process | None, ChildRecord | None]]] = defaultdict(list)
+    taken: set[Process] = set()
+    for process in node.processes.values():
+        behaviour = process.behaviour.inner
+        for child in behaviour.children() if isinstance(behaviour, BaseSupervisor) else ():
+            listed = None if child.pid is None else node.process(child.pid)
+            if listed is None or listed not in taken:
+                found[process].append((listed, child))
+            if listed is not None:
+                taken.add(listed)
+    for process in node.processes.values():
+        if process not in taken:
+            parent = process.parent
+            known = parent is not None and not parent.is_remote and parent.pid.serial in node.processes
+            found[parent if known else None].append((process, None))
+    return found
+
+
+def _branch(draft: _Draft, node: Node) -> Branch:
+    process, child = draft.process, draft.child
+    children = tuple(reversed(draft.children))
+    size = 1 + sum(each.size for each in children)
+    if process is None and child is None:
+        return Branch(label=node.name, children=children, size=size)
+    if process is None:
+        assert child is not None
+        return Branch(
+            label=start_name(child.spec.start),
+            id=child.spec.id,
+            restart=child.spec.restart,
+            state="exited" if child.state == "running" else child.state,
+            restarts=child.restarts,
+        )
+    behaviour = process.behaviour.inner
+    return Branch(
+        label=process.label,
+        pid=process.pid,
+        name=next(iter(process.names)) if process.names else None,
+        id=None if child is None else child.spec.id,
+        strategy=behaviour.shape() if isinstance(behaviour, BaseSupervisor) else None,
+        restart=None if child is None else child.spec.restart,
+        state="stopping" if process.life else "running",
+        restarts=0 if child is None else child.restarts,
+        children=children,
+        size=size,
+    )
+
+
+def draw(root: Branch, *, max_lines: int | None = None, max_children: int | None = None) -> str:
+    """A tree as text, a line for each process; with bounds, "… and 99,980 more" stands for what is left out."""
+    lines: list[str] = []
+    drawn = 0
+    waiting: list[tuple[Branch | str, str, str]] = [(root, "", "")]
+    while waiting:
+        item, lead, indent = waiting.pop()
+        if max_lines is not None and len(lines) >= max_lines - 1 and (waiting or _has_more(item)):
+            lines.append(f"… and {root.size - drawn:,} more")
+            break
+        if isinstance(item, str):
+            lines.append(lead + item)
+            continue
+        drawn += 1
+        lines.append(f"{lead}{item}")
+        shown: list[Branch | str] = list(item.children[:max_children])
+        hidden = item.children[len(shown) :]
+        if hidden:
+            drawn += sum(branch.size for branch in hidden)
+            shown.append(f"… and {len(hidden):,} more")
+        last = len(shown) - 1
+        waiting += [
+            (each, indent + ("└─ " if number == last else "├─ "), indent + ("    " if number == last else "│   "))
+            for number, each in reversed(list(enumerate(shown)))
+        ]
+    return "\n".join(lines)
+
+
+def _has_more(item: Branch | str) -> bool:
+    return isinstance(item, Branch) and bool(item.children)
+
+
+# --- What one asks of a supervisor, as functions.
+# Starting or stopping a child takes as long as it takes, so none of these has a deadline, as in OTP; wrap one in
+# `asyncio.timeout` for one. `who` is the supervisor's `Ref`, pid or name.
+
+if TYPE_CHECKING:
+    Who = Ref[Any] | Pid | Hashable | Via
+
+R = TypeVar("R")
+
+
+def _ref_without_deadline(who: Any) -> Ref[Any]:
+    if hasattr(who, "within"):
+        return cast("Ref[Any]", who).within(None)
+    ref: Ref[Any] = Ref(who, None)
+    return ref
+
+
+@overload
+async def start_child(who: Who, spec: ChildSpec[R], /) -> R: ...
+@overload
+async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any: ...
+async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any:
+    """Add a child and start it; returns what its start function returned, a `Ref` when `child` made the spec.
+
+    A dynamic supervisor with a template takes the child's own arguments instead of a spec. Raises `StartFailed`, and the spec is not kept; `StartIgnored`, and it is kept unless temporary; `AlreadyStarted`,
+    `AlreadyPresent`, `BadSpec`, and of a dynamic supervisor `MaxChildren`.
+    """
+    return await _ref_without_deadline(who).call(BaseSupervisor.start_child, *args, **kwargs)
+
+
+async def terminate_child(who: Who, id: Hashable) -> None:
+    """Stop a child; of a dynamic supervisor, the one with that pid. It is not restarted."""
+    await _ref_without_deadline(who).call(BaseSupervisor.terminate_child, id)
+
+
+async def restart_child(who: Who, id: Hashable) -> Any:
+    """Start a child that was stopped, or has ended and was not restarted."""
+    return await _ref_without_deadline(who).call(Supervisor.restart_child, id)
+
+
+async def delete_child(who: Who, id: Hashable) -> None:
+    """Forget a child that does not run."""
+    await _ref_without_deadline(who).call(Supervisor.delete_child, id)
+
+
+async def which_children(who: Who) -> list[ChildInfo]:
+    """All children, the one that was added last first."""
+    return await _ref_without_deadline(who).call(BaseSupervisor.which_children)
+
+
+async def which_child(who: Who, id: Hashable) -> ChildInfo:
+    """One child; raises `ChildNotFound`."""
+    return await _ref_without_deadline(who).call(BaseSupervisor.which_child, id)
+
+
+async def count_children(who: Who) -> Counts:
+    """How many children there are, and how many of them run."""
+    return await _ref_without_deadline(who).call(BaseSupervisor.count_children)
+
+
+async def get_childspec(who: Who, id: Hashable) -> ChildSpec[Any]:
+    """The spec of a child, with its defaults filled in."""
+    return await _ref_without_deadline(who).call(BaseSupervisor.get_childspec, id)
+
+
+async def resize_partitions(who: Who, partitions: int) -> int:
+    """Let so many partitions share the keys, up to the number it was started with; returns how many did before.
+
+    Keys move, so what a partition kept of its keys is for another one to find again. Those that are too many are stopped.
+    """
+    return await _ref_without_deadline(who).call(PartitionSupervisor.resize, partitions)

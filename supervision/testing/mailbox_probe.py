@@ -1,0 +1,332 @@
+"""The probe: a process whose mailbox a test reads.
+
+It records whatever it gets, with the time. `expect` takes the next message that fits and leaves the others, so a test
+says what has to come, in whatever order it does; `expect_nothing` says that it must not. A probe can stand in for any
+other process: it links, monitors, traps, answers calls by the test's hand, and dies when told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
+
+from greenroom.supervision.behaviours.refs import Ref
+from greenroom.supervision.kernel import api, clock
+from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel.errors import ActorError
+from greenroom.supervision.kernel.links import Monitor
+from greenroom.supervision.kernel.process import DOZING, Behaviour
+from greenroom.supervision.kernel.process_lookup import Via, current_node, register_process
+from greenroom.supervision.kernel.process_messages import (
+    ASK,
+    CALL,
+    CAST,
+    INFO,
+    NORMAL,
+    SIGNAL,
+    STOP,
+    SYSTEM,
+    TELL,
+    Crash,
+    Down,
+    Exit,
+    ExitReason,
+    MailboxEntry,
+    as_reason,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Hashable
+
+    from greenroom.supervision.behaviours.replies import Caller
+    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.kernel.process_messages import Pid
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+WITHIN = 1.0  # how long `expect` waits unless told otherwise, by the loop's clock
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedAsk:
+    """A request sent to the probe by `ask`; ``asked.caller.reply(…)`` answers."""
+
+    request: Any
+    caller: Caller[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedTell:
+    """A request sent to the probe by `tell`."""
+
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedCall:
+    """A method called on the probe by reference; `caller` is None for a cast."""
+
+    method: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    caller: Caller[Any] | None
+
+
+class ReceivedMessage(NamedTuple):
+    """A message, and when it came by the loop's clock."""
+
+    at: float
+    message: Any
+
+
+class ProbeCrash(Exception):
+    """What a probe dies of when a test crashes it and says no more."""
+
+
+class _ProbeBehaviour(Behaviour):
+    """The behaviour of a probe: every message goes to the test."""
+
+    __slots__ = ("_end", "_process", "_record")
+
+    adopts = False
+
+    def __init__(self, process: Process, record: Callable[[object], None], end: Callable[[], None]) -> None:
+        self._process = process
+        self._record = record
+        self._end = end
+
+    def _otp_handle(self, entry: MailboxEntry) -> object:
+        kind = entry[0]
+        if kind == SYSTEM:
+            entry[2].reply(entry[1](self))
+        elif kind == STOP:
+            cell.begin_exit(self._process, entry[1])
+        elif kind in (INFO, SIGNAL):
+            self._message(entry[1])
+        elif kind == TELL:
+            self._record(ReceivedTell(entry[1]))
+        elif kind == ASK:
+            self._record(ReceivedAsk(entry[1], entry[2]))
+        elif kind in (CAST, CALL):
+            self._record(ReceivedCall(entry[1], entry[2], entry[3], entry[4] if kind == CALL else None))
+        return None
+
+    def _message(self, message: object) -> None:
+        node = self._process.node
+        if type(message) is Exit and node.stopping and message.pid == node.root_pid():
+            cell.begin_exit(self._process, message.reason)  # the node closes: not to be trapped
+        else:
+            self._record(message)
+
+    def _otp_on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - what every behaviour is told
+        self._end()
+
+
+class Probe:
+    """A process that records. Make it inside a node: ``probe = Probe()``; it ends with the node, or when told to."""
+
+    def __init__(
+        self, label: str = "probe", *, name: Hashable | Via | None = None, trap_exit: bool = True, later: bool = False
+    ) -> None:
+        """It traps exits unless told otherwise; `name` registers it. `later` leaves the start to `begin`."""
+        self.label = label
+        self.received: list[ReceivedMessage] = []
+        """Everything that came, in order."""
+        self._pending: list[ReceivedMessage] = []
+        self._waiting: asyncio.Future[None] | None = None
+        self._process: Process
+        self._trap_exit = trap_exit
+        self._name = name
+        if not later:
+            self.begin(current_node())
+
+    def begin(self, node: Node) -> None:
+        """Start it in this node."""
+        process = self._process = node.create(None, self.label)
+        process.behaviour = _ProbeBehaviour(process, self._take, self._wake)
+        process.trap_exit = self._trap_exit
+        process.idle_activity = DOZING  # every message passes the mailbox: there is no method that a call could run
+        process.settle()
+        if self._name is not None:
+            register_process(process, self._name)
+
+    # --- what it is
+
+    @property
+    def pid(self) -> Pid:
+        """Its address."""
+        return self._process.pid
+
+    @property
+    def ref(self) -> Ref[Any]:
+        """A handle on it, to give away."""
+        return Ref.of(self._process)
+
+    @property
+    def reason(self) -> ExitReason | None:
+        """What it died of; None while it lives."""
+        return self._process.reason
+
+    @property
+    def pending(self) -> list[Any]:
+        """What came and no `expect` has taken yet."""
+        return [each.message for each in self._pending]
+
+    def __repr__(self) -> str:
+        return f"<Probe {self._process}{'' if self.reason is None else f', {self.reason}'}>"
+
+    # --- what came
+
+    def _take(self, message: object) -> None:
+        received = ReceivedMessage(clock.now(self._process.node.loop), message)
+        self.received.append(received)
+        self._pending.append(received)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    @overload
+    async def expect(self, pattern: type[T], *where: Callable[[T], object], within: float = WITHIN) -> T: ...
+    @overload
+    async def expect(self, pattern: object, *where: Callable[[Any], object], within: float = WITHIN) -> Any: ...
+    async def expect(self, pattern: object, *where: Callable[[Any], object], within: float = WITHIN) -> Any:
+        """The next message that fits, taken out of `pending`; fails when none comes in time.
+
+        `pattern` is a class, a predicate, or a value to be equal to; `where` are predicates that have to hold as well.
+        """
+        __tracebackhide__ = True
+        deadline = clock.now(self._process.node.loop) + within
+        seen = 0
+        while True:
+            for index in range(seen, len(self._pending)):
+                if _matches(self._pending[index].message, pattern, where):
+                    return self._pending.pop(index).message
+            seen = len(self._pending)
+            if self.reason is not None:
+                raise AssertionError(
+                    f"{self!r} cannot get {_pattern_text(pattern, where)} any more: it is dead{self._pending_text()}"
+                )
+            if not await self._wait_for_message(deadline):
+                raise AssertionError(
+                    f"{self!r} did not get {_pattern_text(pattern, where)} within {within:g} s{self._pending_text()}"
+                )
+
+    async def expect_nothing(
+        self, pattern: object = object, *where: Callable[[Any], object], within: float = WITHIN
+    ) -> None:
+        """Fails as soon as a message that fits is there; returns when so much time has passed without one."""
+        __tracebackhide__ = True
+        deadline = clock.now(self._process.node.loop) + within
+        while True:
+            for each in self._pending:
+                if _matches(each.message, pattern, where):
+                    what = "nothing" if pattern is object and not where else f"no {_pattern_text(pattern, where)}"
+                    raise AssertionError(f"{self!r} was to get {what}, and got {each.message!r}{self._pending_text()}")
+            if self.reason is not None or not await self._wait_for_message(deadline):
+                return
+
+    async def expect_down(self, who: Monitor | object, *, within: float = WITHIN) -> ExitReason:
+        """The `Down` of a monitor, or of whichever process; returns the reason."""
+        __tracebackhide__ = True
+        pid = None if isinstance(who, Monitor) else self._pid_of(who)
+        down: Down = await self.expect(Down, lambda down: down.ref is who or down.pid == pid, within=within)
+        return down.reason
+
+    async def expect_exit(self, who: object, *, within: float = WITHIN) -> ExitReason:
+        """The trapped exit signal of a process; returns the reason."""
+        __tracebackhide__ = True
+        pid = self._pid_of(who)
+        exited: Exit = await self.expect(Exit, lambda exited: exited.pid == pid, within=within)
+        return exited.reason
+
+    def _pid_of(self, who: object) -> Pid | None:
+        _, pid, name = api.resolve(self._process.node, who)
+        if pid is None:
+            raise ActorError(f"nobody is registered as {name!r}: give the pid, or the monitor")
+        return pid
+
+    async def _wait_for_message(self, deadline: float) -> bool:
+        """Whether something happened before the deadline."""
+        loop = self._process.node.loop
+        waiting = self._waiting = loop.create_future()
+        timer = loop.call_at(deadline, waiting.cancel)
+        try:
+            await asyncio.wait((waiting,))
+        finally:
+            timer.cancel()
+            self._waiting = None
+        return not waiting.cancelled()
+
+    def _pending_text(self) -> str:
+        if not self._pending:
+            return f"; {len(self.received)} messages came, and all were expected" if self.received else "; nothing came"
+        return "; these came:" + "".join(f"\n  at {each.at:g} s: {each.message!r}" for each in self._pending)
+
+    # --- what it does
+
+    def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function as this process: whatever asks who is calling, such as `link` or `send`, finds the probe."""
+        return self._process.own_context().run(function, *args, **kwargs)
+
+    async def act(self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As `run`, for an async function: ``await probe.act(start_link, Counter, 2)``."""
+        process = self._process
+        return await process.node.loop.create_task(function(*args, **kwargs), context=process.own_context())
+
+    def link(self, who: object) -> None:
+        """Link it to another process."""
+        self.run(api.link, who)
+
+    def unlink(self, who: object) -> None:
+        """Take the link away."""
+        self.run(api.unlink, who)
+
+    def monitor(self, who: object) -> Monitor:
+        """Have it told of a process's end."""
+        return self.run(api.monitor, who)
+
+    def demonitor(self, ref: Monitor, *, flush: bool = False) -> bool:
+        """End a monitor."""
+        return self.run(api.demonitor, ref, flush=flush)
+
+    def trap_exit(self, on: bool = True) -> bool:  # noqa: FBT001, FBT002 - as the function of that name
+        """Have exit signals come as messages, or end it. Returns what it was."""
+        return self.run(api.trap_exit, on)
+
+    def exit(self, who: object, reason: object) -> None:
+        """Send an exit signal, in its name."""
+        self.run(api.exit, who, reason)
+
+    def stop(self, reason: object = NORMAL) -> None:
+        """End it, with this reason."""
+        cell.begin_exit(self._process, as_reason(reason))
+
+    def crash(self, error: BaseException | None = None) -> None:
+        """End it as if its code had raised."""
+        cell.begin_exit(self._process, Crash(ProbeCrash("on demand") if error is None else error))
+
+
+def _matches(message: object, pattern: object, where: tuple[Callable[[Any], object], ...]) -> bool:
+    if isinstance(pattern, type):
+        fits = isinstance(message, pattern)
+    elif callable(pattern):
+        fits = bool(pattern(message))
+    else:
+        fits = bool(message == pattern)
+    return fits and all(bool(condition(message)) for condition in where)
+
+
+def _pattern_text(pattern: object, where: tuple[Callable[[Any], object], ...]) -> str:
+    if isinstance(pattern, type):
+        text = "a message" if pattern is object else pattern.__name__
+    elif callable(pattern):
+        text = f"what {getattr(pattern, '__qualname__', pattern)!s} accepts"
+    else:
+        text = repr(pattern)
+    return f"{text} that fits" if where else text

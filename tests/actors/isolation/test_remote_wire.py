@@ -1,0 +1,323 @@
+"""A wire on another node, as its owner sees it: what is different from one at home, and what must not be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.transports.client_command.process_tree import marked
+from tests.transports.client_command.wire_owner import opened, wicked
+from tests.transports.client_http.scripted_server import scripted
+from tests.transports.client_http.wire_owner import opened as opened_http
+
+from greenroom import ConfigError
+from greenroom.protocol.jsonrpc import JsonRpcResponse
+from greenroom.supervision import KILLED, Shutdown, current_node, exit, kill, wait_down
+from greenroom.transports.client.errors import ConnectFailed, NodeEnded, Unauthorized, WireFull
+from greenroom.transports.client.http_route import HttpRoute, SseRoute
+from greenroom.transports.client.http_settings import Trust
+from greenroom.transports.client.interfaces import UnansweredRequest, check_portable, portable_route
+from greenroom.transports.client.remote_wire import UNACKED_MAILS, UNREAD, NodeLease, RemoteRoute
+from greenroom.transports.client.server_command import Command, CommandLimits
+
+from .isolated_hosts import all_gone
+from .thread_node import neighbour
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.transports.client.remote_wire import NodeProvider
+
+pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark")]
+BRIEF = CommandLimits(grace=0.2)
+MIB = 1024 * 1024
+
+
+def far(route: Any, place: NodeProvider) -> Any:
+    """Whose wires are on another node; otherwise as any route."""
+    return RemoteRoute(route, place)
+
+
+async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
+    line = '{"jsonrpc":"2.0","method":"notifications/x","params":{}}\n'
+    async with neighbour() as place, opened(far(wicked(limits=BRIEF), place)) as owner:
+        await owner.call("echo")
+        owner.ask("flood", text=line)
+        seen = -1
+        while len(owner.me.pending()) != seen or seen < 10:
+            seen = len(owner.me.pending())
+            await asyncio.sleep(0.1)
+        assert seen <= UNREAD + UNACKED_MAILS
+
+
+async def test_who_says_more_than_is_taken_is_told() -> None:
+    async with neighbour() as place, opened(far(wicked(limits=BRIEF), place)) as owner:
+        await owner.call("deaf")
+        for _ in range(80):
+            with contextlib.suppress(WireFull):
+                owner.ask("echo", text="x" * MIB)
+        told = await owner.hear()
+        assert isinstance(told, UnansweredRequest)
+        assert isinstance(told.error, WireFull)
+        assert told.resend
+        with pytest.raises(WireFull):  # noqa: PT012 - one of them, before the node there has a turn
+            for _ in range(80):
+                owner.ask("echo", text="x" * MIB)
+        kill(owner.wire.pid)
+
+
+async def test_a_wire_that_is_killed_takes_the_child_along(mark: str) -> None:
+    async with neighbour() as place, opened(far(wicked(env={"GREENROOM_TEST_MARK": mark}), place)) as owner:
+        await owner.call("stubborn", ignored=[15], deaf=True)
+        assert marked(mark)
+        kill(owner.wire.pid)
+        await owner.rest_of_it()
+        assert owner.ended == KILLED
+        await all_gone(mark)
+
+
+async def test_a_wire_that_is_killed_takes_a_child_along_that_says_more_than_anybody_takes(mark: str) -> None:
+    line = '{"jsonrpc":"2.0","method":"notifications/x","params":{}}\n'
+    env = {"GREENROOM_TEST_MARK": mark}
+    async with neighbour() as place, opened(far(wicked(limits=BRIEF, env=env), place)) as owner:
+        await owner.call("echo")
+        owner.ask("flood", text=line)
+        seen = -1
+        while len(owner.me.pending()) != seen or seen < 10:
+            seen = len(owner.me.pending())
+            await asyncio.sleep(0.1)
+        assert marked(mark)
+        kill(owner.wire.pid)
+        await all_gone(mark)  # not because its node ends: that is still there
+        while owner.ended is None:
+            await owner.rest_of_it()
+
+
+async def test_a_route_that_cannot_be_opened_there_is_an_attempt_in_vain_whatever_was_said_meanwhile() -> None:
+    route = HttpRoute("http://far.invalid/mcp", proxy="ftp://user:hush@proxy.invalid")
+    async with neighbour() as place, opened_http(far(route, place)) as owner:
+        for _ in range(3):
+            id = owner.ask("initialize", {})
+            owner.wire.forget(id)
+            owner.wire.on_negotiated("2025-11-25")
+        error = await owner.end()
+        assert isinstance(error, ConnectFailed)
+        assert "this proxy cannot be used" in str(error)
+        assert "hush" not in str(error)
+
+
+async def test_a_session_is_given_back_from_there_when_home_ends_in_order() -> None:
+    async with scripted() as server, neighbour() as place:
+        async with opened_http(far(HttpRoute(server.url), place)) as owner:
+            await owner.greet()
+        await asyncio.wait_for(server.until("DELETE"), 25)
+
+
+@pytest.mark.parametrize("size", [1, 17 * MIB, 40 * MIB])
+async def test_answers_of_any_size_and_numbers_of_any_length(size: int) -> None:
+    limits = CommandLimits(line=64 * MIB)
+    async with neighbour() as place, opened(far(wicked(limits=limits), place)) as owner:
+        said = {"text": "x" * size, "long": 1 << 200, "rows": [[1, 2.5, None, True, {"ü": "☃"}]] * 10}
+        id = owner.ask("echo", **said)
+        assert await owner.hear() == JsonRpcResponse(id, said)
+
+
+async def test_what_a_program_writes_to_stderr_is_heard_at_home() -> None:
+    heard: list[str] = []
+    told = asyncio.Event()
+
+    def sink(line: str) -> None:
+        heard.append(line)
+        if len(heard) == 2:
+            told.set()
+
+    command = Command("/bin/sh", "-c", "echo one >&2; echo two >&2; exec cat", stderr=sink)
+    async with neighbour() as place, opened(far(command, place)):
+        await asyncio.wait_for(told.wait(), 20)
+    assert heard == ["one", "two"]
+
+
+async def test_a_program_sees_the_environment_and_the_folder_of_home(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LC_HERE", "yes")
+    command = Command("/bin/sh", "-c", 'echo "$LC_HERE $OWN $PWD" > there; exec cat', env={"OWN": "too"})
+    async with neighbour() as place, opened(far(command, place)) as owner:
+        while not (tmp_path / "there").exists() or not (tmp_path / "there").read_text():  # noqa: ASYNC110 - another program
+            await asyncio.sleep(0.01)
+        await owner.close()
+    assert (tmp_path / "there").read_text() == f"yes too {tmp_path}\n"
+
+
+async def test_a_program_that_is_not_there_is_an_attempt_in_vain() -> None:
+    async with neighbour() as place, opened(far(Command("no-such-program"), place)) as owner:
+        error = await owner.end()
+        assert isinstance(error, ConnectFailed)
+        assert "there is no program named no-such-program" in str(error)
+
+
+async def test_a_place_where_there_is_no_room_is_an_attempt_in_vain() -> None:
+    class Nowhere:
+        async def acquire(self) -> NodeLease:
+            raise OSError("no room at the inn")
+
+    async with opened(far(wicked(), Nowhere())) as owner:
+        error = await owner.end()
+        assert isinstance(error, ConnectFailed)
+        assert "OSError: no room at the inn" in str(error)
+
+
+async def test_who_leaves_before_there_is_room_does_so_at_once() -> None:
+    class Somewhere:
+        async def acquire(self) -> NodeLease:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with opened(far(wicked(), Somewhere())) as owner:
+        owner.ask("echo")
+        exit(owner.wire.pid, Shutdown("closed"))
+        await owner.rest_of_it()
+        assert owner.ended == Shutdown("closed")
+
+
+async def test_a_node_that_is_lost_is_the_wires_end() -> None:
+    async with neighbour() as place, opened(far(wicked(), place)) as owner:
+        await owner.call("echo")
+        exit(place.keeper, Shutdown("it was stopped"))
+        await wait_down(place.keeper)
+        peers: Any = current_node().remote_nodes
+        peers.disconnect(place.name)
+        error = await owner.end()
+        assert isinstance(error, NodeEnded)
+        assert "was stopped" in str(error)
+
+
+class Keeper:
+    """Keeps credentials: other ones each time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.refusals: list[tuple[int, str, dict[str, str]]] = []
+        self.secret = "what nobody else must have"
+
+    async def headers(self) -> Mapping[str, str]:
+        self.asked += 1
+        return {"authorization": f"Bearer token-{self.asked}"}
+
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
+        self.refusals.append((status, challenge, dict(sent)))
+        return len(self.refusals) == 1
+
+
+class Hidden(str):
+    """A text that does not show itself, as of a library that keeps secrets."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "***"
+
+
+class Odd:
+    """Credentials that give something else than texts, or what is no text of Unicode's."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    async def headers(self) -> Mapping[str, str]:
+        return {Hidden("authorization"): self.value}
+
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
+        return not (status or challenge or sent)
+
+
+async def test_credentials_of_a_class_of_their_own_arrive_as_what_they_are() -> None:
+    async with scripted() as server, neighbour() as place:
+        route = HttpRoute(server.url, credentials=Odd(Hidden("Bearer token")))
+        async with opened_http(far(route, place)) as owner, asyncio.timeout(20):
+            await owner.greet()
+        sent = [each.headers["authorization"] for each in server.visits if "authorization" in each.headers]
+        assert set(sent) == {"Bearer token"}
+
+
+@pytest.mark.parametrize("value", [object(), ["secret"], "secret \ud800"], ids=["object", "list", "surrogate"])
+async def test_credentials_that_cannot_travel_are_an_answer(value: Any) -> None:
+    async with scripted() as server, neighbour() as place:
+        async with opened_http(far(HttpRoute(server.url, credentials=Odd(value)), place)) as owner, asyncio.timeout(20):
+            owner.ask("initialize", {})
+            told = await owner.hear()
+        assert isinstance(told, UnansweredRequest)
+        assert "the credentials" in str(told.error)
+        assert "secret" not in str(told.error)
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_who_we_are_is_said_at_home_for_each_request(old: bool) -> None:  # noqa: FBT001 - a table
+    keeper = Keeper()
+    async with scripted() as server, neighbour() as place:
+        if old:
+            route: HttpRoute = SseRoute(server.url, credentials=keeper)
+        else:
+            route = HttpRoute(server.url, credentials=keeper)
+        async with opened_http(far(route, place)) as owner:
+            if old:
+                await server.until("GET")
+            else:
+                await owner.greet()
+                await owner.answer(owner.call("any"))
+        sent = [each.headers["authorization"] for each in server.visits if "authorization" in each.headers]
+        assert sorted(sent) == [f"Bearer token-{number + 1}" for number in range(keeper.asked)]
+        assert sent
+
+
+async def test_a_refusal_is_looked_at_at_home_and_the_challenge_comes_with_the_error() -> None:
+    async def refuses(visit: Any) -> None:
+        await visit.reply(401, b"", **{"www-authenticate": 'Bearer scope="more"'})
+
+    keeper = Keeper()
+    async with scripted(initialize=refuses) as server, neighbour() as place:
+        async with opened_http(far(HttpRoute(server.url, credentials=keeper), place)) as owner:
+            owner.ask("initialize", {})
+            told = await owner.hear()
+        assert isinstance(told, UnansweredRequest)
+        assert isinstance(told.error, Unauthorized)
+        assert told.error.challenge == 'Bearer scope="more"'
+        assert [each[:2] for each in keeper.refusals] == [(401, 'Bearer scope="more"')]
+        assert keeper.refusals[0][2] == {"authorization": "Bearer token-1"}
+
+
+def test_what_travels_shows_no_secret_and_has_none_that_is_kept() -> None:
+    keeper = Keeper()
+    route = HttpRoute("https://me:cret@a.example/mcp?key=hidden", headers={"X-Key": "hush"}, credentials=keeper)
+    ticket: Any = portable_route(route)
+    assert not any(each in repr(ticket) for each in ("cret", "hidden", "hush"))
+    assert keeper.secret not in repr(asdict(ticket))
+    command: Any = portable_route(Command("x", env={"TOKEN": "hush"}))
+    assert "hush" not in repr(command)
+
+
+def test_what_is_of_this_process_alone_is_refused() -> None:
+    check_portable(HttpRoute("https://a.example/mcp", trust=Trust()))
+    with pytest.raises(ConfigError, match="give it a Trust"):
+        check_portable(HttpRoute("https://a.example/mcp", trust=Trust().context()))
+    with pytest.raises(ConfigError, match="a transport of this process"):
+        check_portable(HttpRoute("https://a.example/mcp", transport=_client()))
+
+    class Own:
+        description = "own"
+
+        def open(self, owner: Any) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(ConfigError, match="cannot be followed in another process"):
+        check_portable(Own())
+
+
+def _client() -> Any:
+    import httpx  # noqa: PLC0415 - for this alone
+
+    return httpx.MockTransport(lambda _: httpx.Response(200))

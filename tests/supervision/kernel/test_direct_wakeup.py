@@ -1,0 +1,248 @@
+"""Gates: a waiter goes on at once, is cancelled as from any other wait, and the pump serves what the loop has called."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.supervision import GenServer, start
+from greenroom.supervision.kernel.clock import DirectWakeup, Wakeup
+
+from .sample_servers import turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.supervision import Node
+
+PLACE: ContextVar[str] = ContextVar("place", default="outside")
+
+
+async def from_the_loop(step: Callable[[], Any]) -> Any:
+    """What `step` returns when the loop calls it, outside of any task."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_soon(lambda: done.set_result(step()))
+    return await done
+
+
+async def test_whoever_waits_goes_on_before_open_returns_in_their_own_task_and_context() -> None:
+    gate = DirectWakeup(asyncio.get_running_loop())
+    seen: list[tuple[str, Any]] = []
+
+    async def wait() -> None:
+        PLACE.set("inside")
+        for _ in range(3):
+            await gate
+            seen.append((PLACE.get(), asyncio.current_task()))
+
+    task = asyncio.create_task(wait())
+    await turns()
+    for number in range(1, 4):
+        assert gate.taken
+        assert await from_the_loop(lambda: (gate.open(), len(seen))) == (True, number)
+    assert seen == [("inside", task)] * 3
+    assert not await from_the_loop(gate.open)
+    await task
+
+
+async def test_a_gate_that_nobody_waits_at_stays_closed() -> None:
+    gate = DirectWakeup(asyncio.get_running_loop())
+    assert not gate.open()
+    assert not gate.cancel()
+    waiting = asyncio.ensure_future(_through(gate))
+    await turns()
+    assert not waiting.done()
+    waiting.cancel("enough")
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def _through(gate: DirectWakeup) -> str:
+    await gate
+    return "through"
+
+
+async def test_a_cancelled_wait_cannot_be_opened_and_the_next_one_can() -> None:
+    gate = DirectWakeup(asyncio.get_running_loop())
+    caught: list[tuple[Any, ...]] = []
+
+    async def wait() -> str:
+        try:
+            await gate
+        except asyncio.CancelledError as error:
+            caught.append(error.args)
+        return await _through(gate)
+
+    task = asyncio.create_task(wait())
+    await turns()
+    assert await from_the_loop(lambda: (task.cancel("enough"), gate.open(), caught == [])) == (True, False, True)
+    await turns()
+    assert caught == [("enough",)]
+    assert await from_the_loop(gate.open)
+    assert await task == "through"
+
+
+async def test_what_is_cancelled_before_it_waits_does_not_wait() -> None:
+    gate = DirectWakeup(asyncio.get_running_loop())
+
+    async def wait() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await gate
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(wait())
+    assert not gate.taken
+
+
+async def test_a_timeout_around_a_gate_is_one() -> None:
+    gate = DirectWakeup(asyncio.get_running_loop())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await gate
+    task = asyncio.create_task(_through(gate))
+    await turns()
+    assert await from_the_loop(gate.open)
+    assert await task == "through"
+
+
+class Relay(GenServer):
+    """Passes on what it gets, by way of a coroutine."""
+
+    def __init__(self, *others: Any) -> None:
+        self.others = others
+
+    async def take(self, gate: DirectWakeup, node: Node) -> None:
+        for each in self.others:
+            each.cast(Relay.take, gate, node)
+        if not self.others:
+            node.open_soon(gate)
+
+
+async def test_what_the_loop_calls_is_served_to_the_end_before_it_goes_on(node: Node) -> None:
+    last = await start(Relay)
+    first = await start(Relay, await start(Relay, last))
+    gate = DirectWakeup(node.loop)
+    await last.call(Relay.take, gate, node)  # there is a worker now
+    await turns()
+    task = asyncio.create_task(_through(gate))
+    await turns()
+
+    def step() -> bool:
+        node.serve(lambda: first.cast(Relay.take, gate, node))
+        return task.done()
+
+    assert await from_the_loop(step)
+    assert task.result() == "through"
+
+
+async def test_what_raises_while_it_is_served_is_its_callers(node: Node) -> None:
+    ref = await start(Relay)
+    gate = DirectWakeup(node.loop)
+    task = asyncio.create_task(_through(gate))
+
+    def broken() -> None:
+        ref.cast(Relay.take, gate, node)
+        raise LookupError
+
+    def step() -> None:
+        with pytest.raises(LookupError):
+            node.serve(broken)
+
+    await turns()
+    await from_the_loop(step)
+    assert await task == "through"
+
+
+class Restless(GenServer):
+    """Is never done."""
+
+    def go_on(self) -> None:
+        self.ref().cast(Restless.go_on)
+
+
+async def test_processes_that_are_never_done_keep_nobody_waiting(node: Node) -> None:
+    for _ in range(100):
+        (await start(Restless)).cast(Restless.go_on)
+    gates = [DirectWakeup(node.loop) for _ in range(100)]
+    tasks = [asyncio.create_task(_through(gate)) for gate in gates]
+    await turns(5)
+    for gate in gates:
+        node.open_soon(gate)
+    await turns(2)
+    assert all(task.done() for task in tasks)
+
+
+async def test_those_who_wake_each_other_for_ever_leave_the_loop_its_turn(node: Node) -> None:
+    one, other = DirectWakeup(node.loop), DirectWakeup(node.loop)
+
+    async def wake(mine: DirectWakeup, next_one: DirectWakeup) -> None:
+        while True:
+            await mine
+            node.open_soon(next_one)
+
+    tasks = [asyncio.create_task(wake(one, other)), asyncio.create_task(wake(other, one))]
+    await turns()
+    node.open_soon(one)
+    await turns()
+    assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_one_that_raises_takes_no_other_with_it(node: Node) -> None:
+    gates = [DirectWakeup(node.loop) for _ in range(3)]
+
+    async def wait(gate: DirectWakeup, number: int) -> int:
+        await gate
+        if number == 0:
+            raise ValueError
+        return number
+
+    tasks = [asyncio.create_task(wait(gate, number)) for number, gate in enumerate(gates)]
+    await turns()
+    for gate in gates:
+        node.open_soon(gate)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[0], ValueError)
+    assert results[1:] == [1, 2]
+
+
+async def test_a_wakeup_lets_all_go_on_that_wait_and_is_not_remembered() -> None:
+    wakeup = Wakeup()
+    wakeup.wake()
+    waiting = [asyncio.ensure_future(wakeup.wait()) for _ in range(2)]
+    await turns()
+    assert not any(each.done() for each in waiting)
+    wakeup.wake()
+    await asyncio.gather(*waiting)
+
+
+async def test_a_wakeup_is_waited_for_no_longer_than_was_said() -> None:
+    wakeup, loop = Wakeup(), asyncio.get_running_loop()
+    began = loop.time()
+    await wakeup.wait(2.5)
+    assert loop.time() - began == 2.5
+    waiting = asyncio.ensure_future(wakeup.wait(2.5))
+    await turns()
+    wakeup.wake()
+    await waiting
+    assert loop.time() - began == 2.5
+
+
+@pytest.mark.parametrize("seconds", [None, 1.0])
+async def test_a_wakeup_forgets_whose_wait_was_cancelled(seconds: float | None) -> None:
+    wakeup = Wakeup()
+    gone, waiting = asyncio.ensure_future(wakeup.wait(seconds)), asyncio.ensure_future(wakeup.wait(seconds))
+    await turns()
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    wakeup.wake()
+    await waiting

@@ -1,0 +1,272 @@
+"""One peer on one channel: whatever carries its lines, the session behind it, and what that session still owes.
+
+A channel is lossless and has one session at a time, which begins when the first message comes (before `initialize`: what is
+asked too early has to be answered, too). When the session dies, every request that it has not answered is answered here with an
+error, and the peer may begin anew. The channel belongs to its transport and outlives the transport's processes: one that is
+restarted goes on with the same channel, and the peer notices nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.jsonrpc import (
+    LIMITS,
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    MessageLimits,
+    encode_error,
+    id_key,
+    parse,
+)
+from greenroom.supervision import ProcessExited, Wakeup, current_node, kill, spawn, tracebacks, wait_down
+
+from .access_log import log_refusal
+from .interfaces import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from types import TracebackType
+
+    from greenroom.protocol.jsonrpc import JsonRpcMessage
+    from greenroom.supervision import ExitReason, Pid
+
+    from .interfaces import FeedEvent, SessionHandle, SessionRouter
+
+if TYPE_CHECKING:
+    Send = Callable[[Sequence[bytes]], Awaitable[None]]
+
+log = logging.getLogger("greenroom.channel")
+
+SESSION_LOST = "The session has ended before it answered. Send initialize to begin a new one."
+
+
+class SessionChannel:
+    """The company's end of a channel."""
+
+    def __init__(self, router: SessionRouter, peer: Peer, send: Send, limit: int = LIMITS.size) -> None:
+        """`send` takes messages, without their line ends, and returns when there is room for more.
+
+        `limit` is how many bytes a message may have that comes in.
+        """
+        self._limits = MessageLimits.of_size(limit)
+        self._router = router
+        self._peer = peer
+        self._send = send
+        self._session: SessionHandle | None = None
+        self._connecting = asyncio.Lock()
+        self._connected = asyncio.Event()
+        self._pending: dict[str | int | bytes, list[str | int]] = {}
+        """The ids of the requests that wait, as often as each is under way."""
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    @property
+    def session(self) -> SessionHandle | None:
+        """The session behind it, once something was said."""
+        return self._session
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait for their answers."""
+        return sum(map(len, self._pending.values())) if self._pending else 0
+
+    # --- in
+
+    async def receive(self, line: bytes) -> None:
+        """Hand over what has come: one message, or what was meant to be one."""
+        try:
+            message = parse(line, self._limits)
+        except RemoteProtocolError as error:
+            await self.refuse(error)
+            return
+        try:
+            session = self._session or await self._connect()
+        except Exception as error:  # noqa: BLE001 - whatever keeps a session from beginning is answered, and logged
+            refusal = McpError.wrap(error)
+            if refusal is not error:
+                tracebacks.log_error(log, "no session could begin")
+            if isinstance(message, JsonRpcRequest):
+                await self._send((encode_error(message.id, refusal),))
+            return
+        # When it dies over this, what it owes is settled where its feed ends, and this request is on that list.
+        with contextlib.suppress(ProcessExited):
+            await self._hand_over(session, message)
+
+    async def refuse(self, error: RemoteProtocolError) -> None:
+        """Say that what has come was no message."""
+        log_refusal(error.message, peer=self._peer)
+        await self._send((encode_error(error.id, error),))
+        if error.answers is not None and self._session is not None:
+            with contextlib.suppress(ProcessExited):
+                await self._session.respond(
+                    JsonRpcError(error.answers, PeerError(error.code, error.message, error.data))
+                )
+
+    async def _hand_over(self, session: SessionHandle, message: JsonRpcMessage) -> None:
+        match message:
+            case JsonRpcRequest():
+                self._add_pending(message.id)
+                await session.request(message)
+            case JsonRpcNotification():
+                if message.method == "notifications/cancelled":
+                    self._remove_pending(message.params.get("requestId"))  # the peer does not wait for it now
+                await session.notify(message)
+            case _:
+                await session.respond(message)
+
+    async def _connect(self) -> SessionHandle:
+        async with self._connecting:
+            if self._session is None:
+                self._session = await self._router.connect(self._peer)
+                self._connected.set()
+            return self._session
+
+    # --- out
+
+    async def forward_replies(self) -> None:
+        """Send what comes from the company, session after session, until it is cancelled."""
+        while True:
+            await self._connected.wait()
+            session = self._session
+            assert session is not None
+            feed = session.channel
+            assert feed is not None
+            while (events := await feed.next()) is not None:
+                await self._forward(events)
+            await self._on_session_lost()
+
+    async def _forward(self, events: Any) -> None:
+        event: FeedEvent
+        lines: list[bytes] = []
+        for event in events:
+            if event.answers is not None:
+                self._remove_pending(event.answers)
+            if event.data:
+                lines.append(event.data)
+        if lines:
+            await self._send(lines)
+
+    async def _on_session_lost(self) -> None:
+        """The session is gone: answer for it, and be ready for the next."""
+        self._session = None
+        self._connected.clear()
+        pending, self._pending = self._pending, {}
+        self._settled.set()
+        error = McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST)
+        for request_ids in pending.values():
+            for request_id in request_ids:
+                await self._send((encode_error(request_id, error),))
+
+    # --- the end
+
+    async def wait_settled(self, grace: float) -> bool:
+        """Wait until everything that was asked is answered, at the most so long; whether it is."""
+        try:
+            async with asyncio.timeout(grace):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self) -> None:
+        """The peer has done with it, or is gone."""
+        if self._session is not None:
+            with contextlib.suppress(ProcessExited):
+                await self._session.end()
+
+    # --- the books
+
+    def _add_pending(self, request_id: str | int) -> None:
+        self._pending.setdefault(id_key(request_id), []).append(request_id)
+        self._settled.clear()
+
+    def _remove_pending(self, request_id: Any) -> None:
+        if not isinstance(request_id, str | int):
+            return
+        key = id_key(request_id)
+        waiting = self._pending.get(key)
+        if waiting:
+            waiting.pop()
+            if not waiting:
+                del self._pending[key]
+        if not self._pending:
+            self._settled.set()
+
+
+# --- A channel within one program: a peer that speaks the wire to a company in the same loop, with nothing in between.
+# What is sent is taken at once, in the sender's own task; what comes back waits in a queue of a few frames, and when the peer
+# does not read, the company waits. One process carries the answers; when it dies the wire ends, and with it `receive`.
+
+QUEUED_FRAMES = 64
+"""How many frames wait for their reader."""
+
+
+class MemoryPeer:
+    """The peer's end: ``async with MemoryWire(door) as wire``, inside a node. For one reader at a time."""
+
+    def __init__(self, router: SessionRouter, peer: Peer | None = None) -> None:
+        """`peer` is the company's view of the other end."""
+        self._channel = SessionChannel(router, peer or Peer("memory"), self._enqueue)
+        self._frames: deque[Sequence[bytes]] = deque()
+        self._frame_added = Wakeup()
+        self._frame_taken = Wakeup()
+        self._forwarder: Pid | None = None
+        self._ended = False
+
+    @property
+    def session(self) -> SessionHandle | None:
+        """The session behind it, once something was said."""
+        return self._channel.session
+
+    async def __aenter__(self) -> Self:
+        self._forwarder = spawn(self._channel.forward_replies)
+        process = current_node().process(self._forwarder)
+        assert process is not None
+        process.await_death(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(self, frame: bytes) -> None:
+        """Say something: one message, with or without a line break at its end."""
+        await self._channel.receive(frame)
+
+    async def receive(self) -> list[bytes]:
+        """The next messages, at least one; none when the wire has ended. Cancelling it loses nothing."""
+        while not self._frames:
+            if self._ended:
+                return []
+            await self._frame_added.wait()
+        frame = self._frames.popleft()
+        self._frame_taken.wake()
+        return list(frame)
+
+    async def close(self) -> None:
+        """The peer has done with it."""
+        if self._forwarder is not None:
+            await self._channel.end()
+            kill(self._forwarder)
+            await wait_down(self._forwarder)
+            self._forwarder = None
+
+    async def _enqueue(self, frame: Sequence[bytes]) -> None:
+        while len(self._frames) >= QUEUED_FRAMES and not self._ended:
+            await self._frame_taken.wait()
+        self._frames.append(frame)
+        self._frame_added.wake()
+
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - why is nothing that a peer could use
+        """The carrier is gone."""
+        self._ended = True
+        self._frame_added.wake()
+        self._frame_taken.wake()
