@@ -115,14 +115,14 @@ bench: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-
 	$(BIN)/python -m benchmarks
 
 beside: $(STAMP) ## measure this tree and an earlier commit of it in alternating rounds: BEFORE=main ONLY="tool call"
-	$(BIN)/python -m benchmarks.beside $(BEFORE) $(if $(ONLY),--only "$(ONLY)")
+	$(BIN)/python -m benchmarks.compare_commits $(BEFORE) $(if $(ONLY),--only "$(ONLY)")
 BEFORE ?= main
 
 profile: $(STAMP) $(PEERS)/profiler/.installed ## where a served call's time goes, layer by layer
 	$(BIN)/python -m benchmarks.serving.profiling
 
 blast: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what dies with a tool, here and elsewhere: the page of figures anew
-	$(BIN)/python -m benchmarks.serving.blast --write
+	$(BIN)/python -m benchmarks.serving.blast_radius --write
 
 fire: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what becomes of a client when its server dies, here and elsewhere: that page of figures anew
 	$(BIN)/python -m benchmarks.client.fire --write
@@ -159,7 +159,7 @@ versions: $(STAMP) ## part of the suite on the other Pythons that are supported,
 	  $(UV) install --python $$there --no-build-isolation --no-deps --editable . && \
 	  $$there/bin/pytest $(SHARED) -p no:cacheprovider $(TESTS) || exit; done
 VERSIONS ?= 3.12 3.13
-TESTS    ?= $(addprefix tests/,actors/registry actors/session actors/tasks auth greenroom/protocol greenroom/schemas supervision/kernel supervision/statem supervision/supervisors $(patsubst tests/%,%,$(wildcard tests/supervision/test_*.py)))
+TESTS    ?= $(addprefix tests/,actors/server_registry actors/session actors/tasks auth greenroom/protocol greenroom/schemas supervision/kernel supervision/statem supervision/supervisors $(patsubst tests/%,%,$(wildcard tests/supervision/test_*.py)))
 
 lock: $(STAMP) ## resolve the dependencies anew
 	$(BIN)/uv pip compile $(UVFLAGS) --group build -o requirements/build.txt

@@ -1,8 +1,8 @@
-"""What a company offers at one moment, and to which peers: an immutable snapshot, and the shelf on which the current one stands.
+"""What a company offers at one moment, and to which peers: an immutable snapshot, and the catalogue_ref on which the current one stands.
 
-Readers take `shelf.catalogue` and keep it for as long as their call lasts; it never changes under them. A writer makes a new
+Readers take `catalogue_ref.catalogue` and keep it for as long as their call lasts; it never changes under them. A writer makes a new
 one and publishes it by one assignment: there is no moment at which half of a change can be seen, even if the writer dies. The
-shelf belongs to the company, so registrations survive a crash of the registrar, which is the only writer once it runs.
+catalogue_ref belongs to the company, so registrations survive a crash of the registrar, which is the only writer once it runs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ca
 
 import msgspec
 
-from greenroom.auth.grants import AuthInfo
+from greenroom.auth.auth_info import AuthInfo
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.messages import encode
-from greenroom.protocol.outgoing import fit
-from greenroom.protocol.pages import page
+from greenroom.protocol.jsonrpc import encode
+from greenroom.protocol.pagination import page
+from greenroom.protocol.revision_downgrade import downgrade
 from greenroom.transports.open_connections import address_of, host_in, is_proxied, source_of
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from greenroom.transports.interfaces import Peer
 
-    from .entries import CompletionEntry, Entry, PromptEntry, ResourceEntry, TemplateEntry, ToolEntry
-    from .jobs import Facts, Job
+    from .catalogue_entries import CatalogueEntry, CompletionEntry, PromptEntry, ResourceEntry, TemplateEntry, ToolEntry
     from .settings import Settings
+    from .worker_interfaces import Job, SessionFacts
 
 
 Kind: TypeAlias = Literal["tool", "resource", "resource_template", "prompt", "completion"]
@@ -61,7 +61,7 @@ class Catalogue:
 
     def __init__(
         self,
-        by_kind: Mapping[Kind, Mapping[Hashable, Entry]] = _NOTHING,
+        by_kind: Mapping[Kind, Mapping[Hashable, CatalogueEntry]] = _NOTHING,
         by_uri: Mapping[str, ResourceEntry] = _NOTHING,
         version: int = 0,
     ) -> None:
@@ -72,7 +72,7 @@ class Catalogue:
         self.pages: dict[Hashable, Any] = {}
         """What `lists` has worked out of it once and for all."""
 
-    def all(self, kind: Kind) -> Mapping[Hashable, Entry]:
+    def all(self, kind: Kind) -> Mapping[Hashable, CatalogueEntry]:
         """All of a kind by name, in the order in which they were registered."""
         return self._by_kind.get(kind, _NOTHING)
 
@@ -80,7 +80,7 @@ class Catalogue:
         """How many there are of a kind."""
         return len(self.all(kind))
 
-    def find(self, kind: Kind, name: Hashable) -> Entry | None:
+    def find(self, kind: Kind, name: Hashable) -> CatalogueEntry | None:
         """The one of that name."""
         return self.all(kind).get(name)
 
@@ -97,7 +97,7 @@ class Catalogue:
         return cast("CompletionEntry | None", self.find("completion", (reference, name, argument)))
 
     @property
-    def isolated(self) -> list[Entry]:
+    def isolated(self) -> list[CatalogueEntry]:
         """All that run in processes of their own."""
         return [entry for kind in KINDS for entry in self.all(kind).values() if entry.handler.pool is not None]
 
@@ -113,7 +113,7 @@ class Catalogue:
                 return entry, variables
         return None
 
-    def put(self, entry: Entry, *, replace: bool = True) -> Catalogue:
+    def put(self, entry: CatalogueEntry, *, replace: bool = True) -> Catalogue:
         """One more, or another one under the same name. Raises `RegistrationError` when that is not wanted, or not possible."""
         entries = self.all(entry.kind)
         before = entries.get(entry.name)
@@ -148,12 +148,14 @@ class Catalogue:
         kept = self._by_uri if before is None else {k: v for k, v in self._by_uri.items() if k != before.uri}
         return MappingProxyType({**kept, entry.uri: entry})
 
-    def _with(self, kind: Kind, entries: dict[Hashable, Entry], by_uri: Mapping[str, ResourceEntry]) -> Catalogue:
-        by_kind: dict[Kind, Mapping[Hashable, Entry]] = {**self._by_kind, kind: MappingProxyType(entries)}
+    def _with(
+        self, kind: Kind, entries: dict[Hashable, CatalogueEntry], by_uri: Mapping[str, ResourceEntry]
+    ) -> Catalogue:
+        by_kind: dict[Kind, Mapping[Hashable, CatalogueEntry]] = {**self._by_kind, kind: MappingProxyType(entries)}
         return Catalogue(MappingProxyType(by_kind), by_uri, self.version + 1)
 
 
-class Shelf:
+class CatalogueRef:
     """Where the current catalogue stands. Reading is one attribute, from any thread."""
 
     __slots__ = ("_lock", "catalogue")
@@ -176,11 +178,11 @@ class Shelf:
 # A list is sorted and fitted once for each snapshot, revision and set of scopes that matters, and each page is encoded once; all that is left to do for a peer is
 # its request's id.
 
-_KEPT: Final = 256
+_MAX_CACHED_LISTS: Final = 256
 """How many lists of one snapshot are kept: there may be as many as there are sets of scopes."""
 
 
-class _List(NamedTuple):
+class _SortedList(NamedTuple):
     """All of a kind, as one revision is told of it."""
 
     keys: list[str]
@@ -213,12 +215,12 @@ LISTINGS: Final = (
 )
 
 
-def answer_of(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Settings, Facts], Any]:
+def list_answer(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Settings, SessionFacts], Any]:
     """The function that answers this method: a result that is encoded already."""
 
-    def answer(catalogue: Catalogue, params: Mapping[str, Any], settings: Settings, facts: Facts) -> msgspec.Raw:
+    def answer(catalogue: Catalogue, params: Mapping[str, Any], settings: Settings, facts: SessionFacts) -> msgspec.Raw:
         size = settings.page_size
-        whole = _whole(catalogue, listing, facts)
+        whole = _sorted_list(catalogue, listing, facts)
         part, following = page(whole.keys, params.get("cursor"), size, listing.kind)
         kept = whole.pages.get(part.start)
         if kept is not None:
@@ -234,18 +236,18 @@ def answer_of(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Setti
     return answer
 
 
-def _whole(catalogue: Catalogue, listing: Listing, facts: Facts) -> _List:
-    key = (listing.kind, facts.version, visible(listing.kind, catalogue, facts.peer))
+def _sorted_list(catalogue: Catalogue, listing: Listing, facts: SessionFacts) -> _SortedList:
+    key = (listing.kind, facts.version, visible_scopes(listing.kind, catalogue, facts.peer))
     kept = catalogue.pages.get(key)
     if kept is None:
         seen = [entry for entry in catalogue.all(listing.kind).values() if may_use(entry, facts.peer)]
         entries: list[Any] = sorted(seen, key=listing.key)
         wires = [dict(entry.wire) for entry in entries]
-        fitted = fit(listing.method, {listing.member: wires}, facts.version)
-        kept = _List([listing.key(entry) for entry in entries], fitted[listing.member], {})
-        if len(catalogue.pages) < _KEPT:
+        fitted = downgrade(listing.method, {listing.member: wires}, facts.version)
+        kept = _SortedList([listing.key(entry) for entry in entries], fitted[listing.member], {})
+        if len(catalogue.pages) < _MAX_CACHED_LISTS:
             catalogue.pages[key] = kept
-    whole: _List = kept
+    whole: _SortedList = kept
     return whole
 
 
@@ -278,9 +280,9 @@ def may_use(entry: Any, peer: Peer) -> bool:
     return not scopes or (isinstance(peer.auth, AuthInfo) and peer.auth.has(scopes))
 
 
-def reached(method: str, params: Mapping[str, Any], catalogue: Catalogue, peer: Peer) -> Sequence[Any]:
+def reached_entries(method: str, params: Mapping[str, Any], catalogue: Catalogue, peer: Peer) -> Sequence[Any]:
     """What is registered that a request reaches. The params were checked before. Raises `MissingScopes` for what its peer may not use."""
-    find = _REACHED.get(method)
+    find = _ENTRY_FINDERS.get(method)
     if find is None:
         return ()
     found = find(params, catalogue)
@@ -290,7 +292,7 @@ def reached(method: str, params: Mapping[str, Any], catalogue: Catalogue, peer: 
     return found
 
 
-def visible(kind: Kind, catalogue: Catalogue, peer: Peer) -> frozenset[str]:
+def visible_scopes(kind: Kind, catalogue: Catalogue, peer: Peer) -> frozenset[str]:
     """Which scopes decide what this peer sees of a kind: those that it has, of all that are asked for there."""
     key = ("scopes", kind)
     asked: frozenset[str] | None = catalogue.pages.get(key)
@@ -298,8 +300,8 @@ def visible(kind: Kind, catalogue: Catalogue, peer: Peer) -> frozenset[str]:
         asked = frozenset(scope for entry in catalogue.all(kind).values() for scope in getattr(entry, "scopes", ()))
         catalogue.pages[key] = asked
     if not asked or not isinstance(peer.auth, AuthInfo):
-        return _NONE
-    return asked & (peer.auth.scopes or _NONE)
+        return _NO_SCOPES
+    return asked & (peer.auth.scopes or _NO_SCOPES)
 
 
 def _tool(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
@@ -330,8 +332,8 @@ def _found(entry: Any) -> Sequence[Any]:
     return () if entry is None else (entry,)
 
 
-_NONE: Final[frozenset[str]] = frozenset()
-_REACHED: Final[Mapping[str, Reached]] = {
+_NO_SCOPES: Final[frozenset[str]] = frozenset()
+_ENTRY_FINDERS: Final[Mapping[str, Reached]] = {
     "tools/call": _tool,
     "prompts/get": _prompt,
     "resources/read": _resource,
@@ -348,7 +350,7 @@ if TYPE_CHECKING:
     Caller: TypeAlias = tuple[str, Hashable]
 
 
-def caller_of(peer: Peer) -> Caller | None:
+def caller_key(peer: Peer) -> Caller | None:
     """The principal, or the address; None for a peer that can be told from no other."""
     if peer.principal is not None:
         return ("principal", peer.principal)
@@ -358,11 +360,11 @@ def caller_of(peer: Peer) -> Caller | None:
     return ("address", source_of(host))
 
 
-def share_of(peer: Peer, session: Hashable) -> Hashable:
-    """What a call's part of a shared bound is counted by: as `caller_of` says, else the session."""
-    return caller_of(peer) or ("session", session)
+def quota_key(peer: Peer, session: Hashable) -> Hashable:
+    """What a call's part of a shared bound is counted by: as `caller_key` says, else the session."""
+    return caller_key(peer) or ("session", session)
 
 
-def whose(job: Job) -> Hashable:
+def quota_key_of_job(job: Job) -> Hashable:
     """The same for a job; of a request that stands alone it is its own."""
-    return share_of(job.facts.peer, job.facts.session_id or job.session)
+    return quota_key(job.facts.peer, job.facts.session_id or job.session)

@@ -12,7 +12,7 @@
     ├─ sessions         a process for each peer
     └─ listeners        sockets and pipes; the first to stop
 
-`Company` itself is no process. It holds what outlives each of them (the shelf with the catalogue, the board with the subscriptions) and
+`Company` itself is no process. It holds what outlives each of them (the reference to the current catalogue, the table with the subscriptions) and
 knows them by name, so a process that was restarted is found again. It is the transports' `Door`, and the workers' `House`. Any number of companies
 may live in one node: their names differ.
 """
@@ -24,12 +24,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final, Protocol, overload
 
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.messages import encode_error, encode_notification
-from greenroom.protocol.methods import declares
-from greenroom.protocol.outgoing import fit, prepared
-from greenroom.protocol.shapes import LEVELS
+from greenroom.protocol.jsonrpc import encode_error, encode_notification
+from greenroom.protocol.methods import is_declared
+from greenroom.protocol.revision_downgrade import downgrade, prepare_params
+from greenroom.protocol.serialization import to_jsonable
 from greenroom.protocol.versions import LATEST
-from greenroom.protocol.wire import plain
+from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import (
     ActorError,
     DynamicSupervisor,
@@ -43,38 +43,44 @@ from greenroom.supervision import (
     current_node,
 )
 from greenroom.transports.access_log import log_refusal
-from greenroom.transports.interfaces import Answer, Entered
+from greenroom.transports.interfaces import EncodedReply, SessionStart
 
 from .bulkheads import Bulkheads
-from .catalogue import Shelf
-from .jobs import Hooks
-from .names import Card, Key, Name, new_id, shown
-from .peer_channels import Ask, asked, log_body
-from .registry import Readiness, ServerRegistry, registrar_child
-from .reply_sinks import SingleFeed, ToAnswer, ToChannel, ToOneStream, ToStreams
-from .session import ENDED, REFUSED, Session, check_hello
-from .sessions import Sessions, TooManySessions, card_of, find_session, open_session
+from .catalogue import CatalogueRef
+from .peer_channels import AskPeer, ask_session, log_body
+from .process_names import CompanyKey, ProcessName, SessionInfo, new_id, short_id
+from .reply_sinks import AnswerOnlySink, ChannelReplySink, SingleFeed, SingleStreamSink, StreamReplySink
+from .server_registry import Readiness, ServerRegistry, registrar_child
+from .session import ENDED, REFUSED, SessionProcess, check_introduction
+from .session_supervisor import SessionSupervisor, TooManySessions, find_session, open_session, session_info_of
 from .settings import Settings
-from .subscriptions import Board, Subscriptions, subscriptions_child, tell_changed, tell_updated
+from .subscriptions import (
+    Subscriptions,
+    SubscriptionTable,
+    announce_list_changed,
+    announce_resource_updated,
+    subscriptions_child,
+)
+from .successor_supervisor import SuccessorSupervisor, named_child
 from .task_store import MemoryTaskStore
-from .tasks import Tasks, tasks_child
-from .tree import Tree, named
-from .visits import Expects, Visited, find_visited
-from .worker import work
+from .tasks import CompanyTasks, tasks_child
+from .url_elicitations import ElicitationDone, ExpectElicitations, find_eliciting_session
+from .worker import execute_job
+from .worker_interfaces import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from greenroom.protocol.messages import Failure, Notification, Request, Response
+    from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
     from greenroom.supervision import ChildSpec, Pid
-    from greenroom.transports.interfaces import Feed, Peer, Reply
+    from greenroom.transports.interfaces import Feed, Peer, SessionReply
 
     from .catalogue import Kind
-    from .jobs import Around, Job, Own
-    from .pools.pools import Pools, Premises
-    from .registry import Registrar, WaitFor
-    from .reply_sinks import Outlet
+    from .pools.pools import Pools, ProcessProvider
+    from .reply_sinks import ReplySink
+    from .server_registry import CatalogueRegistrar, WaitFor
     from .task_store import TaskStore
+    from .worker_interfaces import AroundHook, Job, MethodHandler
 
 _INTENSITY: Final = 5
 _PERIOD: Final = 10.0
@@ -87,44 +93,44 @@ class Company:
         self,
         settings: Settings | None = None,
         *,
-        shelf: Shelf | None = None,
+        catalogue_ref: CatalogueRef | None = None,
         hooks: Hooks | None = None,
         listeners: Sequence[ChildSpec[Any]] = (),
         wait_for: WaitFor = None,
         task_store: TaskStore | None = None,
-        premises: Premises | None = None,
-        work: Callable[[Job], Coroutine[Any, Any, None]] = work,
+        process_provider: ProcessProvider | None = None,
+        work: Callable[[Job], Coroutine[Any, Any, None]] = execute_job,
     ) -> None:
         """`listeners` are the children that let peers in; more can be started under `listeners` later.
 
-        Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `premises` is where
-        handlers run that are to have processes of their own, and `work` what a worker does with a job.
+        Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `process_provider` is where
+        handlers run that are to have processes of their own, and `execute_job` what a worker does with a job.
         """
         self.hooks = Hooks() if hooks is None else hooks
-        self.shelf = Shelf() if shelf is None else shelf
+        self.catalogue_ref = CatalogueRef() if catalogue_ref is None else catalogue_ref
         self.work = work
-        self.board = Board()
+        self.subscription_table = SubscriptionTable()
         self._pools: Pools | None = None
         self.settings: Settings
         self.set_up(Settings() if settings is None else settings)
-        self.key = Key.new(self.settings.name)
+        self.key = CompanyKey.new(self.settings.name)
         self.workers: Ref[TaskSupervisor] = Ref(self.name("workers"), None)
-        self.tasks = Tasks(self, MemoryTaskStore() if task_store is None else task_store)
+        self.tasks = CompanyTasks(self, MemoryTaskStore() if task_store is None else task_store)
         """The tasks, and who has them."""
-        self.sessions: Ref[Sessions] = Ref(self.name("sessions"), None)
+        self.sessions: Ref[SessionSupervisor] = Ref(self.name("sessions"), None)
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
-        registrar: Ref[Registrar] = Ref(self.name("registry"))
+        registrar: Ref[CatalogueRegistrar] = Ref(self.name("registry"))
         self.registry = ServerRegistry(self, registrar)
-        self.peers = Peers(self)
+        self.peers = ConnectedPeers(self)
         """The peers that are there, and how to reach them when no call of theirs is under way."""
-        self.new_id: NewId = new_id
+        self.new_id: IdFactory = new_id
         """Makes the ids of sessions and tasks: each cannot be guessed, and tells where its session or task is if there are several nodes."""
-        self.others: Others | None = None
+        self.other_nodes: OtherNodes | None = None
         """The nodes that this company is on besides this one."""
         self._readiness = Readiness(wait_for)
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
-        self._premises = premises
+        self._process_provider = process_provider
 
     def set_up(self, settings: Settings) -> None:
         """Take these settings instead, before it runs. Its processes keep the name that it was made with."""
@@ -140,65 +146,71 @@ class Company:
         if self._pools is None:
             from .pools.pools import Pools  # noqa: PLC0415 - few companies have any, and it is much to load
 
-            self._pools = Pools(self.key, self.settings, self.shelf, self._premises)
+            self._pools = Pools(self.key, self.settings, self.catalogue_ref, self._process_provider)
         return self._pools
 
     @property
-    def own(self) -> Mapping[str, Own]:
+    def own(self) -> Mapping[str, MethodHandler]:
         """By method: what the server answers by code of its own, instead of from the catalogue."""
         return self.hooks.answers
 
     @property
-    def around(self) -> Around | None:
+    def around(self) -> AroundHook | None:
         """What stands around whatever answers."""
         return self.hooks.around
 
-    def name(self, role: str) -> Name:
+    def name(self, role: str) -> ProcessName:
         """What the process with that role is registered as."""
-        return Name(self.key, role)
+        return ProcessName(self.key, role)
 
-    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
+    def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
         """A peer is about to hear of these pages, on behalf of a call, and wants to know when its user has done with them."""
         found = find_session(self, session_id)
         if found is not None:
-            found[0].send(Expects(key, ids))
+            found[0].send(ExpectElicitations(key, ids))
 
     def child_spec(
         self, listeners: Sequence[ChildSpec[Any]] = (), *, first: Sequence[ChildSpec[Any]] = ()
-    ) -> ChildSpec[Ref[Tree]]:
+    ) -> ChildSpec[Ref[SuccessorSupervisor]]:
         """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with.
 
         `first` start before all other children here, and stop last.
         """
         settings = self.settings
-        doors = [named(each, self.name(f"listener {each.id}")) for each in (*self._listeners, *listeners)]
+        doors = [named_child(each, self.name(f"listener {each.id}")) for each in (*self._listeners, *listeners)]
         children: list[ChildSpec[Any]] = [
             *first,
-            registrar_child(self.name("registry"), self.shelf, self._readiness, self.subscriptions, self.board),
-            subscriptions_child(self.name("subscriptions"), self.board),
+            registrar_child(
+                self.name("registry"), self.catalogue_ref, self._readiness, self.subscriptions, self.subscription_table
+            ),
+            subscriptions_child(self.name("subscriptions"), self.subscription_table),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),
             tasks_child(self),
             *self._pool_children(),
-            child(Sessions, max_children=settings.max_sessions, of_one=settings.max_sessions_per_principal).but(
-                id="sessions", name=self.name("sessions")
+            child(
+                SessionSupervisor, max_children=settings.max_sessions, per_caller=settings.max_sessions_per_principal
+            ).but(id="sessions", name=self.name("sessions")),
+            child(SuccessorSupervisor, doors, intensity=_INTENSITY, period=_PERIOD).but(
+                id="listeners", name=self.name("listeners")
             ),
-            child(Tree, doors, intensity=_INTENSITY, period=_PERIOD).but(id="listeners", name=self.name("listeners")),
         ]
-        return child(Tree, children, intensity=_INTENSITY, period=_PERIOD).but(id=self.key, name=self.name("company"))
+        return child(SuccessorSupervisor, children, intensity=_INTENSITY, period=_PERIOD).but(
+            id=self.key, name=self.name("company")
+        )
 
     # --- changes that sessions are to hear of
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
         """A resource has changed: tell the sessions that subscribed to it, on all nodes."""
-        tell_updated(self.subscriptions, self.board, uri, extra)
-        if self.others is not None:
-            self.others.updated(uri, extra)
+        announce_resource_updated(self.subscriptions, self.subscription_table, uri, extra)
+        if self.other_nodes is not None:
+            self.other_nodes.updated(uri, extra)
 
     def list_changed(self, kind: Kind) -> None:
         """What is offered has changed, everywhere."""
-        tell_changed(self.subscriptions, self.board, kind)
-        if self.others is not None:
-            self.others.list_changed(kind)
+        announce_list_changed(self.subscriptions, self.subscription_table, kind)
+        if self.other_nodes is not None:
+            self.other_nodes.list_changed(kind)
 
     def completed(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to, whichever node has sent them there."""
@@ -208,90 +220,98 @@ class Company:
         children: list[ChildSpec[Any]] = [
             child(DynamicSupervisor, intensity=_INTENSITY, period=_PERIOD).but(id="pools", name=self.name("pools"))
         ]
-        if self.shelf.catalogue.isolated:
+        if self.catalogue_ref.current.isolated:
             children.append(self.pools.opening_spec())
         return children
 
     # --- the door
 
-    async def enter(self, peer: Peer, hello: Request) -> Entered:
+    async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
         try:
-            check_hello(hello.params)
+            check_introduction(hello.params)
         except McpError as error:
             log_refusal(error.message, status=400, peer=peer, method=hello.method)
-            return Entered(None, Answer(encode_error(hello.id, error), 400))
+            return SessionStart(None, EncodedReply(encode_error(hello.id, error), 400))
         try:
-            session = await self._open(peer, ToStreams(self.settings))
+            session = await self._open(peer, StreamReplySink(self.settings))
         except McpError as error:
-            return Entered(None, Answer(encode_error(hello.id, error), 503))
+            return SessionStart(None, EncodedReply(encode_error(hello.id, error), 503))
         try:
             answer = await session.request(hello)
         except ProcessExited:
             ended = McpError(ErrorCode.INTERNAL_ERROR, "The session ended before it was initialized")
-            return Entered(None, Answer(encode_error(hello.id, ended), 500))
+            return SessionStart(None, EncodedReply(encode_error(hello.id, ended), 500))
         except BaseException:
-            session.ref.cast(Session.close, REFUSED)  # its opener has gone away, and no other peer knows of it
+            session.ref.cast(SessionProcess.close, REFUSED)  # its opener has gone away, and no other peer knows of it
             raise
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, EncodedReply)
         if session.version is None:
-            session.ref.cast(Session.close, REFUSED)
-            return Entered(None, answer if answer.status != 200 else answer._replace(status=500))  # noqa: PLR2004
-        return Entered(session, answer)
+            session.ref.cast(SessionProcess.close, REFUSED)
+            return SessionStart(None, answer if answer.status != 200 else answer._replace(status=500))  # noqa: PLR2004
+        return SessionStart(session, answer)
 
-    async def connect(self, peer: Peer) -> Handle:
+    async def connect(self, peer: Peer) -> LocalSessionHandle:
         """Begin a session with a channel, before anything was said."""
-        return await self._open(peer, ToChannel(self.settings))
+        return await self._open(peer, ChannelReplySink(self.settings))
 
-    def find(self, session_id: str, peer: Peer) -> Handle | None:
+    def find(self, session_id: str, peer: Peer) -> LocalSessionHandle | None:
         """The session of that id, if it is this peer's: a foreign one looks unknown."""
         found = find_session(self, session_id)
         if found is None or found[1].peer.principal != peer.principal:
             return None
-        return Handle(*found, peer)
-
-    @overload
-    async def once(self, peer: Peer, request: Request, version: str | None = None, quiet: None = None) -> Answer: ...
+        return LocalSessionHandle(*found, peer)
 
     @overload
     async def once(
-        self, peer: Peer, request: Request, version: str | None = None, quiet: float | None = None
-    ) -> Reply: ...
+        self, peer: Peer, request: JsonRpcRequest, version: str | None = None, quiet: None = None
+    ) -> EncodedReply: ...
 
-    async def once(self, peer: Peer, request: Request, version: str | None = None, quiet: float | None = None) -> Reply:
+    @overload
+    async def once(
+        self, peer: Peer, request: JsonRpcRequest, version: str | None = None, quiet: float | None = None
+    ) -> SessionReply: ...
+
+    async def once(
+        self, peer: Peer, request: JsonRpcRequest, version: str | None = None, quiet: float | None = None
+    ) -> SessionReply:
         """Answer one request without any session. `version` is the revision that the request says it speaks.
 
         With `quiet`, what is said before the answer comes on a feed, which is also made after so many seconds without a word.
         """
-        outlet = ToAnswer() if quiet is None else ToOneStream(self.settings)
+        reply_sink = AnswerOnlySink() if quiet is None else SingleStreamSink(self.settings)
         try:
-            session = await self._open(peer, outlet, gated=False, version=version)
+            session = await self._open(peer, reply_sink, gated=False, version=version)
         except McpError as error:
-            return Answer(encode_error(request.id, error), 503)
+            return EncodedReply(encode_error(request.id, error), 503)
         lent = False
         try:
             reply = await session.request(request, quiet)
-            if reply is not None and not isinstance(reply, Answer):
+            if reply is not None and not isinstance(reply, EncodedReply):
                 lent = True
-                return SingleFeed(reply, lambda: session.ref.cast(Session.close, REFUSED))
+                return SingleFeed(reply, lambda: session.ref.cast(SessionProcess.close, REFUSED))
         except ProcessExited:
-            return Answer(encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error")), 500)
+            return EncodedReply(
+                encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error")), 500
+            )
         finally:
             if not lent:
-                session.ref.cast(Session.close, REFUSED)
+                session.ref.cast(SessionProcess.close, REFUSED)
         return reply
 
-    async def _open(self, peer: Peer, outlet: Outlet, *, gated: bool = True, version: str | None = None) -> Handle:
-        id = self.new_id("mcp", channel=outlet.channel is not None)
-        card = Card(id, peer, outlet.channel, asyncio.get_running_loop().time())
-        card.version = version
-        card.lasting = gated
+    async def _open(
+        self, peer: Peer, reply_sink: ReplySink, *, gated: bool = True, version: str | None = None
+    ) -> LocalSessionHandle:
+        id = self.new_id("mcp", channel=reply_sink.channel is not None)
+        info = SessionInfo(id, peer, reply_sink.channel, asyncio.get_running_loop().time())
+        info.version = version
+        info.visible_to_peer = gated
         try:
-            ref = await open_session(self, card, outlet, gated=gated)
+            ref = await open_session(self, info, reply_sink, gated=gated)
         except (ActorError, TooManySessions) as error:
             raise self._no_session(peer, error) from error
-        card.claimed = True
-        return Handle(ref, card)
+        info.claimed = True
+        return LocalSessionHandle(ref, info)
 
     def _no_session(self, peer: Peer, error: ActorError | TooManySessions) -> McpError:
         """Why there is no session for a peer, for the log and for the peer."""
@@ -307,73 +327,73 @@ class Company:
         return McpError(ErrorCode.INTERNAL_ERROR, message)
 
 
-# --- A session as a transport holds it: the seam's `Session`, over the process.
+# --- A session as a transport holds it: the seam's `SessionProcess`, over the process.
 # It keeps nothing of its own, so any number of them may exist for one session, and none of them keeps it alive. Each method raises
 # `ProcessExited` when the session is gone, also in the middle of it.
 
 
-class Handle:
+class LocalSessionHandle:
     """One session's."""
 
-    __slots__ = ("_card", "_peer", "_ref")
+    __slots__ = ("_info", "_peer", "_ref")
 
-    def __init__(self, ref: Ref[Session], card: Card, peer: Peer | None = None) -> None:
+    def __init__(self, ref: Ref[SessionProcess], info: SessionInfo, peer: Peer | None = None) -> None:
         """`ref` is by pid: the name of a session never comes back. `peer` is the one that speaks now; None for the one that began the session."""
         self._peer = peer
         self._ref = ref.within(None)  # deadlines are the session's; its end is an answer, too
-        self._card = card
+        self._info = info
 
     @property
     def id(self) -> str:
         """What the peer calls it."""
-        return self._card.id
+        return self._info.id
 
     @property
     def version(self) -> str | None:
         """The revision that was agreed on; None before that."""
-        return self._card.version
+        return self._info.version
 
     @property
     def channel(self) -> Feed | None:
         """Where everything goes in a session that has one channel."""
-        return self._card.channel
+        return self._info.channel
 
     @property
-    def ref(self) -> Ref[Session]:
+    def ref(self) -> Ref[SessionProcess]:
         """The process."""
         return self._ref
 
-    async def request(self, request: Request, quiet: float | None = None) -> Reply:
+    async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
         """Have it answer a request. On a channel that holds back too much already, that waits for its reader."""
-        channel = self._card.channel
+        channel = self._info.channel
         if channel is not None and channel.full:
             await channel.room()
-        return await self._ref.call(Session.request, request, self._peer, quiet)
+        return await self._ref.call(SessionProcess.request, request, self._peer, quiet)
 
-    async def notify(self, notification: Notification) -> None:
+    async def notify(self, notification: JsonRpcNotification) -> None:
         """Tell it something."""
-        await self._ref.call(Session.notify, notification)
+        await self._ref.call(SessionProcess.notify, notification)
 
-    async def respond(self, answer: Response | Failure) -> None:
+    async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
         """Hand it the peer's answer to one of its own requests."""
-        await self._ref.call(Session.respond, answer)
+        await self._ref.call(SessionProcess.respond, answer)
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
         """Open the stream for what belongs to no request, or resume the one that the event was on."""
-        return await self._ref.call(Session.listen, last_event_id)
+        return await self._ref.call(SessionProcess.listen, last_event_id)
 
     async def end(self) -> None:
         """The peer has done with it."""
-        await self._ref.call(Session.end)
+        await self._ref.call(SessionProcess.end)
 
     def __repr__(self) -> str:
-        return f"<Handle on session {shown(self._card.id)}>"
+        return f"<LocalSessionHandle on {short_id(self._info.id)}>"
 
 
 # --- The seam between a company and the nodes that it is on besides this one; most are on one, and have none.
 
 
-class NewId(Protocol):
+class IdFactory(Protocol):
     """Makes ids."""
 
     def __call__(self, kind: str, *, channel: bool = False) -> str:
@@ -381,7 +401,7 @@ class NewId(Protocol):
         ...
 
 
-class Others(Protocol):
+class OtherNodes(Protocol):
     """The nodes that a company is on besides this one, as it speaks to them. None of it waits, but for `broadcast`."""
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
@@ -413,7 +433,7 @@ class UnknownSession(ProcessExited):
         return f"there is no session {self.who!r}: it has ended, or never was"
 
 
-class Peers:
+class ConnectedPeers:
     """All peers that a company talks to."""
 
     __slots__ = ("_company",)
@@ -424,31 +444,31 @@ class Peers:
 
     # --- who is there
 
-    async def all(self) -> list[Card]:
+    async def all(self) -> list[SessionInfo]:
         """The sessions that have been initialized, the oldest first."""
-        cards = await self._company.sessions.within(None).call(Sessions.cards)
-        return [card for card in cards if card.ready]
+        session_infos = await self._company.sessions.within(None).call(SessionSupervisor.session_infos)
+        return [info for info in session_infos if info.ready]
 
-    async def able_to(self, capability: str) -> list[Card]:
+    async def able_to(self, capability: str) -> list[SessionInfo]:
         """The sessions whose client has declared a capability: `sampling`, `elicitation`, `elicitation.url`, `roots`."""
-        return [card for card in await self.all() if declares(card.client_capabilities, capability)]
+        return [info for info in await self.all() if is_declared(info.client_capabilities, capability)]
 
     def whereis(self, session_id: str) -> Pid | None:
         """The process of a session."""
         found = find_session(self._company, session_id)
         return None if found is None else found[0].pid
 
-    def ref(self, session_id: str) -> Ref[Session]:
+    def ref(self, session_id: str) -> Ref[SessionProcess]:
         """A handle on a session's process. Raises `UnknownSession`."""
         return self._find(session_id)[0]
 
-    def card(self, session_id: str) -> Card:
+    def info(self, session_id: str) -> SessionInfo:
         """What is known of a session. Raises `UnknownSession`."""
         return self._find(session_id)[1]
 
     async def snapshot(self, session_id: str) -> dict[str, Any]:
         """What a session is at."""
-        return await self.ref(session_id).call(Session.snapshot)
+        return await self.ref(session_id).call(SessionProcess.snapshot)
 
     async def subscriptions(self, session_id: str) -> list[str]:
         """The resources that a session has subscribed to."""
@@ -459,7 +479,7 @@ class Peers:
         found = find_session(self._company, session_id)
         if found is not None:
             try:
-                await found[0].call(Session.end)
+                await found[0].call(SessionProcess.end)
             except ProcessExited:
                 return
 
@@ -470,8 +490,8 @@ class Peers:
         found = find_session(self._company, session_id)
         if found is None:
             return False
-        fitted = fit(method, dict(params or {}), found[1].version)
-        return found[0].cast(Session.tell, encode_notification(method, fitted))
+        fitted = downgrade(method, dict(params or {}), found[1].version)
+        return found[0].cast(SessionProcess.notify_peer, encode_notification(method, fitted))
 
     def progress(
         self, session_id: str, token: str | int, progress: float, total: float | None = None, message: str | None = None
@@ -486,16 +506,16 @@ class Peers:
 
     def log(self, session_id: str, level: str, data: Any, logger: str | None = None) -> bool:
         """Send a log message to one peer, unless its level is higher. A message with an unknown level is not sent."""
-        found = find_session(self._company, session_id) if level in LEVELS else None
-        return found is not None and found[0].cast(Session.tell, log_body(level, data, logger), level)
+        found = find_session(self._company, session_id) if level in LOG_LEVELS else None
+        return found is not None and found[0].cast(SessionProcess.notify_peer, log_body(level, data, logger), level)
 
     async def set_log_level(self, session_id: str, level: str) -> None:
         """What one peer hears of from now on."""
-        await self.ref(session_id).call(Session.set_level, level)
+        await self.ref(session_id).call(SessionProcess.set_level, level)
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
         """Send a notification to all sessions, on all nodes; returns to how many."""
-        others, said = self._company.others, dict(params or {})
+        others, said = self._company.other_nodes, dict(params or {})
         if others is None:
             return await self.broadcast_here(method, said)
         return sum(await asyncio.gather(self.broadcast_here(method, said), others.broadcast(method, said)))
@@ -504,13 +524,13 @@ class Peers:
         """The same, to those of this node."""
         bodies: dict[str | None, bytes] = {}
         reached = 0
-        for card in await self.all():
-            body = bodies.get(card.version)
+        for info in await self.all():
+            body = bodies.get(info.version)
             if body is None:
-                fitted = fit(method, dict(params), card.version)
-                body = bodies[card.version] = encode_notification(method, fitted)
-            found = find_session(self._company, card.id)
-            reached += found is not None and found[0].cast(Session.tell, body)
+                fitted = downgrade(method, dict(params), info.version)
+                body = bodies[info.version] = encode_notification(method, fitted)
+            found = find_session(self._company, info.id)
+            reached += found is not None and found[0].cast(SessionProcess.notify_peer, body)
         return reached
 
     # --- asking
@@ -525,9 +545,9 @@ class Peers:
         `LocalProtocolError` for what no client would take.
         """
         seconds = self._company.settings.ask_timeout if timeout is None else timeout
-        ref, card = self._find(session_id)
-        said = prepared(method, plain(dict(params or {})), card.version or LATEST)
-        return await asked(ref, Ask(None, method, said, None if seconds == math.inf else seconds))
+        ref, info = self._find(session_id)
+        said = prepare_params(method, to_jsonable(dict(params or {})), info.version or LATEST)
+        return await ask_session(ref, AskPeer(None, method, said, None if seconds == math.inf else seconds))
 
     async def sample(self, session_id: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Have the client's model go on (`sampling/createMessage`)."""
@@ -544,18 +564,18 @@ class Peers:
         told already. Where there are other nodes, True as well when they were asked to tell it.
         """
         company = self._company
-        found = find_visited(current_node(), company, elicitation_id)
+        found = find_eliciting_session(current_node(), company, elicitation_id)
         if found is not None:
-            return found.send(Visited(elicitation_id))
-        if company.others is not None:
-            company.others.completed(elicitation_id)
-        return company.others is not None
+            return found.send(ElicitationDone(elicitation_id))
+        if company.other_nodes is not None:
+            company.other_nodes.completed(elicitation_id)
+        return company.other_nodes is not None
 
-    def elicited(self, elicitation_id: str) -> Card | None:
+    def elicited(self, elicitation_id: str) -> SessionInfo | None:
         """The session that was asked to send its user to a page: the user who opens it has to be its principal. None when there is none, or none any more."""
-        found = find_visited(current_node(), self._company, elicitation_id)
+        found = find_eliciting_session(current_node(), self._company, elicitation_id)
         process = None if found is None else current_node().process(found.pid)
-        return None if process is None else card_of(process)
+        return None if process is None else session_info_of(process)
 
     async def roots(self, session_id: str, timeout: float | None = None) -> list[dict[str, Any]]:
         """The client's roots."""
@@ -563,7 +583,7 @@ class Peers:
         roots: list[dict[str, Any]] = result["roots"]
         return roots
 
-    def _find(self, session_id: str) -> tuple[Ref[Session], Card]:
+    def _find(self, session_id: str) -> tuple[Ref[SessionProcess], SessionInfo]:
         found = find_session(self._company, session_id)
         if found is None:
             raise UnknownSession(ENDED, session_id)

@@ -14,19 +14,19 @@ from concurrent.futures import CancelledError as FutureCancelled
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 from greenroom.errors import GreenroomError
-from greenroom.protocol.outgoing import fit, prepared
-from greenroom.protocol.shapes import LEVELS, Level
-from greenroom.protocol.wire import plain
+from greenroom.protocol.revision_downgrade import downgrade, prepare_params
+from greenroom.protocol.serialization import to_jsonable
+from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
 
-from .server_questions import Asker, NotAwaited, asks
+from .server_questions import ClientRequester, NotAwaited, returns_question
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
     from greenroom.transports.interfaces import Peer
 
-    from .jobs import Cancellation, Facts, Voice
-    from .server_questions import Question
+    from .server_questions import AwaitableQuestion
+    from .worker_interfaces import Cancellation, PeerChannel, SessionFacts
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class CallEnded(GreenroomError):
         return f"{self.what}: the call is over; ask before the handler returns, and keep no context for later"
 
 
-class Said:
+class SendOutcome:
     """What telling returns: true when it was taken. To await it gives others a turn, and is not needed."""
 
     __slots__ = ("_taken",)
@@ -56,29 +56,29 @@ class Said:
         return self._taken
 
     def __repr__(self) -> str:
-        return f"<Said {'taken' if self._taken else 'to nobody'}>"
+        return f"<SendOutcome {'sent' if self._taken else 'not sent'}>"
 
     def __await__(self) -> Generator[None, None, bool]:
         yield
         return self._taken
 
 
-_TAKEN: Final = Said(taken=True)
-_TO_NOBODY: Final = Said(taken=False)
+_SENT: Final = SendOutcome(taken=True)
+_NOT_SENT: Final = SendOutcome(taken=False)
 
 
-class Context(Asker):
+class Context(ClientRequester):
     """One call's own. A parameter annotated with it, or called `ctx`, gets it."""
 
     __slots__ = (
         "_ask_timeout",
-        "_asked",
+        "_questions",
         "_facts",
         "_lock",
         "_loop",
-        "_over",
+        "_is_over",
         "_progress",
-        "_voice",
+        "_peer_channel",
         "assigns",
         "cancelled",
         "meta",
@@ -92,8 +92,8 @@ class Context(Asker):
 
     def __init__(
         self,
-        facts: Facts,
-        voice: Voice,
+        facts: SessionFacts,
+        peer_channel: PeerChannel,
         cancelled: Cancellation,
         request_id: str | int | None,
         params: Mapping[str, Any],
@@ -102,11 +102,11 @@ class Context(Asker):
         """Made by the worker, in the node's loop. `ask_timeout` is how long the peer may take unless a question says otherwise."""
         self._ask_timeout = ask_timeout
         self._facts = facts
-        self._voice = voice
+        self._peer_channel = peer_channel
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self._over = False
-        self._asked: list[Question[Any]] = []
+        self._is_over = False
+        self._questions: list[AwaitableQuestion[Any]] = []
         self._progress = -math.inf
         self.cancelled = cancelled
         """True once the result is not wanted any more; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
@@ -127,7 +127,7 @@ class Context(Asker):
         """What was kept with `assign`, for this call."""
 
     def __repr__(self) -> str:
-        return f"<Context of {self.name!r}, request {self.request_id!r}{', over' if self._over else ''}>"
+        return f"<Context of {self.name!r}, request {self.request_id!r}{', over' if self._is_over else ''}>"
 
     # --- what is known
 
@@ -174,7 +174,7 @@ class Context(Asker):
     @property
     def over(self) -> bool:
         """Whether the call has ended."""
-        return self._over
+        return self._is_over
 
     def assign(self, key: str, value: Any) -> Context:
         """Keep something in `assigns`, for code that gets this context later in the same call."""
@@ -187,7 +187,7 @@ class Context(Asker):
 
     # --- telling
 
-    def progress(self, done: float, total: float | None = None, message: str | None = None) -> Said:
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> SendOutcome:
         """Say how far it has come. Nothing is sent when the client has not asked for it, or when it is no further than before.
 
         Either way the call's time of silence (`call_timeout`) begins anew.
@@ -196,11 +196,11 @@ class Context(Asker):
         if total is not None:
             _check_number(total)
         with self._lock:  # so that nothing overtakes: what comes later on the wire is further
-            if self._over:
-                return _TO_NOBODY
+            if self._is_over:
+                return _NOT_SENT
             if self.progress_token is None or done <= self._progress:
-                self._voice.touch()
-                return _TO_NOBODY
+                self._peer_channel.touch()
+                return _NOT_SENT
             params: dict[str, Any] = {"progressToken": self.progress_token, "progress": done}
             if total is not None:
                 params["total"] = total
@@ -209,62 +209,62 @@ class Context(Asker):
             self._progress = done
             return self._said(self._emit("notifications/progress", params))
 
-    def log(self, level: Level, data: Any, logger: str | None = None) -> Said:
+    def log(self, level: LogLevel, data: Any, logger: str | None = None) -> SendOutcome:
         """Send a log message to the client, unless it wants graver ones only. `data` is whatever JSON can say.
 
         Either way the call's time of silence (`call_timeout`) begins anew.
         """
-        if level not in LEVELS:
-            raise ValueError(f"level is one of {', '.join(get_args(Level))}, not {level!r}")
-        return _TO_NOBODY if self._over else self._said(self._voice.log(level, plain(data), logger))
+        if level not in LOG_LEVELS:
+            raise ValueError(f"level is one of {', '.join(get_args(LogLevel))}, not {level!r}")
+        return _NOT_SENT if self._is_over else self._said(self._peer_channel.log(level, to_jsonable(data), logger))
 
-    def debug(self, data: Any, logger: str | None = None) -> Said:
+    def debug(self, data: Any, logger: str | None = None) -> SendOutcome:
         """`log` at this level."""
         return self.log("debug", data, logger)
 
-    def info(self, data: Any, logger: str | None = None) -> Said:
+    def info(self, data: Any, logger: str | None = None) -> SendOutcome:
         """`log` at this level."""
         return self.log("info", data, logger)
 
-    def warning(self, data: Any, logger: str | None = None) -> Said:
+    def warning(self, data: Any, logger: str | None = None) -> SendOutcome:
         """`log` at this level."""
         return self.log("warning", data, logger)
 
-    def error(self, data: Any, logger: str | None = None) -> Said:
+    def error(self, data: Any, logger: str | None = None) -> SendOutcome:
         """`log` at this level."""
         return self.log("error", data, logger)
 
-    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> Said:
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> SendOutcome:
         """Send a notification of any kind, in order with the others of this call."""
         if not str(method).startswith("notifications/"):
             raise ValueError(f'a notification is called "notifications/…", not {method!r}')
-        return _TO_NOBODY if self._over else self._said(self._emit(method, plain(dict(params or {}))))
+        return _NOT_SENT if self._is_over else self._said(self._emit(method, to_jsonable(dict(params or {}))))
 
     def interrupt_stream(self, retry: float | None = None) -> bool:
         """Close the stream that the answer would come on, asking the client to come back for it after so many seconds."""
-        return not self._over and self._voice.interrupt_stream(retry)
+        return not self._is_over and self._peer_channel.interrupt_stream(retry)
 
     def _emit(self, method: str, params: dict[str, Any]) -> bool:
-        return self._voice.emit(method, fit(method, params, self._facts.version))
+        return self._peer_channel.emit(method, downgrade(method, params, self._facts.version))
 
     @staticmethod
-    def _said(taken: bool) -> Said:  # noqa: FBT001 - as above
-        return _TAKEN if taken else _TO_NOBODY
+    def _said(taken: bool) -> SendOutcome:  # noqa: FBT001 - as above
+        return _SENT if taken else _NOT_SENT
 
     # --- asking
 
-    def note(self, question: Question[Any]) -> None:
+    def note_question(self, question: AwaitableQuestion[Any]) -> None:
         """A question of this call's. Until the call's end it is to be awaited."""
-        self._asked = [*(each for each in self._asked if not each.begun), question]
+        self._questions = [*(each for each in self._questions if not each.is_started), question]
 
-    def check_asked(self, error: BaseException | None = None) -> None:
+    def check_questions_awaited(self, error: BaseException | None = None) -> None:
         """Raise `NotAwaited` for a question that was made and never asked; `error` is what came of that."""
-        for each in self._asked:
-            if not each.begun:
+        for each in self._questions:
+            if not each.is_started:
                 each.close()
                 raise NotAwaited(each.what) from error
 
-    @asks
+    @returns_question
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
@@ -272,11 +272,11 @@ class Context(Asker):
 
         What no client would take is refused at once, with `LocalProtocolError`. `timeout` is the company's `ask_timeout` unless given; `math.inf` waits for ever.
         """
-        if self._over:
+        if self._is_over:
             raise CallEnded(method)
         seconds = self._ask_timeout if timeout is None else timeout
-        said = prepared(method, plain(dict(params or {})), self._facts.version)
-        asking = self._voice.ask(method, said, None if seconds == math.inf else seconds)
+        said = prepare_params(method, to_jsonable(dict(params or {})), self._facts.version)
+        asking = self._peer_channel.ask(method, said, None if seconds == math.inf else seconds)
         if asyncio.get_running_loop() is self._loop:
             return await asking
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
@@ -289,13 +289,13 @@ class Context(Asker):
         Raises `RequestCancelled` as soon as the call is cancelled, and `TimeoutError` after `timeout` seconds.
         """
         if self._running_loop() is not None:
-            _close(awaitable)
+            _close_coroutine(awaitable)
             raise RuntimeError("ctx.wait() is for threads without an event loop: here, await it")
-        if self._over or self.cancelled:
-            _close(awaitable)
+        if self._is_over or self.cancelled:
+            _close_coroutine(awaitable)
             self.cancelled.raise_if_set()
             raise CallEnded("ctx.wait()")
-        future = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_await(awaitable), self._loop)
         forget = self.cancelled.subscribe(future.cancel)
         try:
             return future.result(timeout)
@@ -318,7 +318,7 @@ class Context(Asker):
     def close(self) -> None:
         """The call is over. Called by the worker."""
         with self._lock:  # a thread that is telling just now has done so before the answer goes out
-            self._over = True
+            self._is_over = True
 
 
 def _check_number(value: object) -> None:
@@ -326,12 +326,12 @@ def _check_number(value: object) -> None:
         raise ValueError(f"progress is a finite number, not {value!r}")
 
 
-def _close(awaitable: object) -> None:
+def _close_coroutine(awaitable: object) -> None:
     if asyncio.iscoroutine(awaitable):
         awaitable.close()
 
 
-async def _awaited(awaitable: Awaitable[T]) -> T:
+async def _await(awaitable: Awaitable[T]) -> T:
     return await awaitable
 
 

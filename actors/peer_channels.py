@@ -14,35 +14,35 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from greenroom.errors import GreenroomError
 from greenroom.protocol import methods
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
-from greenroom.protocol.messages import Failure, encode_notification, encode_request
-from greenroom.protocol.methods import Side, missing, unable
+from greenroom.protocol.jsonrpc import JsonRpcError, encode_notification, encode_request
+from greenroom.protocol.methods import PeerSide, missing_capability, unsupported_error
 from greenroom.supervision import CallTimeout, clock, send_after
 
-from .visits import Expects, Visited, Visits
+from .url_elicitations import ElicitationDone, ExpectElicitations, UrlElicitations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from greenroom.protocol.messages import Response
+    from greenroom.protocol.jsonrpc import JsonRpcResponse
     from greenroom.supervision import Caller, Ref, Timer
 
-    from .calls import Call
-    from .jobs import Cancellation
-    from .session import Session
-    from .task_collector import TaskVoice
+    from .session import SessionProcess
+    from .session_calls import SessionCall
+    from .task_process import TaskChannel
+    from .worker_interfaces import Cancellation
 
 
-class Said(NamedTuple):
+class PeerNotification(NamedTuple):
     """A notification for the peer, on the stream of a call, or on the general one (None). `level` is that of a log message."""
 
     key: int | None
     body: bytes
     level: str | None = None
-    voice: TaskVoice | None = None
-    """The voice of a task, which goes on when the call that waits for its result is over."""
+    peer_channel: TaskChannel | None = None
+    """The peer_channel of a task, which goes on when the call that waits for its result is over."""
 
 
-class Interrupt(NamedTuple):
+class InterruptStream(NamedTuple):
     """Close the stream of that call for now; its reader should come back after so many milliseconds."""
 
     key: int
@@ -50,7 +50,7 @@ class Interrupt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskPeer:
     """A request for the peer. It is answered with the result."""
 
     key: int | None
@@ -61,24 +61,24 @@ class Ask:
     """The task that asks, if it is one: the question is over when the task is."""
 
 
-class GivenUp(NamedTuple):
+class QuestionAbandoned(NamedTuple):
     """The asker of that question does not wait for the answer any more."""
 
-    ask: Ask
+    ask: AskPeer
 
 
-class Withdrawn(NamedTuple):
+class TaskQuestionsWithdrawn(NamedTuple):
     """Whatever that task has asked is over, and so is the task."""
 
     task: str
 
 
-async def asked(session: Ref[Any], ask: Ask) -> dict[str, Any]:
+async def ask_session(session: Ref[Any], ask: AskPeer) -> dict[str, Any]:
     """Have a session send it, and wait for the result. A caller that stops waiting withdraws the question."""
     try:
         answer: dict[str, Any] = await session.within(None).ask(ask)
     except asyncio.CancelledError:
-        session.send(GivenUp(ask))
+        session.send(QuestionAbandoned(ask))
         raise
     return answer
 
@@ -91,14 +91,14 @@ def log_body(level: str, data: Any, logger: str | None) -> bytes:
     return encode_notification("notifications/message", params)
 
 
-AHEAD: Final = 1024
+MAX_QUEUED_MESSAGES: Final = 1024
 """How many words of one call may wait for its session; a handler that says more without a pause is told that the peer will not get them."""
 
 
-class CallVoice:
-    """The voice of one call."""
+class CallChannel:
+    """The peer_channel of one call."""
 
-    __slots__ = ("_cancelled", "_key", "_loop", "_mute", "_session", "ahead", "heard")
+    __slots__ = ("_cancelled", "_key", "_loop", "_mute", "_session", "queued", "last_active")
 
     def __init__(self, session: Ref[Any], key: int, cancelled: Cancellation, *, mute: bool = False) -> None:
         """What is said after the call was cancelled is not sent; nor is anything of a `mute` call, whose client has no stream for it."""
@@ -107,39 +107,39 @@ class CallVoice:
         self._key = key
         self._cancelled = cancelled
         self._loop = asyncio.get_running_loop()
-        self.ahead = 0
+        self.queued = 0
         """How many words wait for the session, which counts them down; threads may miscount a little."""
-        self.heard = 0.0
+        self.last_active = 0.0
         """When the handler last reported something, on the loop's clock. The session reads it when the time of silence is over."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification on the call's own stream. False when the peer will not get it."""
         body = encode_notification(method, params)
-        return self._say(Said(self._key, body))
+        return self._notify(PeerNotification(self._key, body))
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         """Send a log message, unless the session's level is higher."""
         body = log_body(level, data, logger)
-        return self._say(Said(self._key, body, level))
+        return self._notify(PeerNotification(self._key, body, level))
 
     def touch(self, ahead: float = 0.0) -> None:
         """Begin the time of silence anew, `ahead` seconds from now. No message: a handler may report a thousand times a second."""
-        self.heard = max(self.heard, clock.now(self._loop) + ahead)
+        self.last_active = max(self.last_active, clock.now(self._loop) + ahead)
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request to the peer and wait for its result."""
-        return await asked(self._session, Ask(self._key, method, params, timeout))
+        return await ask_session(self._session, AskPeer(self._key, method, params, timeout))
 
     def interrupt_stream(self, retry: float | None) -> bool:
         """Close the call's stream for now, asking the peer to come back after so many seconds; the call goes on."""
         wish = None if retry is None else max(0, round(retry * 1000))
-        return not self._cancelled and self._session.send(Interrupt(self._key, wish))
+        return not self._cancelled and self._session.send(InterruptStream(self._key, wish))
 
-    def _say(self, said: Said) -> bool:
+    def _notify(self, said: PeerNotification) -> bool:
         self.touch()
-        if self._mute or self._cancelled or self.ahead >= AHEAD or not self._session.send(said):
+        if self._mute or self._cancelled or self.queued >= MAX_QUEUED_MESSAGES or not self._session.send(said):
             return False
-        self.ahead += 1
+        self.queued += 1
         return True
 
 
@@ -147,19 +147,19 @@ class CallVoice:
 # Ids are `srv-1`, `srv-2` … and mean something in this session only: an answer that another session gets is dropped. Each is answered once:
 # by the peer, by its deadline, by the end of the call that it belongs to, or by the end of the session. What comes later is dropped.
 
-PREFIX: Final = "srv-"
+QUESTION_ID_PREFIX: Final = "srv-"
 
 
 class NoStream(GreenroomError):
     """The peer cannot be asked: no stream leads to it just now."""
 
 
-class Question:
+class PeerQuestion:
     """One open request of ours."""
 
     __slots__ = ("ask", "caller", "id", "timer")
 
-    def __init__(self, id: str, ask: Ask, caller: Caller[dict[str, Any]]) -> None:
+    def __init__(self, id: str, ask: AskPeer, caller: Caller[dict[str, Any]]) -> None:
         """`caller` waits for the answer."""
         self.id = id
         self.ask = ask
@@ -182,13 +182,13 @@ class Question:
         return self.ask.task
 
     @property
-    def visit(self) -> str | None:
+    def elicitation_id(self) -> str | None:
         """The id of the page that the user is sent to, if that is what is asked."""
         sends = self.method == "elicitation/create" and self.ask.params.get("mode") == "url"
         return self.ask.params.get("elicitationId") if sends else None
 
 
-class Outbound:
+class PeerQuestionTable:
     """The table of one session."""
 
     __slots__ = ("_count", "_open")
@@ -196,29 +196,29 @@ class Outbound:
     def __init__(self) -> None:
         """Nothing has been asked."""
         self._count = 0
-        self._open: dict[str, Question] | None = None
+        self._open: dict[str, PeerQuestion] | None = None
 
     def __len__(self) -> int:
         return len(self._open or ())
 
-    def __iter__(self) -> Iterator[Question]:
+    def __iter__(self) -> Iterator[PeerQuestion]:
         return iter(tuple((self._open or {}).values()))
 
     @property
     def next_id(self) -> str:
         """What the next question will be called."""
-        return f"{PREFIX}{self._count + 1}"
+        return f"{QUESTION_ID_PREFIX}{self._count + 1}"
 
-    def begin(self, ask: Ask, caller: Caller[dict[str, Any]]) -> Question:
+    def begin(self, ask: AskPeer, caller: Caller[dict[str, Any]]) -> PeerQuestion:
         """A new question, with an id that was never used before."""
-        question = Question(self.next_id, ask, caller)
+        question = PeerQuestion(self.next_id, ask, caller)
         self._count += 1
         if self._open is None:
             self._open = {}
         self._open[question.id] = question
         return question
 
-    def take(self, id: object) -> Question | None:
+    def take(self, id: object) -> PeerQuestion | None:
         """Remove the question with this id; the caller that gets it answers it. None for an id that is not, or no longer, open."""
         if self._open is None or not isinstance(id, str):
             return None
@@ -227,11 +227,11 @@ class Outbound:
             question.timer.cancel()
         return question
 
-    def asked(self, ask: Ask) -> Question | None:
+    def find_asked(self, ask: AskPeer) -> PeerQuestion | None:
         """The open question that this very wish became."""
         return next((each for each in (self._open or {}).values() if each.ask is ask), None)
 
-    def of(self, key: int) -> list[Question]:
+    def of_call(self, key: int) -> list[PeerQuestion]:
         """The open questions of one call."""
         return [each for each in (self._open or {}).values() if each.key == key]
 
@@ -239,46 +239,50 @@ class Outbound:
 # --- The part of the session's process that deals with requests of ours.
 
 
-def refusal(method: str, params: Mapping[str, Any], version: str, capabilities: Mapping[str, Any]) -> McpError | None:
+def capability_error(
+    method: str, params: Mapping[str, Any], version: str, capabilities: Mapping[str, Any]
+) -> McpError | None:
     """Why a peer of that revision, with those capabilities, must not be asked that; None when it may be."""
-    if methods.find(method) is not None and methods.find(method, version, Side.CLIENT) is None:
-        return unable(f"{method}: revision {version} does not have it")
-    needed = missing(method, params, capabilities, Side.CLIENT, version)
+    if methods.find_method(method) is not None and methods.find_method(method, version, PeerSide.CLIENT) is None:
+        return unsupported_error(f"{method}: revision {version} does not have it")
+    needed = missing_capability(method, params, capabilities, PeerSide.CLIENT, version)
     if needed is None:
         return None
-    return unable(f"{method} needs the capability {needed!r}, which the client has not declared")
+    return unsupported_error(f"{method} needs the capability {needed!r}, which the client has not declared")
 
 
-class Unanswered(NamedTuple):
+class QuestionTimedOut(NamedTuple):
     """The deadline of that question is over, after so many seconds."""
 
     id: str
     seconds: float
 
 
-Heard: TypeAlias = Unanswered | GivenUp | Withdrawn | Expects | Visited
+QuestionEvent: TypeAlias = (
+    QuestionTimedOut | QuestionAbandoned | TaskQuestionsWithdrawn | ExpectElicitations | ElicitationDone
+)
 """What clocks, askers, tasks and hosts tell of questions."""
 
 
-class Questions:
+class SessionQuestions:
     """What one session has asked its peer."""
 
-    __slots__ = ("_session", "table", "visits")
+    __slots__ = ("_session", "table", "url_elicitations")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionProcess) -> None:
         """Nothing yet."""
-        self.table = Outbound()
-        self.visits = Visits(session)
+        self.table = PeerQuestionTable()
+        self.url_elicitations = UrlElicitations(session)
         self._session = session
 
-    def ask(self, ask: Ask, caller: Caller[dict[str, Any]]) -> None:
+    def ask(self, ask: AskPeer, caller: Caller[dict[str, Any]]) -> None:
         """Send it, or tell the asker why not."""
         try:
             self._send(ask, caller)
         except (McpError, NoStream, LocalProtocolError) as error:
             caller.fail(error)
 
-    def _send(self, ask: Ask, caller: Caller[dict[str, Any]]) -> None:
+    def _send(self, ask: AskPeer, caller: Caller[dict[str, Any]]) -> None:
         session = self._session
         call = None if ask.key is None else session.calls.table.get(ask.key)
         if ask.key is not None and call is None:
@@ -286,77 +290,77 @@ class Questions:
         self._check(ask)
         body = encode_request(self.table.next_id, ask.method, ask.params)
         question = self.table.begin(ask, caller)
-        visit = question.visit
-        if visit is not None and not self.visits.expect(visit, ask.key):
+        visit = question.elicitation_id
+        if visit is not None and not self.url_elicitations.expect(visit, ask.key):
             self.table.take(question.id)
             raise LocalProtocolError("the id of an elicitation is new; this one belongs to another session")
-        if not session.outlet.ask(call, body, session.version):
+        if not session.reply_sink.request(call, body, session.version):
             self._take(question.id)
             raise NoStream(f"{ask.method}: no stream leads to the client just now")
         if ask.timeout is not None:
-            question.timer = send_after(ask.timeout, session.own_ref, Unanswered(question.id, ask.timeout))
+            question.timer = send_after(ask.timeout, session.own_ref, QuestionTimedOut(question.id, ask.timeout))
 
-    def _check(self, ask: Ask) -> None:
+    def _check(self, ask: AskPeer) -> None:
         """Only what the peer has said it can do, and only so much at once."""
         session = self._session
-        refused = refusal(ask.method, ask.params, session.version, session.card.client_capabilities)
+        refused = capability_error(ask.method, ask.params, session.version, session.info.client_capabilities)
         if refused is not None:
             raise refused
         limit = session.company.settings.max_asks
         if len(self.table) >= limit:
             raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
 
-    def answered(self, answer: Response | Failure) -> None:
+    def on_reply(self, answer: JsonRpcResponse | JsonRpcError) -> None:
         """The peer has answered; an id that is not open is ignored."""
-        question = self._ended(answer.id)
+        question = self._close(answer.id)
         if question is None:
             return
         try:
-            if isinstance(answer, Failure):
+            if isinstance(answer, JsonRpcError):
                 raise answer.error
             if question.method in methods.METHODS:
                 methods.check_result(question.method, answer.result)
         except McpError as error:
-            self._stays(question)
+            self._forget_elicitation(question)
             question.caller.fail(error)
         else:
             if answer.result.get("action") != "accept":
-                self._stays(question)
+                self._forget_elicitation(question)
             question.caller.reply(answer.result)
 
-    def hear(self, message: Heard) -> None:
+    def on_event(self, message: QuestionEvent) -> None:
         """What is no answer."""
         match message:
-            case Unanswered():
-                self._late(message)
-            case GivenUp(ask):
-                question = self.table.asked(ask)
+            case QuestionTimedOut():
+                self._on_timeout(message)
+            case QuestionAbandoned(ask):
+                question = self.table.find_asked(ask)
                 if question is not None:
                     self._take(question.id)
-                    self._take_back(question.id, question.key, "nobody waits for the answer any more")
-            case Withdrawn(task):
+                    self._send_cancelled(question.id, question.key, "nobody waits for the answer any more")
+            case TaskQuestionsWithdrawn(task):
                 for question in self.table:
                     if question.task == task and self._take(question.id) is not None:
-                        self._take_back(question.id, question.key, "the task that asked is over")
+                        self._send_cancelled(question.id, question.key, "the task that asked is over")
                         question.caller.fail(NoStream(f"{question.method}: the task is over"))
-            case Expects(key, ids):
+            case ExpectElicitations(key, ids):
                 for id in ids:
-                    self.visits.expect(id, key)
-            case Visited(id):
-                self.visits.done(id)
+                    self.url_elicitations.expect(id, key)
+            case ElicitationDone(id):
+                self.url_elicitations.on_done(id)
 
-    def _late(self, message: Unanswered) -> None:
+    def _on_timeout(self, message: QuestionTimedOut) -> None:
         """The deadline is over: the asker is told, and so is the peer."""
         question = self._take(message.id)
         if question is not None:
-            self._take_back(message.id, question.key, "it was not answered in time")
+            self._send_cancelled(message.id, question.key, "it was not answered in time")
             question.caller.fail(CallTimeout(message.seconds, "the client", f"answer {question.method}"))
 
-    def drop(self, call: Call) -> None:
+    def cancel_of(self, call: SessionCall) -> None:
         """The call is over, and with it whatever was asked on its behalf."""
-        for question in self.table.of(call.key):
+        for question in self.table.of_call(call.key):
             self._take(question.id)
-            self._take_back(question.id, None, "the call that asked is over", call)
+            self._send_cancelled(question.id, None, "the call that asked is over", call)
             question.caller.fail(NoStream(f"{question.method}: the call is over"))
 
     def abandon_all(self) -> None:
@@ -365,30 +369,30 @@ class Questions:
             if question.timer is not None:
                 question.timer.cancel()
 
-    def _ended(self, id: str | int | None) -> Question | None:
+    def _close(self, id: str | int | None) -> PeerQuestion | None:
         """The question, which is open no more: the time of silence of the call that asked begins now, as waiting does not count."""
         question = self.table.take(id)
         if question is not None and question.key is not None:
             call = self._session.calls.table.get(question.key)
             if call is not None:
-                call.heard = self._session.now()
+                call.last_active = self._session.now()
         return question
 
-    def _take(self, id: str) -> Question | None:
+    def _take(self, id: str) -> PeerQuestion | None:
         """Remove the question, which ends without an answer."""
-        question = self._ended(id)
+        question = self._close(id)
         if question is not None:
-            self._stays(question)
+            self._forget_elicitation(question)
         return question
 
-    def _stays(self, question: Question) -> None:
+    def _forget_elicitation(self, question: PeerQuestion) -> None:
         """The user does not go to the page that the question was to send them to."""
-        if question.visit is not None:
-            self.visits.forget(question.visit)
+        if question.elicitation_id is not None:
+            self.url_elicitations.forget(question.elicitation_id)
 
-    def _take_back(self, id: str, key: int | None, why: str, call: Call | None = None) -> None:
+    def _send_cancelled(self, id: str, key: int | None, why: str, call: SessionCall | None = None) -> None:
         session = self._session
         if key is not None:
             call = session.calls.table.get(key)
         body = encode_notification("notifications/cancelled", {"requestId": id, "reason": why})
-        session.outlet.say(call, body, session.version)
+        session.reply_sink.notify(call, body, session.version)

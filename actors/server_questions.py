@@ -25,19 +25,19 @@ from typing import (
 )
 
 from greenroom.errors import GreenroomError
-from greenroom.protocol.content import Text, ToolResult, ToolUse, is_block, said_blocks
+from greenroom.protocol.content import Text, ToolResult, ToolUse, is_block, sampled_blocks
+from greenroom.protocol.elicitation_forms import UrlElicitation, new_elicitation_id
 from greenroom.protocol.errors import BadAnswer
-from greenroom.protocol.forms import UrlElicitation, new_elicitation_id
-from greenroom.protocol.messages import is_object
-from greenroom.protocol.problems import Mismatch
-from greenroom.protocol.results import Message
-from greenroom.protocol.wire import plain
+from greenroom.protocol.handler_results import Message
+from greenroom.protocol.jsonrpc import is_object
+from greenroom.protocol.serialization import to_jsonable
+from greenroom.protocol.validation_errors import Mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from greenroom.protocol.content import IncludeContext, SaidBlock, ToolChoice
+    from greenroom.protocol.content import IncludeContext, SampledBlock, ToolChoice
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -56,62 +56,64 @@ class NotAwaited(GreenroomError, AttributeError):
         return f"{self.what}() was not awaited: write `answer = await {self.what}(…)`, or in a plain def `answer = ctx.wait({self.what}(…))`"
 
 
-class Question(Coroutine[Any, Any, T_co]):
+class AwaitableQuestion(Coroutine[Any, Any, T_co]):
     """A question to the client, asked when it is awaited."""
 
-    __slots__ = ("_asking", "begun", "what")
+    __slots__ = ("_coroutine", "begun", "what")
 
     def __init__(self, what: str, asking: Coroutine[Any, Any, T_co]) -> None:
         """`what` was called."""
         self.what = what
-        self._asking = asking
-        self.begun = False
+        self._coroutine = asking
+        self.is_started = False
 
     def __await__(self) -> Generator[Any, Any, T_co]:
-        self.begun = True
-        return self._asking.__await__()
+        self.is_started = True
+        return self._coroutine.__await__()
 
     def send(self, value: Any, /) -> Any:
         """As a coroutine's: a task does it."""
-        self.begun = True
-        return self._asking.send(value)
+        self.is_started = True
+        return self._coroutine.send(value)
 
     def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any:
         """As a coroutine's."""
-        self.begun = True
+        self.is_started = True
         return (
-            self._asking.throw(kind)
+            self._coroutine.throw(kind)
             if value is None and traceback is None
-            else self._asking.throw(kind, value, traceback)
+            else self._coroutine.throw(kind, value, traceback)
         )
 
     def close(self) -> None:
         """As a coroutine's."""
-        self._asking.close()
+        self._coroutine.close()
 
     def __bool__(self) -> bool:
         raise NotAwaited(self.what)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("__", "cr_")):  # what asyncio looks at
-            return getattr(self._asking, name)
+            return getattr(self._coroutine, name)
         raise NotAwaited(self.what)
 
     def __repr__(self) -> str:
-        return f"<{self.what}(), {'begun' if self.begun else 'not awaited'}>"
+        return f"<{self.what}(), {'begun' if self.is_started else 'not awaited'}>"
 
 
-S = TypeVar("S", bound="Asker")
+S = TypeVar("S", bound="ClientRequester")
 
 
-def asks(method: Callable[Concatenate[S, P], Awaitable[T]]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """For methods that ask the client: what they return is a `Question`."""
+def returns_question(
+    method: Callable[Concatenate[S, P], Awaitable[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """For methods that ask the client: what they return is a `AwaitableQuestion`."""
 
     @wraps(method)
     def ask(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         asking: Any = method(self, *args, **kwargs)
-        question: Question[T] = Question(f"ctx.{method.__name__.lstrip('_')}", asking)
-        self.note(question)
+        question: AwaitableQuestion[T] = AwaitableQuestion(f"ctx.{method.__name__.lstrip('_')}", asking)
+        self.note_question(question)
         return question
 
     return ask
@@ -121,22 +123,22 @@ def asks(method: Callable[Concatenate[S, P], Awaitable[T]]) -> Callable[Concaten
 # An object that can send a request can ask all of it: a handler's context does, and what stands for a peer outside of any call does too.
 
 
-class Asker:
+class ClientRequester:
     """Derive from it what has `request`."""
 
     __slots__ = ()
 
-    def note(self, question: Question[Any]) -> None:
+    def note_question(self, question: AwaitableQuestion[Any]) -> None:
         """A question was made with this; nothing is known here of when it ought to have been awaited."""
 
-    @asks
+    @returns_question
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
         """Send a request to the client, and wait for its result."""
         raise NotImplementedError
 
-    @asks
+    @returns_question
     async def sample(  # noqa: PLR0913 - the protocol's own parameters
         self,
         messages: Any,
@@ -192,15 +194,15 @@ class Asker:
         """
         return self._elicit(message, form, timeout)
 
-    @asks
+    @returns_question
     async def _elicit(self, message: str, form: Any, timeout: float | None) -> Elicited[Any]:
-        from greenroom.protocol.forms import answer_into, form_of  # noqa: PLC0415 - few ask, and it is much to load
+        from greenroom.protocol.elicitation_forms import form_of, parse_answer  # noqa: PLC0415 - few ask, and it is much to load
 
         asked = {"message": message, "requestedSchema": form_of(form)}
         result = await self.request("elicitation/create", asked, timeout=timeout)
-        return elicited(result, lambda content: answer_into(form, content))
+        return elicited(result, lambda content: parse_answer(form, content))
 
-    @asks
+    @returns_question
     async def elicit_url(
         self, message: str, url: str, elicitation_id: str | None = None, *, timeout: float | None = None
     ) -> Elicited[str]:
@@ -212,7 +214,7 @@ class Asker:
         result = await self.request("elicitation/create", visit.to_wire(), timeout=timeout)
         return elicited(result, lambda _: visit.id)
 
-    @asks
+    @returns_question
     async def roots(self, *, timeout: float | None = None) -> list[Root]:
         """Which folders or other places the client works in."""
         return roots_of(await self.request("roots/list", timeout=timeout))
@@ -273,7 +275,7 @@ class Sampled:
     stop_reason: str | None = None
     """`"endTurn"`, `"stopSequence"`, `"maxTokens"`, `"toolUse"`, or a word of the model's own."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    blocks: Sequence[SaidBlock | Mapping[str, Any]] = ()
+    blocks: Sequence[SampledBlock | Mapping[str, Any]] = ()
     """The content as a list of values: `Text`, `Image`, `Audio`, `ToolUse`; what is none of them as it came."""
 
     @classmethod
@@ -283,7 +285,7 @@ class Sampled:
         if not is_object(content) and not is_list(content):
             raise BadAnswer("the client's answer has no content")
         role, model = str(result.get("role", "assistant")), str(result.get("model", ""))
-        return cls(role, content, model, result.get("stopReason"), result, said_blocks(content))
+        return cls(role, content, model, result.get("stopReason"), result, sampled_blocks(content))
 
     @property
     def text(self) -> str:
@@ -328,7 +330,7 @@ def sampling_params(messages: Any, **options: Any) -> dict[str, Any]:
     """The params of `sampling/createMessage`. Options of None are left out."""
     one = isinstance(messages, str | Message | Sampled) or is_object(messages) or _is_block(messages)
     params = {"messages": [_message(each) for each in ([messages] if one else cast("Sequence[Any]", messages))]}
-    return params | {name: plain(value) for name, value in options.items() if value is not None}
+    return params | {name: to_jsonable(value) for name, value in options.items() if value is not None}
 
 
 def _message(value: Any) -> dict[str, Any]:
@@ -338,14 +340,14 @@ def _message(value: Any) -> dict[str, Any]:
     if isinstance(value, Message):
         return {"role": value.role, "content": _content(value.content)}
     if is_object(value) and "role" in value:
-        return {**plain(value), "content": _content(value.get("content"))}
+        return {**to_jsonable(value), "content": _content(value.get("content"))}
     return {"role": "user", "content": _content(value)}
 
 
 def _content(value: Any) -> Any:
     if is_list(value):
         return [_content(each) for each in value]
-    return {"type": "text", "text": value} if isinstance(value, str) else plain(value)
+    return {"type": "text", "text": value} if isinstance(value, str) else to_jsonable(value)
 
 
 def _is_block(value: Any) -> bool:

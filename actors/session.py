@@ -123,14 +123,14 @@ class SessionProcess(GenServer):
         self.state: Any = None
         """What the server's own `init` returned for this session."""
         self._facts: SessionFacts | None = None
-        self._watching: Monitor | None = None
-        self._heeded: float | None = None  # since when the hook has been at the peer's new roots
-        self._again: Mapping[str, Any] | None = None
+        self._subscriptions_monitor: Monitor | None = None
+        self._roots_hook_since: float | None = None  # since when the hook has been at the peer's new roots
+        self._next_roots_params: Mapping[str, Any] | None = None
         self.own_ref: Ref[SessionProcess]
-        self.used = 0.0
-        self._ending: Shutdown | None = None
-        self._tidying = False
-        self._quiet: float | None = None
+        self.last_used = 0.0
+        self._stop_reason: Shutdown | None = None
+        self._dropping_streams = False
+        self._stream_after: float | None = None
         """Of the request that is being taken."""
         self._timers: dict[object, Timer] = {}
 
@@ -140,10 +140,10 @@ class SessionProcess(GenServer):
         process = self.process
         process.await_death(self)
         settings = self.company.settings
-        self.used = self.now()
-        self._arm(min(_CLAIM_SECONDS, max(1.0, settings.session_idle or _CLAIM_SECONDS)), _CHECK_IDLE)
+        self.last_used = self.now()
+        self._set_timer(min(_CLAIM_SECONDS, max(1.0, settings.session_idle or _CLAIM_SECONDS)), _CHECK_IDLE)
         if settings.session_lifetime is not None:
-            self._arm(settings.session_lifetime, _LIFETIME_OVER)
+            self._set_timer(settings.session_lifetime, _LIFETIME_OVER)
 
     def on_exit(self, reason: ExitReason) -> None:
         """The process is gone, however that came: nothing may wait for it any more."""
@@ -154,7 +154,7 @@ class SessionProcess(GenServer):
         self.tasks.abandon_all()
         if self.info.channel is not None:  # streams know what is owed on them, a channel does not
             for call in self.calls.table:
-                self.reply_sink.answer(call, _session_ended_error(call.id))
+                self.reply_sink.reply(call, _session_ended_error(call.id))
         self.reply_sink.end(_session_ended_error)
 
     def report_state(self) -> str:
@@ -168,60 +168,60 @@ class SessionProcess(GenServer):
 
         After `quiet` seconds without a word the reply is a stream.
         """
-        self.used = self.now()
-        self._quiet = quiet
-        self._speaks(peer)
+        self.last_used = self.now()
+        self._stream_after = quiet
+        self._set_peer(peer)
         try:
-            body = self._take(request)
+            body = self._answer_request(request)
         except MissingScopes as error:
             self._log(request, f"refused {FORBIDDEN}, needs {' '.join(error.scopes)}")
-            return self.reply_sink.now(request.id, encode_error(request.id, error), FORBIDDEN, error.scopes)
+            return self.reply_sink.reply_now(request.id, encode_error(request.id, error), FORBIDDEN, error.scopes)
         except TooManyRequests as error:
             log_refusal(error.message, peer=self.facts.peer, setting="max_in_flight", method=request.method)
-            return self.reply_sink.now(request.id, encode_error(request.id, error))
+            return self.reply_sink.reply_now(request.id, encode_error(request.id, error))
         except McpError as error:
             body = encode_error(request.id, error)
         except LocalProtocolError:  # what is registered, or set, cannot be said: one answer's fault, not the session's
             body = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error"))
         if body is _DEFERRED:
-            return self.reply_sink.begun()  # type: ignore[no-any-return]
+            return self.reply_sink.reply_later()  # type: ignore[no-any-return]
         if body is REPLY_LATER:
             return later()  # type: ignore[no-any-return]
         if is_on():
             self._log(request, "cancelled" if body is None else outcome_of(body))
-        return self.reply_sink.now(request.id, body)
+        return self.reply_sink.reply_now(request.id, body)
 
     def _log(self, request: JsonRpcRequest, outcome: str) -> None:
         """Log a call that was answered on the spot."""
         if is_on():
-            seconds, facts = self.now() - self.used, self.facts
+            seconds, facts = self.now() - self.last_used, self.facts
             log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, self.info.version)
 
     def notify(self, notification: JsonRpcNotification) -> None:
         """Take note of what is known; ignore the rest."""
-        self.used = self.now()
+        self.last_used = self.now()
         name = methods.ALIASES.get(notification.method, notification.method)
         params = notification.params
         rule = methods.next_transition(self.info.state, notification, gate=self.gated)
         if not rule.is_accepted:
             return
         if name == "notifications/initialized":
-            self._ready()
+            self._on_initialized()
         elif name == "notifications/cancelled":
             id, reason = params.get("requestId"), params.get("reason")
             if type(id) is str or type(id) is int:
-                self.calls.cancel(id, reason if isinstance(reason, str) else "", self.used)
+                self.calls.cancel(id, reason if isinstance(reason, str) else "", self.last_used)
         elif name == "notifications/roots/list_changed":
-            self._roots_changed(params)
+            self._on_roots_changed(params)
 
     def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
         """The answer to a question of ours."""
-        self.used = self.now()
-        self.questions.answered(answer)
+        self.last_used = self.now()
+        self.questions.on_reply(answer)
 
     def listen(self, last_event_id: str | None = None) -> Feed:
         """A reader for what belongs to no call, or for a stream that was left."""
-        self.used = self.now()
+        self.last_used = self.now()
         return self.reply_sink.listen(last_event_id, self.version)
 
     def end(self) -> None:
@@ -245,7 +245,7 @@ class SessionProcess(GenServer):
             "level": LOG_LEVELS[self.level],
             "calls": [call.id for call in self.calls.table],
             "questions": [question.id for question in self.questions.table],
-            "idle": self.now() - self.used,
+            "idle": self.now() - self.last_used,
         }
 
     def set_level(self, level: str) -> None:
@@ -254,13 +254,13 @@ class SessionProcess(GenServer):
             raise Reject(ValueError(f"a level is one of {', '.join(LOG_LEVELS)}, not {level!r}"))
         self.level = LOG_LEVELS.index(level)
 
-    def tell(self, body: bytes, level: str | None = None) -> bool:
+    def notify_peer(self, body: bytes, level: str | None = None) -> bool:
         """A notification that belongs to no call. Whether it was taken."""
-        return self._say(PeerNotification(None, body, level))
+        return self._send_notification(PeerNotification(None, body, level))
 
     # --- requests
 
-    def _take(self, request: JsonRpcRequest) -> Any:
+    def _answer_request(self, request: JsonRpcRequest) -> Any:
         """The answer; nothing, if it was cancelled before it came; `_DEFERRED` or `REPLY_LATER`, if it comes later."""
         table = self.calls.table
         if table.has(request.id):
@@ -268,7 +268,7 @@ class SessionProcess(GenServer):
                 ErrorCode.INVALID_REQUEST,
                 f"The id {request.id!r} is in use by a request that is under way: choose another",
             )
-        if table.is_cancelled_early(request.id, self.used):
+        if table.is_cancelled_early(request.id, self.last_used):
             return None
         name = request.method
         rule = methods.next_transition(self.info.state, request, gate=self.gated)
@@ -284,7 +284,7 @@ class SessionProcess(GenServer):
             return self._initialize(request)
         found = reached_entries(name, request.params, self.company.catalogue_ref.current, self.facts.peer)
         if name == "logging/setLevel":
-            return self._ask_for_level(request, params.level) or _DEFERRED
+            return self._set_level_requested(request, params.level) or _DEFERRED
         if name in _SUBSCRIPTION_METHODS and name not in self.company.method_handlers:
             self._subscribe(request)
             return _DEFERRED
@@ -292,7 +292,9 @@ class SessionProcess(GenServer):
             return self.tasks.take(request) or _DEFERRED
         if name == "tools/call" and found and self.tasks.begin(request, found[0]):
             return _DEFERRED
-        return answer_inline(request, self.facts, self.company) or self._work(request, handler_timeout(name, found))
+        return answer_inline(request, self.facts, self.company) or self._start_job(
+            request, handler_timeout(name, found)
+        )
 
     def _is_off(self, method: methods.Method) -> bool:
         switched = self.company.settings.capabilities
@@ -310,17 +312,21 @@ class SessionProcess(GenServer):
             why = f"Too many requests at once: at most {settings.max_in_flight} may be under way"
             raise TooManyRequests(ErrorCode.INTERNAL_ERROR, why, not_executed("too_many_requests"))
         caller = self.caller if waits or self.info.channel is None else None
-        return self.calls.begin(request, caller, timeout, fixed_deadline=lasting, quiet=self._quiet)
+        return self.calls.begin(request, caller, timeout, fixed_deadline=fixed_deadline, quiet=self._stream_after)
 
-    def make_stream(self, call: SessionCall) -> None:
+    def open_stream(self, call: SessionCall) -> None:
         """Have the answer to a call come on a stream, where it has none yet."""
-        self.reply_sink.open(call, self.version)
+        self.reply_sink.open_stream(call, self.version)
 
-    def _work(self, request: JsonRpcRequest, own: float | None) -> Any:
+    def _start_job(self, request: JsonRpcRequest, own: float | None) -> Any:
         """Have a worker do it. `own` is how long it may take, where its handler has a limit of its own."""
         company = self.company
-        call = self.begin(request, company.settings.call_timeout if own is None else own, fixed_deadline=own is not None)
-        peer_channel = call.peer_channel = CallChannel(self.own_ref, call.key, call.cancelled, mute=self.reply_sink.mute)
+        call = self.begin(
+            request, company.settings.call_timeout if own is None else own, fixed_deadline=own is not None
+        )
+        peer_channel = call.peer_channel = CallChannel(
+            self.own_ref, call.key, call.cancelled, mute=self.reply_sink.mute
+        )
         job = Job(
             call.key,
             self.own_ref,
@@ -349,13 +355,13 @@ class SessionProcess(GenServer):
         """What handlers may know of this session."""
         if self._facts is None:
             info = self.info
-            id = info.id if info.fixed_deadline else ""
+            id = info.id if info.visible_to_peer else ""
             self._facts = SessionFacts(
                 id, self.version, info.peer, info.client_info, info.client_capabilities, self.state
             )
         return self._facts
 
-    def _speaks(self, peer: Peer | None) -> None:
+    def _set_peer(self, peer: Peer | None) -> None:
         """This peer asks now. It may have been granted more, or less, than when the session began."""
         if peer is not None and peer.auth is not self.facts.peer.auth:
             self._facts = replace(self.facts, peer=peer)
@@ -365,77 +371,79 @@ class SessionProcess(GenServer):
         hello = check_introduction(request.params)
         hook = self.company.hooks.init
         if hook is None:
-            return self._greet(request.id, hello, None)
+            return self._finish_initialize(request.id, hello, None)
         call = self.begin(request, self.company.settings.call_timeout, waits=True)
-        call.note = hello
+        call.hook_argument = hello
         info = self.info
-        self._run(call, hook, SessionFacts(info.id, hello.version, info.peer, hello.client_info, hello.capabilities))
+        self._run_hook(
+            call, hook, SessionFacts(info.id, hello.version, info.peer, hello.client_info, hello.capabilities)
+        )
         return REPLY_LATER
 
-    def _ready(self) -> None:
+    def _on_initialized(self) -> None:
         """The peer has said that it is initialized."""
         if self.info.version is not None and self.info.state is not SessionState.READY:
             self.info.state = SessionState.READY
-            self._join()
+            self._join_subscriptions()
 
-    def _roots_changed(self, params: Mapping[str, Any]) -> None:
+    def _on_roots_changed(self, params: Mapping[str, Any]) -> None:
         """The server hears of it, once at a time: what comes while it is at it is one more change afterwards, however often it came."""
         hook = self.company.hooks.roots_changed
         if hook is None or self.info.version is None:
             return
         now, patience = self.now(), self.company.settings.call_timeout
-        if self._heeded is not None and (patience is None or now < self._heeded + patience):
-            self._again = params
+        if self._roots_hook_since is not None and (patience is None or now < self._roots_hook_since + patience):
+            self._next_roots_params = params
         elif self.calls.run(run_notified_hook, self.own_ref, self.company.threads, hook, params, self.facts):
-            self._heeded = now
+            self._roots_hook_since = now
 
-    def _roots_heeded(self) -> None:
+    def _on_roots_hook_done(self) -> None:
         """The server has heard of it."""
-        self._heeded = None
-        again, self._again = self._again, None
+        self._roots_hook_since = None
+        again, self._next_roots_params = self._next_roots_params, None
         if again is not None:
-            self._roots_changed(again)
+            self._on_roots_changed(again)
 
-    def _join(self) -> None:
+    def _join_subscriptions(self) -> None:
         """Hear of changes from the subscriptions' process; its successor is asked again."""
-        if self._watching is not None:
-            demonitor(self._watching)
-            self._watching = None
+        if self._subscriptions_monitor is not None:
+            demonitor(self._subscriptions_monitor)
+            self._subscriptions_monitor = None
         if self.company.subscriptions.cast(Subscriptions.join, self.pid):
-            self._watching = monitor(self.company.subscriptions)
+            self._subscriptions_monitor = monitor(self.company.subscriptions)
         else:
             send_after(_REJOIN_SECONDS, self.own_ref, JOIN_SUBSCRIPTIONS)
 
-    def _watches(self, ref: Monitor) -> bool:
+    def _is_subscriptions_monitor(self, ref: Monitor) -> bool:
         """Whether that is our monitor on the subscriptions' process."""
-        return ref is self._watching
+        return ref is self._subscriptions_monitor
 
-    def _ask_for_level(self, request: JsonRpcRequest, level: str) -> bytes | None:
+    def _set_level_requested(self, request: JsonRpcRequest, level: str) -> bytes | None:
         """The answer to a peer that wants another level; None when the server is asked first."""
         hook = self.company.hooks.level
         if hook is None:
             self.level = LOG_LEVELS.index(level)
             return encode_result(request.id, {})
         call = self.begin(request, self.company.settings.call_timeout)
-        call.note = level
-        self._run(call, hook, level, self.facts)
+        call.hook_argument = level
+        self._run_hook(call, hook, level, self.facts)
         return None
 
     def _subscribe(self, request: JsonRpcRequest) -> None:
         """Have the subscriptions' process note this one down, or strike it off. It may take a moment, and is not waited for."""
         call = self.begin(request, self.company.settings.call_timeout)
         method = Subscriptions.subscribe if request.method == "resources/subscribe" else Subscriptions.unsubscribe
-        self._run(call, self.company.subscriptions.call, method, self.pid, request.params["uri"])
+        self._run_hook(call, self.company.subscriptions.call, method, self.pid, request.params["uri"])
 
-    def _returned(self, call: SessionCall, value: Any) -> bytes:
+    def _apply_hook_result(self, call: SessionCall, value: Any) -> bytes:
         """The server's own code came through: what waited for it is agreed, and this is the answer."""
         if call.method == "initialize":
-            return self._greet(call.id, call.note, value)
+            return self._finish_initialize(call.id, call.hook_argument, value)
         if call.method == "logging/setLevel":
-            self.level = LOG_LEVELS.index(call.note)
+            self.level = LOG_LEVELS.index(call.hook_argument)
         return encode_result(call.id, {})
 
-    def _greet(self, id: str | int, hello: InitializeRequest, state: Any) -> bytes:
+    def _finish_initialize(self, id: str | int, hello: InitializeRequest, state: Any) -> bytes:
         info = self.info
         company = self.company
         answer = encode_result(id, initialize_result(company.settings, company.catalogue_ref.current, hello.version))
@@ -449,7 +457,7 @@ class SessionProcess(GenServer):
         self._facts = None
         return answer
 
-    def _run(self, call: SessionCall, hook: Callable[..., Any], *args: Any) -> None:
+    def _run_hook(self, call: SessionCall, hook: Callable[..., Any], *args: Any) -> None:
         self.calls.start(call, run_hook, self.own_ref, call.key, self.company.threads, hook, *args)
 
     # --- what workers and clocks send
@@ -470,19 +478,19 @@ class SessionProcess(GenServer):
             case Exit():
                 pass  # of a hook's worker: what it had to say is said
             case CallWorkerLost(call=call, reason=reason):
-                calls.lost(call, reason)
+                calls.on_worker_lost(call, reason)
             case PeerNotification():
-                self._say(message)
+                self._send_notification(message)
             case JobError(key=key, error=error):
                 calls.fail(key, error)
             case ChangeAnnouncement(method=method, params=params):
-                self._announce(method, params)
+                self._announce_change(method, params)
             case HookReturned(key=key, value=value):
                 returned = calls.table.get(key)
                 if returned is not None:
-                    calls.finish(key, self._returned(returned, value))
+                    calls.finish(key, self._apply_hook_result(returned, value))
             case HookDone():
-                self._roots_heeded()
+                self._on_roots_hook_done()
             case (
                 QuestionTimedOut()
                 | QuestionAbandoned()
@@ -490,84 +498,84 @@ class SessionProcess(GenServer):
                 | ExpectElicitations()
                 | ElicitationDone()
             ):
-                self.questions.hear(message)
+                self.questions.on_event(message)
             case InterruptStream(key=key, retry=retry):
                 interrupted = calls.table.get(key)
                 if interrupted is not None:
                     self.reply_sink.interrupt(interrupted, retry, self.version)
             case Down(ref=ref):
-                if calls.watches(ref):
-                    calls.nobody_starts()
-                elif self._watches(ref):
-                    self._join()
+                if calls.is_supervisor_monitor(ref):
+                    calls.on_supervisor_down()
+                elif self._is_subscriptions_monitor(ref):
+                    self._join_subscriptions()
                 else:
-                    self.tasks.gone(ref)
+                    self.tasks.on_process_down(ref)
             case TaskDecided():
-                self.tasks.decided(message)
+                self.tasks.on_decided(message)
             case ForwardedToTask():
-                self.tasks.kept(message)
+                self.tasks.on_forwarded(message)
             case _ if message is CHECK_DEADLINES:
-                calls.alarm()
+                calls.check_deadlines()
             case _ if message is JOIN_SUBSCRIPTIONS:
-                self._join()
+                self._join_subscriptions()
             case _ if message is _CHECK_IDLE:
-                self._sweep()
+                self._check_idle()
             case _ if message is _DROP_STREAMS:
-                self._tidying = self.reply_sink.drop_finished()
-                if self._tidying:
-                    self._arm(FINISHED_STREAM_SECONDS, _DROP_STREAMS)
+                self._dropping_streams = self.reply_sink.drop_finished()
+                if self._dropping_streams:
+                    self._set_timer(FINISHED_STREAM_SECONDS, _DROP_STREAMS)
             case _ if message is _LIFETIME_OVER:
-                self._ending = EXPIRED
+                self._stop_reason = EXPIRED
             case _:
                 super().handle_info(message)
-        return None if self._ending is None else Stop(self._ending)
+        return None if self._stop_reason is None else Stop(self._stop_reason)
 
-    def _say(self, said: PeerNotification) -> bool:
+    def _send_notification(self, said: PeerNotification) -> bool:
         call, peer_channel = None, said.peer_channel
         if peer_channel is not None:
-            peer_channel.ahead -= 1
+            peer_channel.queued -= 1
         if said.key is not None:
             call = self.calls.table.get(said.key)
             if call is None and peer_channel is None:
                 return False  # decided: the call has no stream any more
             if call is not None and call.peer_channel is not None:
-                call.peer_channel.ahead -= 1
+                call.peer_channel.queued -= 1
         if said.level is not None and LOG_LEVELS.index(said.level) < self.level:
             return False
-        return self.reply_sink.say(call, said.body, self.version)
+        return self.reply_sink.notify(call, said.body, self.version)
 
-    def _announce(self, method: str, params: Mapping[str, Any]) -> None:
+    def _announce_change(self, method: str, params: Mapping[str, Any]) -> None:
         try:
             body = encode_notification(method, params)
         except LocalProtocolError as error:
             self.report_unexpected("announcement", f"{method}: {error}")
         else:
-            self.reply_sink.say(None, body, self.version)
+            self.reply_sink.notify(None, body, self.version)
 
-    def stream_ended(self) -> None:
+    def on_stream_end(self) -> None:
         """The stream of a call is over: some time later, it is forgotten."""
-        if not self._tidying:
-            self._tidying = True
-            self._arm(FINISHED_STREAM_SECONDS, _DROP_STREAMS)
+        if not self._dropping_streams:
+            self._dropping_streams = True
+            self._set_timer(FINISHED_STREAM_SECONDS, _DROP_STREAMS)
 
-    def _sweep(self) -> None:
+    def _check_idle(self) -> None:
         """End the session if nothing was said for long; calls and readers count as saying something."""
         if not self.info.claimed:
-            self._ending = REFUSED
+            self._stop_reason = REFUSED
             return
         idle = self.company.settings.session_idle
         if idle is None or self.info.channel is not None:
             return
         now = self.now()
         if self.calls.table.busy or self.reply_sink.has_reader:
-            self.used = now
-        left = self.used + idle - now
+            self.last_used = now
+        left = self.last_used + idle - now
         if left <= 0:
-            self._ending = IDLE
+            self._stop_reason = IDLE
         else:
-            self._arm(left, _CHECK_IDLE)
+            self._set_timer(left, _CHECK_IDLE)
 
-    def _arm(self, seconds: float, message: object) -> None:
+    def _set_timer(self, seconds: float, message: object) -> None:
         self._timers[message] = send_after(seconds, self.own_ref, message)
 
     def now(self) -> float:

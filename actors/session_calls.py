@@ -47,17 +47,17 @@ class CallWorkerLost(NamedTuple):
 
 
 class SessionCalls:
-    """What is under way in one session."""
+    """What is in flight in one session."""
 
-    __slots__ = ("_alarm", "_alarm_at", "_count", "_over", "_session", "_watching", "_workers", "table")
+    __slots__ = ("_alarm", "_alarm_at", "_count", "_is_over", "_session", "_supervisor_monitor", "_workers", "table")
 
     def __init__(self, session: SessionProcess) -> None:
         """Nothing is."""
         self.table = CallTable()
         self._session = session
         self._count = 0
-        self._watching: Monitor | None = None
-        self._over = False
+        self._supervisor_monitor: Monitor | None = None
+        self._is_over = False
         self._workers: Ref[TaskSupervisor]
         # One for all: nearly every call has a deadline, and nearly none reaches it.
         self._alarm: Timer | None = None
@@ -74,18 +74,18 @@ class SessionCalls:
         fixed_deadline: bool,
         quiet: float | None = None,
     ) -> SessionCall:
-        """A call for this request; `lasting` when its deadline holds whatever it says meanwhile. After `quiet` seconds, its answer becomes a stream."""
+        """A call for this request; `fixed_deadline` when its deadline holds whatever it says meanwhile. After `quiet` seconds, its answer becomes a stream."""
         self._count += 1
         call = SessionCall(self._count, request.id, request.method, caller)
-        call.fixed_deadline = lasting
-        call.began = self._session.used
+        call.fixed_deadline = fixed_deadline
+        call.started_at = self._session.last_used
         call.name = name_in(request.params)
-        call.limit = timeout
+        call.timeout = timeout
         if timeout is not None:
-            self._due_in(call, timeout)
+            self._set_deadline(call, timeout)
         if quiet is not None and quiet != NEVER:
-            call.quiet = self._session.now() + quiet
-            self._look_at(call.quiet)
+            call.stream_at = self._session.now() + quiet
+            self._wake_at(call.stream_at)
         self.table.add(call)
         return call
 
@@ -103,20 +103,20 @@ class SessionCalls:
         self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, call: SessionCall | None = None
     ) -> bool:
         """Have a worker do something, perhaps for a call. False when no process is there to start one."""
-        if self._watching is None:
+        if self._supervisor_monitor is None:
             workers = self._session.company.workers
-            self._watching = monitor(workers)
+            self._supervisor_monitor = monitor(workers)
             # Until we hear of its end it is that one, and need not be looked up by its name for each call.
-            target = self._watching.target
+            target = self._supervisor_monitor.target
             self._workers = workers if target is None else Ref.of(target)
         if call is not None:
             call.calls = self
         worker = self._workers.now(TaskSupervisor.begin_job, function, args, (self._session.pid,), "temporary", call)
         return worker is not None or is_alive(self._workers)
 
-    def began(self, key: int, worker: Pid) -> None:
+    def on_worker_started(self, key: int, worker: Pid) -> None:
         """A worker was started; its call may have been decided meanwhile, or the session have ended."""
-        if self._over or not self.table.began(key, worker):
+        if self._is_over or not self.table.assign_worker(key, worker):
             exit(worker, CANCELLED)
 
     # --- end, whichever comes first
@@ -125,70 +125,72 @@ class SessionCalls:
         """The result is there."""
         call = self.table.take(key)
         if call is not None:
-            self.answer(call, body)
+            self.reply(call, body)
 
     def fail(self, key: int, error: McpError) -> None:
         """It has ended in an error."""
         call = self.table.take(key)
         if call is not None:
-            self.answer(call, encode_error(call.id, error), _http_status(call))
+            self.reply(call, encode_error(call.id, error), _http_status(call))
 
     def cancel(self, id: str | int, reason: str, now: float) -> None:
         """The peer does not want it any more. A cancellation may overtake its request."""
-        call = self.table.with_id(id)
+        call = self.table.find_by_id(id)
         if call is None:
-            self.table.came_early(id, now)
+            self.table.note_early_cancel(id, now)
             return
         if call.method == "initialize":
             return  # the one request that cannot be cancelled
         self.table.take(call.key)
         self._abandon(call, reason, CANCELLED)
-        self.answer(call, None, outcome="cancelled")
+        self.reply(call, None, outcome="cancelled")
 
-    def alarm(self) -> None:
+    def check_deadlines(self) -> None:
         """End whatever is overdue, make streams of what is quiet, and look again when the next is due."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm, self._alarm_at = None, NEVER
         soon = self._session.now() + _CLOCK_TOLERANCE
         for call in self.table:
-            if call.due <= soon:
-                self._late(call)
-            elif call.quiet <= soon:
-                call.quiet = NEVER
-                self._session.make_stream(call)
-        first = min((min(call.due, call.quiet) for call in self.table), default=NEVER)
+            if call.deadline <= soon:
+                self._on_deadline(call)
+            elif call.stream_at <= soon:
+                call.stream_at = NEVER
+                self._session.open_stream(call)
+        first = min((min(call.deadline, call.stream_at) for call in self.table), default=NEVER)
         if first < self._alarm_at:
-            self._set(first, first - self._session.now())
+            self._set_alarm(first, first - self._session.now())
 
-    def _due_in(self, call: SessionCall, seconds: float) -> None:
-        call.due = self._session.now() + seconds
-        self._look_at(call.due)
+    def _set_deadline(self, call: SessionCall, seconds: float) -> None:
+        call.deadline = self._session.now() + seconds
+        self._wake_at(call.deadline)
 
-    def _look_at(self, at: float) -> None:
+    def _wake_at(self, at: float) -> None:
         if at < self._alarm_at:
-            self._set(at, at - self._session.now())
+            self._set_alarm(at, at - self._session.now())
 
-    def _set(self, at: float, seconds: float) -> None:
+    def _set_alarm(self, at: float, seconds: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = at
         self._alarm = send_after(max(0.0, seconds), self._session.own_ref, CHECK_DEADLINES)
 
-    def _late(self, call: SessionCall) -> None:
+    def _on_deadline(self, call: SessionCall) -> None:
         """The deadline is over. One that was not set for this call in particular begins anew with each word to the peer."""
-        left = 0.0 if call.fixed_deadline else self._left(call)
+        left = 0.0 if call.fixed_deadline else self._silence_left(call)
         if left > 0:
-            self._due_in(call, left)
+            self._set_deadline(call, left)
             return
         self.table.take(call.key)
         self._abandon(call, "it took too long", TIMED_OUT)
-        seconds = f"{call.limit:g} s"
+        seconds = f"{call.timeout:g} s"
         text = (
-            f"timed out after {seconds}" if call.fixed_deadline else f"timed out: it said nothing for {seconds} (call_timeout)"
+            f"timed out after {seconds}"
+            if call.fixed_deadline
+            else f"timed out: it said nothing for {seconds} (call_timeout)"
         )
         if call.method == "tools/call":
-            self._failed(
+            self._reply_tool_failure(
                 call,
                 f"Tool {call.name[:_LOGGED_NAME_CHARACTERS]!r} {text}",
                 ErrorCode.INTERNAL_ERROR,
@@ -196,61 +198,61 @@ class SessionCalls:
             )
             return
         error = McpError(ErrorCode.INTERNAL_ERROR, f"{call.method} {text}")
-        self.answer(call, encode_error(call.id, error), _http_status(call), outcome="timed out")
+        self.reply(call, encode_error(call.id, error), _http_status(call), outcome="timed out")
 
-    def _left(self, call: SessionCall) -> float:
+    def _silence_left(self, call: SessionCall) -> float:
         """How much longer a call may be silent; while it waits for the peer, it is not."""
         session = self._session
         limit = session.company.settings.call_timeout or 0.0
-        if session.questions.table.of(call.key):
+        if session.questions.table.of_call(call.key):
             return limit
         heard = call.last_active if call.peer_channel is None else max(call.last_active, call.peer_channel.last_active)
         return heard + limit - session.now()
 
-    def left(self, call: SessionCall, reason: ExitReason) -> None:
+    def on_worker_exit(self, call: SessionCall, reason: ExitReason) -> None:
         """A worker has died; this is called wherever that was noticed."""
         if call.worker is not None:
-            self.table.gone(call.worker)
+            self.table.forget_worker(call.worker)
         if self.table.get(call.key) is call:
             self._session.own_ref.send(CallWorkerLost(call, reason))
 
-    def lost(self, call: SessionCall, reason: ExitReason) -> None:
+    def on_worker_lost(self, call: SessionCall, reason: ExitReason) -> None:
         """A worker has died. If its call is still open, it died without a word."""
         if self.table.take(call.key) is not None:
             call.cancelled.set("its worker is gone")
-            self._crashed(call, reason)
+            self._reply_crash(call, reason)
 
-    def _crashed(self, call: SessionCall, reason: ExitReason) -> None:
+    def _reply_crash(self, call: SessionCall, reason: ExitReason) -> None:
         """A worker died without a word, and its call was still open: answer for it, in general terms."""
         settings = self._session.company.settings
         detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
         if call.method == "tools/call":
-            self._failed(call, f"Tool execution failed{detail}", ErrorCode.TOOL_ERROR)
+            self._reply_tool_failure(call, f"Tool execution failed{detail}", ErrorCode.TOOL_ERROR)
             return
         error = McpError(ErrorCode.INTERNAL_ERROR, f"Internal server error{detail}")
-        self.answer(call, encode_error(call.id, error), _http_status(call))
+        self.reply(call, encode_error(call.id, error), _http_status(call))
 
-    def _failed(self, call: SessionCall, text: str, code: int, *, outcome: str = "") -> None:
+    def _reply_tool_failure(self, call: SessionCall, text: str, code: int, *, outcome: str = "") -> None:
         """A tool has failed without a word: as a result, which the model reads and may act upon, unless the server wants such things as errors."""
         if self._session.company.settings.crashes == "tool" and call.task is None:
             body = encode_result(call.id, {"content": [{"type": "text", "text": text}], "isError": True})
-            self.answer(call, body, outcome=outcome)
+            self.reply(call, body, outcome=outcome)
         else:
-            self.answer(call, encode_error(call.id, McpError(code, text)), _http_status(call), outcome=outcome)
+            self.reply(call, encode_error(call.id, McpError(code, text)), _http_status(call), outcome=outcome)
 
-    def nobody_starts(self) -> None:
+    def on_supervisor_down(self) -> None:
         """The supervisor of our workers is gone, and with it the calls that it had not begun."""
-        self._watching = None
+        self._supervisor_monitor = None
         for call in self.table.unstarted():
             self.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted in the middle of this"))
 
-    def watches(self, ref: Monitor) -> bool:
+    def is_supervisor_monitor(self, ref: Monitor) -> bool:
         """Whether that is our monitor on the supervisor of our workers."""
-        return ref is self._watching
+        return ref is self._supervisor_monitor
 
     def abandon_all(self, why: str, reason: ExitReason) -> None:
         """The session is gone: raise every flag, which is all that reaches a thread, and end the workers."""
-        self._over = True
+        self._is_over = True
         for call in self.table:
             call.cancelled.set(why)
             if is_on():
@@ -264,25 +266,25 @@ class SessionCalls:
     def _abandon(self, call: SessionCall, why: str, reason: Shutdown) -> None:
         call.cancelled.set(why)
         if call.task is not None:
-            self._session.tasks.left(call)
+            self._session.tasks.on_abandoned(call)
         if call.worker is not None:
             grace = self._session.company.settings.cancel_grace
             end_worker(call.worker, reason, grace, notice=grace)
 
-    def answer(self, call: SessionCall, body: bytes | None, status: int = 200, *, outcome: str = "") -> None:
+    def reply(self, call: SessionCall, body: bytes | None, status: int = 200, *, outcome: str = "") -> None:
         """Say what has been decided; whatever was asked on behalf of the call is over with it. `outcome` is for the log, where the body does not say it."""
         if is_on():
             self._log(call, outcome or outcome_of(body or b"{}"))
         if call.task is not None:
-            self._session.tasks.settled(call)
-        self._session.questions.drop(call)
-        self._session.reply_sink.answer(call, body, status)
+            self._session.tasks.on_replied(call)
+        self._session.questions.cancel_of(call)
+        self._session.reply_sink.reply(call, body, status)
         if call.stream is not None:
-            self._session.stream_ended()
+            self._session.on_stream_end()
 
     def _log(self, call: SessionCall, outcome: str) -> None:
         session = self._session
-        seconds, facts = session.now() - call.began, session.facts
+        seconds, facts = session.now() - call.started_at, session.facts
         log_call(call.method, call.name, outcome, seconds, facts.peer, session.info.version)
 
 
@@ -291,7 +293,7 @@ def _http_status(call: SessionCall) -> int:
     return 500 if call.method == "initialize" else 200
 
 
-# --- The calls of one session that are under way, each decided exactly once.
+# --- The calls of one session that are in flight, each decided exactly once.
 # An entry is made when its request comes, under our own number; the peer's id stands beside it. Whatever comes first (the result, a
 # cancellation, the deadline, the worker's death, the session's end) takes the entry, and with it the right to answer; what comes later
 # finds nothing. A worker whose call is decided is remembered until it is gone.
@@ -307,21 +309,21 @@ class SessionCall:
     """One request that is being worked on."""
 
     __slots__ = (
-        "began",
+        "started_at",
         "caller",
         "calls",
         "cancelled",
-        "due",
+        "deadline",
         "last_active",
         "id",
         "index",
         "key",
         "fixed_deadline",
-        "limit",
+        "timeout",
         "method",
         "name",
-        "note",
-        "quiet",
+        "hook_argument",
+        "stream_at",
         "stream",
         "task",
         "peer_channel",
@@ -339,22 +341,22 @@ class SessionCall:
         """The calls of its session, as soon as it has a worker."""
         self.cancelled = Cancellation()
         self.name = ""
-        self.began = 0.0
+        self.started_at = 0.0
         """When its request came, on the loop's clock."""
-        self.note: Any = None
+        self.hook_argument: Any = None
         """What is to be done with what a hook returns."""
         self.stream: SessionStream | None = None
         self.task: str | None = None
         """The task that answers it, instead of a worker."""
         self.worker: Pid | None = None
         self.peer_channel: CallChannel | None = None
-        self.due = NEVER
+        self.deadline = NEVER
         """When its deadline is over, on the loop's clock."""
-        self.quiet = NEVER
+        self.stream_at = NEVER
         """When its answer becomes a stream, on the loop's clock, unless it has one by then."""
         self.fixed_deadline = False
         """Whether its deadline holds whatever it says meanwhile."""
-        self.limit: float | None = None
+        self.timeout: float | None = None
         """How many seconds that is."""
         self.last_active = 0.0
         """When a question of its handler was last answered, or given up, on the loop's clock; reports are counted by its peer_channel."""
@@ -362,12 +364,12 @@ class SessionCall:
     def started(self, worker: Pid) -> None:
         """A worker was started for it."""
         if self.calls is not None:
-            self.calls.began(self.key, worker)
+            self.calls.on_worker_started(self.key, worker)
 
     def on_exit(self, reason: ExitReason) -> None:
         """Its worker is gone."""
         if self.calls is not None:
-            self.calls.left(self, reason)
+            self.calls.on_worker_exit(self, reason)
 
     def __repr__(self) -> str:
         return f"<Call {self.key} {self.method} {self.name}>"
@@ -376,15 +378,15 @@ class SessionCall:
 class CallTable:
     """The table of one session."""
 
-    __slots__ = ("_by_id", "_calls", "_early", "_over", "_workers")
+    __slots__ = ("_by_id", "_calls", "_early", "_is_over", "_workers")
 
     def __init__(self) -> None:
-        """Nothing is under way."""
+        """Nothing is in flight."""
         self._calls: dict[int, SessionCall] = {}
         self._by_id: dict[str | int | bytes, SessionCall] = {}
         self._workers: dict[Pid, SessionCall] = {}
         self._early: dict[str | int | bytes, float] | None = None
-        self._over: deque[str | int] | None = None
+        self._is_over: deque[str | int] | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -398,19 +400,19 @@ class CallTable:
         return bool(self._calls or self._workers)
 
     def add(self, call: SessionCall) -> None:
-        """It is under way."""
+        """It is in flight."""
         self._calls[call.key] = call
         self._by_id[call.index] = call
 
     def has(self, id: str | int) -> bool:
-        """Whether a request with this id is under way."""
+        """Whether a request with this id is in flight."""
         return id_key(id) in self._by_id
 
     def get(self, key: int) -> SessionCall | None:
         """The call with this number, if it is not decided yet."""
         return self._calls.get(key)
 
-    def with_id(self, id: str | int) -> SessionCall | None:
+    def find_by_id(self, id: str | int) -> SessionCall | None:
         """The call that the peer calls so."""
         return self._by_id.get(id_key(id))
 
@@ -419,14 +421,14 @@ class CallTable:
         call = self._calls.pop(key, None)
         if call is not None:
             del self._by_id[call.index]
-            if self._over is None:
-                self._over = deque(maxlen=_REMEMBERED_IDS)
-            self._over.append(call.id)
+            if self._is_over is None:
+                self._is_over = deque(maxlen=_REMEMBERED_IDS)
+            self._is_over.append(call.id)
         return call
 
     # --- workers
 
-    def began(self, key: int, worker: Pid) -> bool:
+    def assign_worker(self, key: int, worker: Pid) -> bool:
         """That process works on it. False when the call is decided already."""
         call = self._calls.get(key)
         if call is None:
@@ -440,7 +442,7 @@ class CallTable:
         """All that are there, those of calls that are decided included."""
         return tuple(self._workers)
 
-    def gone(self, worker: Pid) -> SessionCall | None:
+    def forget_worker(self, worker: Pid) -> SessionCall | None:
         """That process is gone; the call it worked on, decided or not."""
         return self._workers.pop(worker, None)
 
@@ -454,9 +456,9 @@ class CallTable:
 
     # --- cancellations that overtook their requests
 
-    def came_early(self, id: str | int, now: float) -> None:
-        """A cancellation for an id that is not under way: either over, or still to come."""
-        if (self._over is not None and id in self._over) or (isinstance(id, str) and len(id) > ID_LIMIT):
+    def note_early_cancel(self, id: str | int, now: float) -> None:
+        """A cancellation for an id that is not in flight: either over, or still to come."""
+        if (self._is_over is not None and id in self._is_over) or (isinstance(id, str) and len(id) > ID_LIMIT):
             return
         if self._early is None:
             self._early = {}

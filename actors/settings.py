@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from greenroom.errors import GreenroomError, suggests
-from greenroom.protocol.shapes import LEVELS, Level
+from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,7 +103,7 @@ class Settings:
     task_poll: float = 1.0
     """How often peers are asked to look how a task is doing, at most."""
 
-    log_level: Level = "info"
+    log_level: LogLevel = "info"
     """The level of a session that has set none."""
     page_size: int = 50
     """How many entries a page of a list has."""
@@ -130,8 +130,8 @@ class Settings:
             kind = _KINDS.get(each.name)
             if kind is not None:
                 _check(each.name, getattr(self, each.name), kind)
-        if self.log_level not in LEVELS:
-            raise BadSetting("log_level", self.log_level, "one of " + ", ".join(LEVELS))
+        if self.log_level not in LOG_LEVELS:
+            raise BadSetting("log_level", self.log_level, "one of " + ", ".join(LOG_LEVELS))
         if self.crashes not in ("tool", "protocol"):
             raise BadSetting("crashes", self.crashes, "'tool' or 'protocol'")
 

@@ -14,23 +14,23 @@ import msgspec
 
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
-from greenroom.protocol.messages import encode, encode_error, encode_result, is_object, read
-from greenroom.protocol.results import tool_result
+from greenroom.protocol.handler_results import tool_result
+from greenroom.protocol.jsonrpc import decode_checked, encode, encode_error, encode_result, is_object
+from greenroom.protocol.serialization import is_array
 from greenroom.protocol.versions import JSONRPC
-from greenroom.protocol.wire import is_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom.protocol.messages import Request
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
     from greenroom.supervision import Pid, Ref
     from greenroom.transports.interfaces import Peer
 
-    from .jobs import Facts
+    from .worker_interfaces import SessionFacts
 
-Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
+TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
-RELATED: Final = "io.modelcontextprotocol/related-task"
+RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 """Where a message's `_meta` names the task that it belongs to."""
 
 
@@ -54,7 +54,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The session that it was asked for in, which may be gone by now."""
     method: str = "tools/call"
     name: str = ""
-    status: Status = "working"
+    status: TaskStatus = "working"
     message: str | None = None
     created: float
     updated: float
@@ -85,7 +85,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def moved(
         self,
-        status: Status,
+        status: TaskStatus,
         now: float,
         message: str | None = None,
         *,
@@ -106,8 +106,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         wire: dict[str, Any] = {
             "taskId": self.id,
             "status": self.status,
-            "createdAt": written(self.created),
-            "lastUpdatedAt": written(self.updated),
+            "createdAt": wire_time(self.created),
+            "lastUpdatedAt": wire_time(self.updated),
             "ttl": _milliseconds(self.ttl),
         }
         if self.message is not None:
@@ -135,16 +135,16 @@ def belongs_to_session(owner: str) -> bool:
     return owner.startswith("session ")
 
 
-def written(moment: float) -> str:
+def wire_time(moment: float) -> str:
     """A moment as the wire has it: RFC 3339, with milliseconds, in UTC."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def related(params: Mapping[str, Any], id: str) -> dict[str, Any]:
+def with_related_task(params: Mapping[str, Any], id: str) -> dict[str, Any]:
     """The same params, or result, with the word that they belong to that task."""
     meta: Any = params.get("_meta")
     kept = meta if is_object(meta) else {}
-    return {**params, "_meta": {**kept, RELATED: {"taskId": id}}}
+    return {**params, "_meta": {**kept, RELATED_TASK: {"taskId": id}}}
 
 
 def _milliseconds(seconds: float) -> int:
@@ -154,20 +154,20 @@ def _milliseconds(seconds: float) -> int:
 # --- What sessions, hosts and a task's own process say to each other.
 
 
-class Plan(NamedTuple):
+class TaskSpec(NamedTuple):
     """What a peer's task is to do, and who waits to hear that it has begun."""
 
     session: Ref[Any]
     key: int
     """The session's number for the call that asked."""
-    request: Request
-    facts: Facts
+    request: JsonRpcRequest
+    facts: SessionFacts
     timeout: float | None
-    asked: bool
+    wanted_task: bool
     """Whether the peer wanted a task, rather than an answer."""
 
 
-class Wait(NamedTuple):
+class AwaitTask(NamedTuple):
     """A call of that session waits for the task's end."""
 
     session: Ref[Any]
@@ -175,14 +175,14 @@ class Wait(NamedTuple):
     key: int
 
 
-class Unwait(NamedTuple):
+class StopAwaitingTask(NamedTuple):
     """It does not any more."""
 
     pid: Pid
     key: int
 
 
-class Cancel(NamedTuple):
+class CancelTask(NamedTuple):
     """The task is not wanted any more. The session that says so may wait to hear what came of it."""
 
     why: str
@@ -190,20 +190,20 @@ class Cancel(NamedTuple):
     key: int = 0
 
 
-class Kept(NamedTuple):
+class ForwardedToTask(NamedTuple):
     """To a session: what that call wants has been passed on to the task's collector, which can be monitored from now on."""
 
     key: int
 
 
-class Decided(NamedTuple):
+class TaskDecided(NamedTuple):
     """To a session: that call of yours can be answered from the record now. `won` is whether it was its wish that decided."""
 
     key: int
     won: bool = False
 
 
-class Update(NamedTuple):
+class TaskUpdate(NamedTuple):
     """The host says how it goes."""
 
     message: str | None
@@ -212,18 +212,18 @@ class Update(NamedTuple):
 # --- How a task can end, as values: what becomes of its record, and what the call would have been answered with.
 # Pure. A worker's whole response is taken apart again, since the answer that it belongs in comes later and under another id.
 
-_SHOWN: Final = 500
+_MAX_MESSAGE_CHARACTERS: Final = 500
 
 
-class Ending(NamedTuple):
+class TaskOutcome(NamedTuple):
     """What comes of a task."""
 
-    status: Status
+    status: TaskStatus
     message: str | None = None
     result: bytes | None = None
     error: bytes | None = None
 
-    def of(self, record: TaskRecord, now: float) -> TaskRecord:
+    def apply_to(self, record: TaskRecord, now: float) -> TaskRecord:
         """The record of a task that ends so."""
         return record.moved(self.status, now, self.message, result=self.result, error=self.error)
 
@@ -232,72 +232,72 @@ class _Response(msgspec.Struct):
     result: msgspec.Raw
 
 
-class _Looked(msgspec.Struct):
+class _ErrorFlag(msgspec.Struct):
     isError: Any = False  # noqa: N815 - as the wire has it
 
 
-def finished(body: bytes) -> Ending:
+def reply_outcome(body: bytes) -> TaskOutcome:
     """The work is done: it has failed if the result says so itself."""
     result = bytes(msgspec.json.decode(body, type=_Response).result)
-    if msgspec.json.decode(result, type=_Looked).isError is not True:
-        return Ending("completed", None, result)
-    return Ending("failed", _said(read(result)), result)
+    if msgspec.json.decode(result, type=_ErrorFlag).isError is not True:
+        return TaskOutcome("completed", None, result)
+    return TaskOutcome("failed", _failure_text(decode_checked(result)), result)
 
 
-def returned(record: TaskRecord, value: Any) -> Ending:
+def value_outcome(record: TaskRecord, value: Any) -> TaskOutcome:
     """What the host says came of it: whatever a tool may return, or for another method the whole result."""
     result = tool_result(value) if record.method == "tools/call" else value
-    return finished(encode_result(record.id, related(result, record.id)))
+    return reply_outcome(encode_result(record.id, with_related_task(result, record.id)))
 
 
-def error_of(error: McpError) -> Ending:
+def error_outcome(error: McpError) -> TaskOutcome:
     """The work has ended in a JSON-RPC error."""
     wire = msgspec.json.decode(encode_error(None, error), type=_Error).error
-    return Ending("failed", _short(error.message), None, bytes(wire))
+    return TaskOutcome("failed", _shortened(error.message), None, bytes(wire))
 
 
 class _Error(msgspec.Struct):
     error: msgspec.Raw
 
 
-def crashed(record: TaskRecord, text: str, crashes: str) -> Ending:
+def crash_outcome(record: TaskRecord, text: str, crashes: str) -> TaskOutcome:
     """The work has ended without a word of its own, because of a crash or a deadline: as for a call."""
     if crashes == "tool" and record.method == "tools/call":
-        return finished(encode_result(record.id, related(tool_result(ToolError(text)), record.id)))
-    return error_of(McpError(ErrorCode.TOOL_ERROR, text))
+        return reply_outcome(encode_result(record.id, with_related_task(tool_result(ToolError(text)), record.id)))
+    return error_outcome(McpError(ErrorCode.TOOL_ERROR, text))
 
 
-def cancelled(why: str) -> Ending:
+def cancel_outcome(why: str) -> TaskOutcome:
     """The ending of a task that is not wanted any more."""
     error = McpError(ErrorCode.INVALID_PARAMS, f"Task cancelled: {why}" if why else "Task cancelled")
-    return error_of(error)._replace(status="cancelled", message=_short(why) or None)
+    return error_outcome(error)._replace(status="cancelled", message=_shortened(why) or None)
 
 
-def created(record: TaskRecord, *, asked: bool) -> dict[str, Any]:
+def task_created_result(record: TaskRecord, *, wanted_task: bool) -> dict[str, Any]:
     """The answer to the call: there is a task. A client that did not ask for one can read that, and which."""
     result: dict[str, Any] = {"task": record.to_wire()}
-    if not asked:
+    if not wanted_task:
         text = f"This takes a while, and goes on as task {record.id}: tasks/result has what comes of it"
         result |= {"content": [{"type": "text", "text": text}], "isError": False}
     return result
 
 
-def answer(record: TaskRecord, id: str | int) -> bytes:
+def task_reply(record: TaskRecord, id: str | int) -> bytes:
     """The response to a `tasks/result`, when the task has ended: what the call would have been answered with."""
     if record.result is not None:
         return encode_result(id, msgspec.Raw(record.result))
     return encode({"jsonrpc": JSONRPC, "id": id, "error": msgspec.Raw(record.error or b"{}")})
 
 
-def _said(result: Any) -> str:
+def _failure_text(result: Any) -> str:
     """What a failed tool says of it: its first text."""
     content: Any = result.get("content") if is_object(result) else None
     for block in content if is_array(content) else ():
         if is_object(block) and isinstance(text := block.get("text"), str):
-            return _short(text)
+            return _shortened(text)
     return "The tool has failed"
 
 
-def _short(text: str) -> str:
+def _shortened(text: str) -> str:
     text = text.encode(errors="replace").decode()
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return text if len(text) <= _MAX_MESSAGE_CHARACTERS else text[:_MAX_MESSAGE_CHARACTERS] + "…"

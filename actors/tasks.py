@@ -1,7 +1,7 @@
 """The tasks of a company: who may have one, where its record is, and how to reach the process that keeps it.
 
-`Tasks` is no process, and holds nothing but the store: it finds what is asked for, and refuses what is too much. It runs in the node's loop.
-Everything that changes a task goes to its collector, through the collectors' supervisor, so that it comes behind the task's own start.
+`CompanyTasks` is no process, and holds nothing but the store: it finds what is asked for, and refuses what is too much. It runs in the node's loop.
+Everything that changes a task goes to its collector, through the processes' supervisor, so that it comes behind the task's own start.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.protocol import methods
-from greenroom.protocol.errors import ErrorCode, McpError, not_done
-from greenroom.protocol.messages import encode_result
-from greenroom.protocol.methods import Side
-from greenroom.protocol.pages import page
+from greenroom.protocol.errors import ErrorCode, McpError, not_executed
+from greenroom.protocol.jsonrpc import encode_result
+from greenroom.protocol.methods import PeerSide
+from greenroom.protocol.pagination import page
 from greenroom.supervision import (
     DynamicSupervisor,
     GenServer,
@@ -30,24 +30,35 @@ from greenroom.supervision import (
 )
 from greenroom.transports.access_log import log_refusal
 
-from .names import Name
-from .task_collector import TaskCollector
-from .task_record import Cancel, Kept, Plan, TaskRecord, Unwait, Wait, answer, belongs_to_session, error_of, owner_of
-from .tree import Tree
+from .process_names import ProcessName
+from .successor_supervisor import SuccessorSupervisor
+from .task_process import TaskProcess
+from .task_record import (
+    AwaitTask,
+    CancelTask,
+    ForwardedToTask,
+    StopAwaitingTask,
+    TaskRecord,
+    TaskSpec,
+    belongs_to_session,
+    error_outcome,
+    owner_of,
+    task_reply,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from greenroom.protocol.messages import Request
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
     from greenroom.supervision import ChildSpec, ExitReason, Monitor, Timer
 
-    from .calls import Call
     from .catalogue import Catalogue
+    from .catalogue_entries import ToolEntry
     from .company import Company
-    from .entries import ToolEntry
-    from .session import Session
+    from .session import SessionProcess
+    from .session_calls import SessionCall
     from .settings import Settings
-    from .task_record import Decided
+    from .task_record import TaskDecided
     from .task_store import TaskStore
 
 CAPABILITY: Final[Mapping[str, Any]] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
@@ -55,23 +66,23 @@ NO_TASK: Final = "Task not found: there is none with that id, it has expired, or
 """One text for all of it: of a task of another principal, nothing shows that it is or was there."""
 
 
-class Collectors(DynamicSupervisor):
+class TaskProcessSupervisor(DynamicSupervisor):
     """The supervisor of all tasks' processes."""
 
-    def pass_on(self, name: Name, message: object) -> None:
+    def forward(self, name: ProcessName, message: object) -> None:
         """Send something to one of them, behind whatever was asked of us before.
 
         A session that waits for an answer is told, and monitors the collector from then on. If the collector is gone, the record answers.
         """
         Ref[Any](name).send(message)
-        if isinstance(message, Wait | Cancel) and message.session is not None:
-            message.session.send(Kept(message.key))
+        if isinstance(message, AwaitTask | CancelTask) and message.session is not None:
+            message.session.send(ForwardedToTask(message.key))
 
 
-class Tasks:
+class CompanyTasks:
     """The tasks of one company."""
 
-    __slots__ = ("_clock", "_company", "collectors", "key", "settled", "store")
+    __slots__ = ("_clock", "_company", "key", "settled", "store")
 
     def __init__(self, company: Company, store: TaskStore) -> None:
         """Nothing is read yet: the keeper opens the store."""
@@ -81,7 +92,7 @@ class Tasks:
         self.key = company.key
         self.settled = False
         """Whether what an earlier life of the store left unfinished has been looked at."""
-        self.collectors: Ref[Collectors] = Ref(company.name("collectors"), None)
+        self.processes: Ref[TaskProcessSupervisor] = Ref(company.name("processes"), None)
 
     def now(self) -> float:
         """Seconds since 1970, by a clock that never goes back: the loop's, set when it was first looked at."""
@@ -105,9 +116,9 @@ class Tasks:
             return True
         if not (self.store.durable and belongs_to_session(record.owner) and belongs_to_session(owner)):
             return False
-        return current_node().named(Name(self.key, "session", record.session_id)) is None
+        return current_node().named(ProcessName(self.key, "session", record.session_id)) is None
 
-    def of(self, owner: str) -> list[TaskRecord]:
+    def of_owner(self, owner: str) -> list[TaskRecord]:
         """All of that owner's, the oldest first."""
         now = self.now()
         return [record for record in self.store.list(owner) if record.expires > now]
@@ -117,15 +128,15 @@ class Tasks:
         process = current_node().named(self.name(id))
         return process is not None and not process.life
 
-    def name(self, id: str) -> Name:
+    def name(self, id: str) -> ProcessName:
         """What that process is registered as."""
-        return Name(self._company.key, "task", id)
+        return ProcessName(self._company.key, "task", id)
 
-    def note(self, record: TaskRecord) -> None:
+    def save(self, record: TaskRecord) -> None:
         """Keep the record as it stands, without waiting until that is safe; the store reports what goes wrong."""
         safe = self.store.put(record, at_once=True)
         if safe is not None:
-            safe.add_done_callback(_overlook)
+            safe.add_done_callback(_ignore_error)
 
     # --- beginning
 
@@ -137,7 +148,7 @@ class Tasks:
             raise McpError(
                 ErrorCode.INTERNAL_ERROR,
                 f"Too many tasks at once: at most {settings.max_tasks} may be unfinished",
-                not_done("too_many_tasks"),
+                not_executed("too_many_tasks"),
             )
         now = self.now()
         record = TaskRecord(
@@ -151,30 +162,32 @@ class Tasks:
             ttl=settings.task_ttl if ttl is None else min(ttl, settings.task_ttl_max),
             poll=settings.task_poll,
         )
-        self.note(record)
+        self.save(record)
         return record
 
-    def launch(self, record: TaskRecord, plan: Plan | None, origin: Ref[Any] | None, *, announces: bool = True) -> bool:
+    def start_process(
+        self, record: TaskRecord, spec: TaskSpec | None, origin: Ref[Any] | None, *, announces: bool = True
+    ) -> bool:
         """Have the process started that keeps it, some time. False when there is no supervisor to do so: then the task never was."""
         options = Options(name=self.name(record.id), label="task")
-        spec = child(TaskCollector, self._company, record, plan, origin, announces=announces).but(
+        spec = child(TaskProcess, self._company, record, spec, origin, announces=announces).but(
             restart="temporary", options=options
         )
-        begun = self.collectors.cast(DynamicSupervisor.start_child, spec)
+        begun = self.processes.cast(DynamicSupervisor.start_child, spec)
         if not begun:
             self.store.remove(record.id)
         return begun
 
-    def tell(self, id: str, message: object) -> bool:
+    def send(self, id: str, message: object) -> bool:
         """Send something to the process that keeps it. False when that cannot be."""
-        return self.collectors.cast(Collectors.pass_on, self.name(id), message)
+        return self.processes.cast(TaskProcessSupervisor.forward, self.name(id), message)
 
     # --- forgetting
 
     def trim(self, owner: str) -> None:
         """Keep no more of what has ended than each owner may; the newest always stays."""
         settings = self._company.settings
-        ended = sorted((each for each in self.store.list(owner) if each.terminal), key=_end)
+        ended = sorted((each for each in self.store.list(owner) if each.terminal), key=_end_time)
         size = sum(each.size for each in ended)
         while len(ended) > 1 and (len(ended) > settings.max_tasks_kept or size > settings.task_bytes):
             oldest = ended.pop(0)
@@ -194,11 +207,11 @@ def declared(settings: Settings, catalogue: Catalogue) -> bool:
     return bool(found)
 
 
-def _end(record: TaskRecord) -> float:
+def _end_time(record: TaskRecord) -> float:
     return record.ended or 0.0
 
 
-def _overlook(done: asyncio.Future[None]) -> None:
+def _ignore_error(done: asyncio.Future[None]) -> None:
     if not done.cancelled():
         done.exception()
 
@@ -207,19 +220,19 @@ def _overlook(done: asyncio.Future[None]) -> None:
 # Collectors write; the keeper only writes what no collector can: that a task whose process is gone, in this life of the program or in an
 # earlier one, has failed. Its own death costs nothing but a moment, since no process waits for it.
 
-SWEEP: Final = 60.0
-_SOON: Final = 1.0
-_LOOK: Final = object()
+SWEEP_SECONDS: Final = 60.0
+_RECHECK_SECONDS: Final = 1.0
+_SWEEP: Final = object()
 RESTARTED: Final = "The server was restarted before the task had ended"
 LOST: Final = "What kept the task is gone"
 
 
-class TaskKeeper(GenServer):
+class TaskSweeper(GenServer):
     """The one of a company."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: CompanyTasks) -> None:
         """Nothing is suspicious yet."""
         self._tasks = tasks
         self._suspects: set[str] = set()
@@ -233,7 +246,7 @@ class TaskKeeper(GenServer):
             for record in self._tasks.store.list():
                 if not record.terminal and not self._tasks.alive(record.id):
                     self._fail(record.id, RESTARTED)
-        self._look()
+        self._sweep()
 
     async def terminate(self, reason: ExitReason) -> None:
         """The company stops: what was put is safe when we are gone."""
@@ -245,12 +258,12 @@ class TaskKeeper(GenServer):
 
     def handle_info(self, message: Any) -> None:
         """It is time to look."""
-        if message is _LOOK:
-            self._look()
+        if message is _SWEEP:
+            self._sweep()
         else:
             super().handle_info(message)
 
-    def _look(self) -> None:
+    def _sweep(self) -> None:
         tasks = self._tasks
         now = tasks.now()
         for record in [each for each in tasks.store.list() if each.expires <= now]:
@@ -259,22 +272,22 @@ class TaskKeeper(GenServer):
         for id in found & self._suspects:  # it is not just about to start
             self._fail(id, LOST)
         self._suspects = found - self._suspects
-        self._timer = send_after(_SOON if self._suspects else SWEEP, self.pid, _LOOK)
+        self._timer = send_after(_RECHECK_SECONDS if self._suspects else SWEEP_SECONDS, self.pid, _SWEEP)
 
     def _fail(self, id: str, why: str) -> None:
         record = self._tasks.store.get(id)
         if record is not None and not record.terminal:
             error = McpError(ErrorCode.INTERNAL_ERROR, why)
-            self._tasks.note(error_of(error).of(record, self._tasks.now()))
+            self._tasks.save(error_outcome(error).apply_to(record, self._tasks.now()))
 
 
-def tasks_child(company: Company) -> ChildSpec[Ref[Tree]]:
+def tasks_child(company: Company) -> ChildSpec[Ref[SuccessorSupervisor]]:
     """The company's child: the keeper, and a process for each task."""
     children: list[ChildSpec[Any]] = [
-        child(TaskKeeper, company.tasks).but(id="keeper", name=company.name("keeper")),
-        child(Collectors).but(id="collectors", name=company.name("collectors")),
+        child(TaskSweeper, company.tasks).but(id="keeper", name=company.name("keeper")),
+        child(TaskProcessSupervisor).but(id="processes", name=company.name("processes")),
     ]
-    return child(Tree, children, intensity=5, period=10.0).but(id="tasks", name=company.name("tasks"))
+    return child(SuccessorSupervisor, children, intensity=5, period=10.0).but(id="tasks", name=company.name("tasks"))
 
 
 # --- A session's dealings with tasks: calls that become one, and what the peer asks of its tasks later.
@@ -282,44 +295,47 @@ def tasks_child(company: Company) -> ChildSpec[Ref[Tree]]:
 # decided, is an entry like any other call's, which the task's collector answers for: by a word when there is something to say, or by its
 # death. Either way the answer is made here, from the record, and once.
 
-_UNREAD: Final = "Another tasks/result of yours waits for this task, and nobody reads this one"
-_GONE: Final = "The server was restarted in the middle of this"
+_SUPERSEDED: Final = "Another tasks/result of yours waits for this task, and nobody reads this one"
+_PROCESS_LOST: Final = "The server was restarted in the middle of this"
 
 
 class TaskCalls:
     """One session's."""
 
-    __slots__ = ("_session", "_watching")
+    __slots__ = ("_session", "_monitors")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionProcess) -> None:
         """None yet."""
         self._session = session
-        self._watching: dict[Monitor, int] | None = None
+        self._monitors: dict[Monitor, int] | None = None
 
     @property
-    def _tasks(self) -> Tasks:
+    def _tasks(self) -> CompanyTasks:
         return self._session.company.tasks
 
     @property
     def owner(self) -> str:
         """The owner of this session's tasks."""
-        card = self._session.card
-        return owner_of(card.peer, card.id)
+        info = self._session.info
+        return owner_of(info.peer, info.id)
 
     # --- calling a tool as a task
 
-    def begin(self, request: Request, entry: ToolEntry) -> bool:
+    def begin(self, request: JsonRpcRequest, entry: ToolEntry) -> bool:
         """Whether this call of a tool becomes a task. Raises `McpError` where it must not, or must and does not say so."""
         wish, support = request.params.get("task"), entry.as_task
         if wish is None and support == "forbidden":
             return False  # as nearly all calls
         session = self._session
         company = session.company
-        catalogue = company.shelf.catalogue
-        if request.method in company.own or methods.find("tasks/get", session.version, Side.SERVER) is None:
+        catalogue = company.catalogue_ref.current
+        if (
+            request.method in company.method_handlers
+            or methods.find_method("tasks/get", session.version, PeerSide.SERVER) is None
+        ):
             return False
         owner = self.owner
-        if not session.gated and belongs_to_session(owner) and session.outlet.channel is None:
+        if not session.gated and belongs_to_session(owner) and session.reply_sink.channel is None:
             return False  # the session is over with this answer, and no peer could ever ask for the task
         if not declared(company.settings, catalogue):
             return False
@@ -335,101 +351,101 @@ class TaskCalls:
                 ErrorCode.METHOD_NOT_FOUND, f"{entry.name} does not run as a task: call it without params.task"
             )
         ttl = None if wish is None else _seconds(wish)
-        call = session.begin(request, company.settings.call_timeout, lasting=True)
+        call = session.begin(request, company.settings.call_timeout, fixed_deadline=True)
         try:
             record = self._tasks.admit(
-                owner, method=request.method, name=entry.name, session_id=session.card.id, ttl=ttl
+                owner, method=request.method, name=entry.name, session_id=session.info.id, ttl=ttl
             )
         except McpError as error:
             log_refusal(error.message, peer=session.facts.peer, setting="max_tasks", method=request.method)
             session.calls.fail(call.key, error)
             return True
         call.task = record.id
-        plan = Plan(session.own_ref, call.key, request, session.facts, entry.handler.timeout, wish is not None)
-        if self._tasks.launch(record, plan, session.own_ref):
-            self._watch(self._tasks.collectors, call)
+        spec = TaskSpec(session.own_ref, call.key, request, session.facts, entry.handler.timeout, wish is not None)
+        if self._tasks.start_process(record, spec, session.own_ref):
+            self._watch(self._tasks.processes, call)
         else:
             session.calls.fail(
                 call.key,
-                McpError(ErrorCode.INTERNAL_ERROR, "No task can be started just now: try again", not_done("busy")),
+                McpError(ErrorCode.INTERNAL_ERROR, "No task can be started just now: try again", not_executed("busy")),
             )
         return True
 
     # --- tasks/*
 
-    def take(self, request: Request) -> bytes | None:
+    def take(self, request: JsonRpcRequest) -> bytes | None:
         """The answer to one of the methods; None when it comes later."""
         return _ANSWERS[request.method](self, request)
 
-    def _get(self, request: Request) -> bytes:
+    def _get(self, request: JsonRpcRequest) -> bytes:
         return encode_result(request.id, self._find(request).to_wire())
 
-    def _list(self, request: Request) -> bytes:
+    def _list(self, request: JsonRpcRequest) -> bytes:
         """In the order in which they were created."""
-        records = sorted(self._tasks.of(self.owner), key=_place)
+        records = sorted(self._tasks.of_owner(self.owner), key=_sort_key)
         size = self._session.company.settings.page_size
-        part, following = page([_place(each) for each in records], request.params.get("cursor"), size, "task")
+        part, following = page([_sort_key(each) for each in records], request.params.get("cursor"), size, "task")
         result: dict[str, Any] = {"tasks": [each.to_wire() for each in records[part]]}
         if following is not None:
             result["nextCursor"] = following
         return encode_result(request.id, result)
 
-    def _result(self, request: Request) -> bytes | None:
+    def _result(self, request: JsonRpcRequest) -> bytes | None:
         """Wait until it has ended. An earlier call whose reader has gone away meanwhile waits no longer."""
         record = self._find(request)
         if record.terminal:
-            return answer(record, request.id)
+            return task_reply(record, request.id)
         session = self._session
         for call in session.calls.table:
-            if call.method == "tasks/result" and call.task == record.id and _is_unread(call):
-                self.left(call)
-                session.calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _UNREAD))
-        call = session.begin(request, None, lasting=True)
-        self._wait(call, record, Wait(session.own_ref, session.pid, call.key))
+            if call.method == "tasks/result" and call.task == record.id and _has_no_reader(call):
+                self.on_abandoned(call)
+                session.calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _SUPERSEDED))
+        call = session.begin(request, None, fixed_deadline=True)
+        self._wait(call, record, AwaitTask(session.own_ref, session.pid, call.key))
         return None
 
-    def _cancel(self, request: Request) -> bytes | None:
+    def _cancel(self, request: JsonRpcRequest) -> bytes | None:
         """The first wish that reaches its collector before the end decides."""
         record = self._find(request)
         if record.terminal:
-            raise _too_late(record)
+            raise _already_ended(record)
         session = self._session
         call = session.begin(request, session.company.settings.call_timeout)
-        self._wait(call, record, Cancel("by request", session.own_ref, call.key))
+        self._wait(call, record, CancelTask("by request", session.own_ref, call.key))
         return None
 
-    def _find(self, request: Request) -> TaskRecord:
+    def _find(self, request: JsonRpcRequest) -> TaskRecord:
         return self._tasks.find(request.params["taskId"], self.owner)
 
-    def _wait(self, call: Call, record: TaskRecord, word: Wait | Cancel) -> None:
+    def _wait(self, call: SessionCall, record: TaskRecord, word: AwaitTask | CancelTask) -> None:
         """Monitor the supervisor that passes it on, and then the task's collector, which may be about to start, or to end."""
         call.task = record.id
-        self._watch(self._tasks.collectors, call)
-        self._tasks.tell(record.id, word)
+        self._watch(self._tasks.processes, call)
+        self._tasks.send(record.id, word)
 
-    def _watch(self, who: Ref[Any], call: Call) -> None:
-        if self._watching is None:
-            self._watching = {}
-        self._watching[monitor(who)] = call.key
+    def _watch(self, who: Ref[Any], call: SessionCall) -> None:
+        if self._monitors is None:
+            self._monitors = {}
+        self._monitors[monitor(who)] = call.key
 
-    def kept(self, word: Kept) -> None:
+    def on_forwarded(self, word: ForwardedToTask) -> None:
         """The task's collector has it now."""
         call = self._session.calls.table.get(word.key)
         if call is not None and call.task is not None:
-            self.settled(call)
+            self.on_replied(call)
             self._watch(Ref[Any](self._tasks.name(call.task)), call)
 
     # --- what comes of it
 
-    def decided(self, word: Decided) -> None:
+    def on_decided(self, word: TaskDecided) -> None:
         """A collector has a word for one of our calls."""
         call = self._session.calls.table.get(word.key)
         if call is not None:
             self._answer(call, won=word.won)
 
-    def gone(self, ref: Monitor) -> bool:
+    def on_process_down(self, ref: Monitor) -> bool:
         """Whether a process is gone that was to answer for one of our calls: then it is answered now."""
-        key = None if self._watching is None else self._watching.pop(ref, None)
+        key = None if self._monitors is None else self._monitors.pop(ref, None)
         if key is None:
             return False
         call = self._session.calls.table.get(key)
@@ -437,36 +453,36 @@ class TaskCalls:
             self._answer(call, won=True)
         return True
 
-    def _answer(self, call: Call, *, won: bool) -> None:
+    def _answer(self, call: SessionCall, *, won: bool) -> None:
         calls = self._session.calls
         record = self._tasks.store.get(call.task or "")
         if record is None or not record.terminal:
             if record is not None and call.method == "tools/call" and not self._tasks.alive(record.id):
                 self._tasks.store.remove(record.id)  # no client was told of it
-            calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _GONE))
+            calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _PROCESS_LOST))
         elif call.method == "tasks/result":
-            calls.finish(call.key, answer(record, call.id))
+            calls.finish(call.key, task_reply(record, call.id))
         elif call.method == "tasks/cancel":
             if won and record.status == "cancelled":
                 calls.finish(call.key, encode_result(call.id, record.to_wire()))
             else:
-                calls.fail(call.key, _too_late(record))
+                calls.fail(call.key, _already_ended(record))
         else:
-            calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _GONE))
+            calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _PROCESS_LOST))
 
-    def left(self, call: Call) -> None:
+    def on_abandoned(self, call: SessionCall) -> None:
         """The caller stopped waiting. Withdraw its wait for a result; cancel a task whose id it was never sent."""
         if call.method == "tasks/result":
-            self._tasks.tell(call.task or "", Unwait(self._session.pid, call.key))
+            self._tasks.send(call.task or "", StopAwaitingTask(self._session.pid, call.key))
         elif call.method == "tools/call":
-            self._tasks.tell(call.task or "", Cancel("the call was cancelled"))
+            self._tasks.send(call.task or "", CancelTask("the call was cancelled"))
 
-    def settled(self, call: Call) -> None:
+    def on_replied(self, call: SessionCall) -> None:
         """It is answered: stop monitoring the process that was to answer for it."""
-        for ref, key in tuple((self._watching or {}).items()):
+        for ref, key in tuple((self._monitors or {}).items()):
             if key == call.key:
-                assert self._watching is not None
-                del self._watching[ref]
+                assert self._monitors is not None
+                del self._monitors[ref]
                 demonitor(ref, flush=True)
 
     def abandon_all(self) -> None:
@@ -487,21 +503,21 @@ def _seconds(wish: Mapping[str, Any]) -> float | None:
     return float(ttl) / 1000
 
 
-def _place(record: TaskRecord) -> str:
+def _sort_key(record: TaskRecord) -> str:
     return f"{record.created:018.6f} {record.id}"
 
 
-def _is_unread(call: Call) -> bool:
+def _has_no_reader(call: SessionCall) -> bool:
     if call.stream is not None:
         return call.stream.reader is None
     return call.caller is not None and call.caller.over
 
 
-def _too_late(record: TaskRecord) -> McpError:
+def _already_ended(record: TaskRecord) -> McpError:
     return McpError(ErrorCode.INVALID_PARAMS, f"Cannot cancel the task: it has ended already, and is {record.status}")
 
 
-_ANSWERS: Final[Mapping[str, Callable[[TaskCalls, Request], bytes | None]]] = {
+_ANSWERS: Final[Mapping[str, Callable[[TaskCalls, JsonRpcRequest], bytes | None]]] = {
     "tasks/get": TaskCalls._get,  # noqa: SLF001 - the table of this file
     "tasks/list": TaskCalls._list,  # noqa: SLF001 - same
     "tasks/result": TaskCalls._result,  # noqa: SLF001 - same

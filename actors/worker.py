@@ -61,7 +61,9 @@ INTERNAL = "Internal error"
 
 async def execute_job(job: Job) -> None:
     """Run a job to its end, and tell its session how it ended."""
-    ctx = Context(job.facts, job.peer_channel, job.cancelled, job.request_id, job.params, job.services.settings.ask_timeout)
+    ctx = Context(
+        job.facts, job.peer_channel, job.cancelled, job.request_id, job.params, job.services.settings.ask_timeout
+    )
     process = current_process("work")
     try:
         catalogue = job.services.catalogue_ref.current
@@ -73,9 +75,9 @@ async def execute_job(job: Job) -> None:
             result: Any = await (answer(job, ctx) if around is None else _run_around_hook(around, job, ctx, answer))
         except Exception as error:
             if not isinstance(error, McpError | ToolError):
-                ctx.check_asked(error)
+                ctx.check_questions_awaited(error)
             raise
-        ctx.check_asked()
+        ctx.check_questions_awaited()
         ending: JobReply | JobError = _result_reply(job, result)
     except BaseException as error:
         ctx.close()
@@ -123,7 +125,9 @@ def check_url_elicitation(job: Job, error: McpError) -> McpError:
             f"{job.method} needs the capability 'elicitation.url', which the client has not declared: {error.message}"
         )
         return unsupported_error(problem)
-    job.services.expect_elicitations(facts.session_id, job.key if job.task is None else None, [each.id for each in error.elicitations])
+    job.services.expect_elicitations(
+        facts.session_id, job.key if job.task is None else None, [each.id for each in error.elicitations]
+    )
     return error
 
 
@@ -492,7 +496,7 @@ async def _call_entry(services: WorkerServices, entry: Any, arguments: dict[str,
     else:
         named = entry.binder.bind(arguments)
     value = await call_handler(entry.handler, ctx, named, services.bulkheads, (entry.kind, entry.name), None)
-    ctx.check_asked()
+    ctx.check_questions_awaited()
     return value
 
 
@@ -511,9 +515,9 @@ async def call_handler(
 ) -> Any:
     """What the function returns, or raises. `key` is what the threads of one tool are counted under."""
     named = arguments if handler.context is None else {**arguments, handler.context: ctx}
-    if handler.place is ExecutionMode.LOOP:
+    if handler.mode is ExecutionMode.LOOP:
         value = handler.function(**named)
-    elif handler.place is ExecutionMode.THREAD:
+    elif handler.mode is ExecutionMode.THREAD:
         value = await bulkheads.run(key, principal, handler.threads, handler.function, **named)
     else:
         return await bulkheads.run(

@@ -17,11 +17,11 @@ from joserfc import jwk, jws, jwt
 from joserfc.errors import JoseError, SecurityWarning
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.messages import is_object
+from greenroom.protocol.jsonrpc import is_object
 
+from .auth_info import parse_object
+from .credential_headers import LONGEST_CREDENTIAL
 from .errors import Denied
-from .grants import object_in
-from .headers import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ Algorithm: TypeAlias = Literal[
 
 FAMILIES: Final[dict[str, str]] = {"HS": "oct", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 ALGORITHMS: Final[frozenset[str]] = frozenset(get_args(Algorithm))
-SECRET: Final = 32
+SHORTEST_SECRET: Final = 32
 """A secret of HMAC has at least so many bytes: shorter ones are found by trying."""
 MOST_KEYS: Final = 100
 RSA_BITS: Final = 2048
@@ -41,12 +41,12 @@ _PARTS: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\Z")
 _KID: Final = 512
 
 
-class BadKey(ConfigError):
+class InvalidKeyError(ConfigError):
     """This is no key, or not one for that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class TokenHeader:
     """What a token says of how it was signed, before it is checked."""
 
     algorithm: str
@@ -54,7 +54,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # by their fields, two keys of one name would be the same one
-class Key:
+class JsonWebKey:
     """A key, and what it may be used for. Its repr has nothing of it but its name."""
 
     family: str
@@ -62,20 +62,20 @@ class Key:
     algorithm: str | None
     inner: Any = field(repr=False)
 
-    def fits(self, heading: Heading) -> bool:
+    def can_sign(self, heading: TokenHeader) -> bool:
         """Whether a token that says this of itself could be signed with it."""
         if FAMILIES.get(heading.algorithm[:2]) != self.family:
             return False
         return self.algorithm is None or self.algorithm == heading.algorithm
 
 
-def heading_of(token: str) -> Heading:
+def unverified_header(token: str) -> TokenHeader:
     """Read the first part of a token. Raises `Denied`."""
-    if len(token) > LONGEST:
+    if len(token) > LONGEST_CREDENTIAL:
         raise Denied("invalid_token", "the token is too long")
     if not _PARTS.match(token):
         raise Denied("invalid_token", detail="not three parts of base64url")
-    header = part_of(token, 0)
+    header = decode_part(token, 0)
     if header is None:
         raise Denied("invalid_token", detail="a part that is no JSON object")
     algorithm, kid = header.get("alg"), header.get("kid")
@@ -85,56 +85,56 @@ def heading_of(token: str) -> Heading:
         raise Denied("invalid_token", detail="a kid that is none")
     if "crit" in header:
         raise Denied("invalid_token", detail="it wants to be understood in a way that is not")
-    return Heading(algorithm, kid)
+    return TokenHeader(algorithm, kid)
 
 
-def check(token: str, keys: Iterable[Key], algorithms: Sequence[str]) -> dict[str, Any]:
+def verified_claims(token: str, keys: Iterable[JsonWebKey], algorithms: Sequence[str]) -> dict[str, Any]:
     """The claims of a token that one of these keys has signed with one of these algorithms. Raises `Denied`."""
-    heading = heading_of(token)
+    heading = unverified_header(token)
     if heading.algorithm not in algorithms or heading.algorithm not in ALGORITHMS:
         raise Denied("invalid_token", detail=f"signed with {heading.algorithm!r:.40}, which is not accepted")
     for key in keys:
-        if not key.fits(heading):
+        if not key.can_sign(heading):
             continue
         try:
-            with _quietly(heading.algorithm):
+            with _without_alias_warning(heading.algorithm):
                 signed = jws.deserialize_compact(token, key.inner, algorithms=[heading.algorithm])
         except Exception:  # noqa: BLE001, S112 - whatever a library has against a stranger's token, this key has not signed it
             continue
-        claims = object_in(bytes(signed.payload))
+        claims = parse_object(bytes(signed.payload))
         if claims is None:
             raise Denied("invalid_token", detail="claims that are no JSON object")
         return claims
     raise Denied("invalid_token", detail="no key has signed it")
 
 
-def sign(claims: Mapping[str, Any], key: Key, algorithm: str, header: Mapping[str, Any] | None = None) -> str:
-    """A token with these claims. Raises `BadKey` when the key is not for that."""
-    if not key.fits(Heading(algorithm, None)):
-        raise BadKey(f"this key is not one for {algorithm}")
+def sign(claims: Mapping[str, Any], key: JsonWebKey, algorithm: str, header: Mapping[str, Any] | None = None) -> str:
+    """A token with these claims. Raises `InvalidKeyError` when the key is not for that."""
+    if not key.can_sign(TokenHeader(algorithm, None)):
+        raise InvalidKeyError(f"this key is not one for {algorithm}")
     named = {"alg": algorithm} | ({"kid": key.kid} if key.kid is not None else {}) | dict(header or {})
     try:
-        with _quietly(algorithm):
+        with _without_alias_warning(algorithm):
             return jwt.encode(named, dict(claims), key.inner, algorithms=[algorithm])
     except (JoseError, ValueError) as error:
-        raise BadKey(f"nothing can be signed with this key: {error}") from None
+        raise InvalidKeyError(f"nothing can be signed with this key: {error}") from None
 
 
-def secret_key(secret: str | bytes, *, kid: str | None = None, shortest: int = SECRET) -> Key:
-    """A key of HMAC. Raises `BadKey` for a short one."""
+def secret_key(secret: str | bytes, *, kid: str | None = None, shortest: int = SHORTEST_SECRET) -> JsonWebKey:
+    """A key of HMAC. Raises `InvalidKeyError` for a short one."""
     raw = secret.encode() if isinstance(secret, str) else bytes(secret)
     if len(raw) < shortest:
-        raise BadKey(
+        raise InvalidKeyError(
             f"the secret has {len(raw)} bytes, and needs {shortest} or more: secrets.token_urlsafe(32) makes one"
         )
     try:
-        return Key("oct", kid, None, jwk.import_key(raw, "oct"))
+        return JsonWebKey("oct", kid, None, jwk.import_key(raw, "oct"))
     except (JoseError, ValueError) as error:
-        raise BadKey(f"this is no secret: {error}") from None
+        raise InvalidKeyError(f"this is no secret: {error}") from None
 
 
-def public_key(pem: str | bytes, *, kid: str | None = None) -> Key:
-    """A key of PEM: public to check with, private to sign with as well. Raises `BadKey`."""
+def public_key(pem: str | bytes, *, kid: str | None = None) -> JsonWebKey:
+    """A key of PEM: public to check with, private to sign with as well. Raises `InvalidKeyError`."""
     raw = pem.encode() if isinstance(pem, str) else bytes(pem)
     for family in ("RSA", "EC", "OKP"):
         try:
@@ -142,34 +142,34 @@ def public_key(pem: str | bytes, *, kid: str | None = None) -> Key:
         except (JoseError, ValueError, TypeError, Warning):  # some make errors of warnings
             continue
         if family == "RSA" and _bits(inner) < RSA_BITS:
-            raise BadKey(f"this RSA key has {_bits(inner)} bits, and needs {RSA_BITS} or more")
-        return Key(family, kid, None, inner)
-    raise BadKey("this is no key of RSA, EC or Ed25519 in PEM")
+            raise InvalidKeyError(f"this RSA key has {_bits(inner)} bits, and needs {RSA_BITS} or more")
+        return JsonWebKey(family, kid, None, inner)
+    raise InvalidKeyError("this is no key of RSA, EC or Ed25519 in PEM")
 
 
-def make_key(family: Literal["RSA", "EC", "OKP"] = "EC", *, kid: str | None = None) -> Key:
+def make_key(family: Literal["RSA", "EC", "OKP"] = "EC", *, kid: str | None = None) -> JsonWebKey:
     """A new key with its private part: for tests, and for servers that sign."""
     size: Any = {"RSA": 2048, "EC": "P-256", "OKP": "Ed25519"}[family]
-    return Key(family, kid, None, jwk.generate_key(cast("Any", family), size))
+    return JsonWebKey(family, kid, None, jwk.generate_key(cast("Any", family), size))
 
 
-def shown_key(key: Key) -> dict[str, Any]:
-    """What others may have of it, as a JWK. Raises `BadKey` for a secret."""
+def public_jwk(key: JsonWebKey) -> dict[str, Any]:
+    """What others may have of it, as a JWK. Raises `InvalidKeyError` for a secret."""
     if key.family == "oct":
-        raise BadKey("a secret has nothing that others may have")
+        raise InvalidKeyError("a secret has nothing that others may have")
     return dict(key.inner.as_dict(private=False)) | ({"kid": key.kid} if key.kid else {}) | {"use": "sig"}
 
 
-def read_keys(document: object) -> list[Key]:
-    """The keys of a JWK set that can be used to check signatures. Those of unknown kinds are left out. Raises `BadKey`."""
+def parse_jwk_set(document: object) -> list[JsonWebKey]:
+    """The keys of a JWK set that can be used to check signatures. Those of unknown kinds are left out. Raises `InvalidKeyError`."""
     entries = document.get("keys") if is_object(document) else None
     if not isinstance(entries, list):
-        raise BadKey("this is no set of keys")
-    found = map(_read_key, cast("list[object]", entries)[:MOST_KEYS])
+        raise InvalidKeyError("this is no set of keys")
+    found = map(_parse_jwk, cast("list[object]", entries)[:MOST_KEYS])
     return [key for key in found if key is not None]
 
 
-def _read_key(entry: object) -> Key | None:
+def _parse_jwk(entry: object) -> JsonWebKey | None:
     if not is_object(entry) or entry.get("use", "sig") != "sig" or entry.get("kty") not in ("RSA", "EC", "OKP"):
         return None
     kid, algorithm = entry.get("kid"), entry.get("alg")
@@ -182,7 +182,7 @@ def _read_key(entry: object) -> Key | None:
             return None
     except Exception:  # noqa: BLE001 - a key that a library cannot take, for whatever reason, is none
         return None
-    return Key(
+    return JsonWebKey(
         str(entry["kty"]),
         kid if isinstance(kid, str) else None,
         algorithm if isinstance(algorithm, str) else None,
@@ -195,17 +195,17 @@ def _bits(key: Any) -> int:
     return size
 
 
-def _quietly(algorithm: str) -> AbstractContextManager[object]:
+def _without_alias_warning(algorithm: str) -> AbstractContextManager[object]:
     """Suppress the library's warning that `EdDSA` has another name since RFC 9864; issuers go on to say it."""
     if algorithm != "EdDSA":
         return nullcontext()
     return catch_warnings(action="ignore", category=SecurityWarning)
 
 
-def part_of(token: str, place: int) -> dict[str, Any] | None:
+def decode_part(token: str, place: int) -> dict[str, Any] | None:
     """The object in one of the parts of a token, unchecked; None where there is none."""
     part = [*token.split("."), "", ""][place]
     try:
-        return object_in(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        return parse_object(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except ValueError:
         return None

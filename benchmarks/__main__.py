@@ -13,17 +13,17 @@ from .catalogue import BENCHMARKS, CURVES
 from .client import over_http as client_http
 from .client import over_stdio as client_stdio
 from .cluster import isolation
+from .contest_rounds import Effort
 from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
-from .results import FOLDER, write
-from .rounds import Effort
+from .result_files import FOLDER, write
+from .result_table import HEAD, block, row
 from .serving import contest, milestones, stdio
-from .table import HEAD, block, row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .bench import Benchmark
+    from .benchmark_types import Benchmark
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom import HttpConfig, Server
 from greenroom.auth import APIKeyAuth, BasicAuth, BearerAuth, CustomAuth, Introspection, KeySet, hash_key, hash_password
-from greenroom.auth.jose import make_key, secret_key, shown_key, sign
-from greenroom.transports.client.fetch import Fetched
+from greenroom.auth.jose import make_key, public_jwk, secret_key, sign
+from greenroom.transports.client.fetch import FetchResponse
 
-from .bench import benchmark
+from .benchmark_types import benchmark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from greenroom.auth.grants import Provider
-    from greenroom.transports.client.fetch import Fetch
-    from greenroom.transports.http_engine import Engine
+    from greenroom.auth.auth_info import AuthProvider
+    from greenroom.transports.client.fetch import FetchFunction
+    from greenroom.transports.http_engine import HttpEngine
 
-    from .bench import Run
+    from .benchmark_types import Run
 
 _SECRET = "a secret that is long enough for HMAC, and then some"  # noqa: S105 - of nothing
 _AUDIENCE = "https://mcp.example/mcp"
@@ -58,8 +58,8 @@ def _message(method: str, params: Mapping[str, Any]) -> bytes:
 
 @asynccontextmanager
 async def _entered(
-    provider: Provider | None, authorization: str
-) -> AsyncGenerator[tuple[Engine, list[tuple[str, str]]]]:
+    provider: AuthProvider | None, authorization: str
+) -> AsyncGenerator[tuple[HttpEngine, list[tuple[str, str]]]]:
     server = Server("bench", auth=provider)
 
     @server.tool
@@ -80,7 +80,7 @@ async def _entered(
         yield engine, [*headers, ("mcp-session-id", session), ("mcp-protocol-version", "2025-11-25")]
 
 
-async def _calls(run: Run, provider: Provider | None, authorization: str = "Bearer none") -> None:
+async def _calls(run: Run, provider: AuthProvider | None, authorization: str = "Bearer none") -> None:
     body = _message("tools/call", {"name": "echo", "arguments": {"text": "hello"}})
     async with _entered(provider, authorization) as (engine, headers):
         note = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
@@ -98,15 +98,15 @@ def _claims() -> dict[str, Any]:
     return {"sub": "ann", "iss": "https://id.example", "aud": _AUDIENCE, "exp": time.time() + 3600, "scope": "use"}
 
 
-def _answering(said: Mapping[str, Any]) -> Fetch:
+def _answering(said: Mapping[str, Any]) -> FetchFunction:
     async def fetch(
         url: str,
         *,
         method: str = "GET",  # noqa: ARG001 - as a fetch is called
         headers: Mapping[str, str] | None = None,  # noqa: ARG001
         body: bytes = b"",  # noqa: ARG001
-    ) -> Fetched:
-        return Fetched(200, {}, json.dumps(said).encode(), url)
+    ) -> FetchResponse:
+        return FetchResponse(200, {}, json.dumps(said).encode(), url)
 
     return fetch
 
@@ -127,7 +127,7 @@ async def auth_hs256(run: Run) -> None:
 @benchmark("auth, bearer ES256 with a key set", count=2_000, floor=auth_none)
 async def auth_key_set(run: Run) -> None:
     """The same with a token that is signed with a key of its issuer's."""
-    keys = KeySet("https://id.example/jwks", _answering({"keys": [shown_key(_KEY)]}))
+    keys = KeySet("https://id.example/jwks", _answering({"keys": [public_jwk(_KEY)]}))
     provider = BearerAuth(keys=keys, algorithms=("ES256",), audience=_AUDIENCE)
     await _calls(run, provider, f"Bearer {sign(_claims(), _KEY, 'ES256')}")
 

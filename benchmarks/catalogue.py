@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
+from benchmarks.cluster import connection_processes, nodes
+
 from . import (
+    actor_calls,
+    actor_lifecycle,
+    asyncio_floors,
     auth,
-    bench,
-    calls,
+    benchmark_types,
     curves,
-    floors,
     gateways,
-    heads,
+    http1_parsing,
     imports,
-    links,
-    lives,
-    looking,
+    introspection,
     memory,
+    node_links,
     protocol,
-    sizes,
+    size_curves,
 )
-from .cluster import annexes, nodes
 from .serving import layers
 
 __all__ = ["BENCHMARKS", "CURVES"]
 
 MODULES = (
-    floors,
-    calls,
-    lives,
-    links,
+    asyncio_floors,
+    actor_calls,
+    actor_lifecycle,
+    node_links,
     memory,
-    looking,
+    introspection,
     imports,
     protocol,
-    heads,
+    http1_parsing,
     layers,
-    sizes,
+    size_curves,
     gateways,
     auth,
     nodes,
-    annexes,
+    connection_processes,
 )
-BENCHMARKS = bench.registered()
+BENCHMARKS = benchmark_types.registered()
 CURVES = curves.registered()

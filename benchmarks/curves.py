@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .bench import UNITS
+from .benchmark_types import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterable

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from greenroom import Client, Host, Server
 
-from .bench import benchmark
+from .benchmark_types import benchmark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from .bench import Run
+    from .benchmark_types import Run
 
 _AT_ONCE = 16
 

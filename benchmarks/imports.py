@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from .bench import Run, benchmark
+from .benchmark_types import Run, benchmark
 
 
 @benchmark("import greenroom", unit="ms", target=150, repeats=5)

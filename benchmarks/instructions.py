@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .client import over_http
-from .rounds import Program, span
+from .contest_rounds import Program, span
 from .serving import stdio
 from .serving.contest import TEXT
 from .serving.processes import ROOT, NotServing, Served, free_port, serving

@@ -7,7 +7,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .bench import UNITS, Benchmark, Run
+from .benchmark_types import UNITS, Benchmark, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -7,8 +7,8 @@ import tracemalloc
 
 from greenroom.supervision import Node, inbox, start_link
 
-from .bench import Run, benchmark
-from .servers import Counter
+from .benchmark_types import Run, benchmark
+from .measured_actors import Counter
 
 
 @benchmark("idle linked actor", count=20_000, unit="bytes", target=700, repeats=1)

@@ -12,7 +12,7 @@ from greenroom.supervision import Inbox, Node, Ref, current_node, inbox, kill, m
 from greenroom.supervision.cluster.peers import Peering, Peers
 from greenroom.supervision.cluster.remote_spawn import start_on
 
-from .benchmark import Run, benchmark
+from .benchmark_types import Run, benchmark
 from .measured_actors import Counter, Echo
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from greenroom.protocol import sse
-from greenroom.protocol.messages import Request, encode_result, parse
-from greenroom.protocol.methods import METHODS, State, check_params, judge
-from greenroom.protocol.uris import Template
+from greenroom.protocol.jsonrpc import JsonRpcRequest, encode_result, parse
+from greenroom.protocol.methods import METHODS, SessionState, check_params, next_transition
+from greenroom.protocol.uri_templates import UriTemplate
 
-from .bench import Run, benchmark
+from .benchmark_types import Run, benchmark
 
 CALL: dict[str, Any] = {
     "jsonrpc": "2.0",
@@ -43,7 +43,7 @@ def decode_call(run: Run) -> None:
 
 @benchmark("parse, a call", count=50_000, floor=decode_call, target=8)
 def parse_call(run: Run) -> None:
-    """The same, parsed: depth, keys, numbers and halves of characters are checked, and it is a `Request`."""
+    """The same, parsed: depth, keys, numbers and halves of characters are checked, and it is a `JsonRpcRequest`."""
     with run.measured():
         for _ in range(run.count):
             parse(LINE)
@@ -53,10 +53,10 @@ def parse_call(run: Run) -> None:
 def check_call(run: Run) -> None:
     """What the automaton says to it, and whether its params are those of its method."""
     request, method = parse(LINE), METHODS["tools/call"]
-    assert isinstance(request, Request)
+    assert isinstance(request, JsonRpcRequest)
     with run.measured():
         for _ in range(run.count):
-            judge(State.READY, request)
+            next_transition(SessionState.READY, request)
             check_params(method, request.params)
 
 
@@ -65,7 +65,7 @@ def encode_answer(run: Run) -> None:
     """A result of one text as a JSON-RPC response, and that as an event."""
     with run.measured():
         for _ in range(run.count):
-            sse.event("p1:3", encode_result(17, RESULT))
+            sse.encode_event("p1:3", encode_result(17, RESULT))
 
 
 @benchmark("msgspec alone, 3 MB", count=20)
@@ -103,7 +103,7 @@ def parse_rows(run: Run) -> None:
 @benchmark("match a URI template", count=5_000, floor=decode_call)
 def match_template(run: Run) -> None:
     """`repo://{owner}/{name}/blob/{+path}` and a URI of 57 characters."""
-    template = Template("repo://{owner}/{name}/blob/{+path}")
+    template = UriTemplate("repo://{owner}/{name}/blob/{+path}")
     with run.measured():
         for _ in range(run.count):
             template.match("repo://greenroom/main/blob/src/greenroom/protocol/uris.py")

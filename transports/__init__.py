@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from greenroom.lazy import load
+from greenroom.lazy_names import load_name
 
 if TYPE_CHECKING:
-    from .client.command import Command as Command
     from .client.errors import ConnectFailed as ConnectFailed
     from .client.errors import ConnectionLost as ConnectionLost
     from .client.errors import HttpError as HttpError
@@ -32,11 +31,12 @@ if TYPE_CHECKING:
     from .client.http_settings import HttpSettings as HttpSettings
     from .client.http_settings import Trust as Trust
     from .client.interfaces import FixedHeaders as FixedHeaders
+    from .client.server_command import Command as Command
     from .http_config import HttpConfig as HttpConfig
 
 # Each module, and the names that the room takes of it: `python -m tests.house --write` makes it of the imports above.
 _HOMES: Final[dict[str, str]] = {
-    "greenroom.transports.client.command": "Command",
+    "greenroom.transports.client.server_command": "Command",
     "greenroom.transports.client.errors": "ConnectFailed ConnectionLost HttpError NodeEnded NotMcp ProcessDied "
     "RequestTooLarge ResponseTooLarge SessionGone SilentTooLong "
     "TransportError Unauthorized WireFull",
@@ -55,7 +55,7 @@ if not TYPE_CHECKING:  # a checker that saw this function would believe in every
 
     def __getattr__(name: str) -> object:
         """Load `name` when it is first used."""
-        return load(__name__, _HOMES, name)
+        return load_name(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """The seam between the wire and the company: all that a transport knows of sessions and credentials, as Protocols.
 
-A transport makes a `Peer` of the other end, asks the `Door` for a session, and hands it messages. What comes
-back is an `Answer`, a `Feed` that goes on, or nothing. Feeds end by themselves when their session dies, however it
+A transport makes a `Peer` of the other end, asks the `SessionRouter` for a session, and hands it messages. What comes
+back is an `EncodedReply`, a `Feed` that goes on, or nothing. Feeds end by themselves when their session dies, however it
 dies: a transport never has to watch over processes.
 """
 
@@ -15,7 +15,7 @@ from greenroom.supervision import ProcessExited
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping, Sequence
 
-    from greenroom.protocol.messages import Failure, Notification, Request, Response
+    from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Peer:
     forwarded: str = ""
 
 
-class Answer(NamedTuple):
+class EncodedReply(NamedTuple):
     """One JSON-RPC message as bytes, and as which HTTP status it travels where there is one.
 
     `needs` are the scopes that the caller would have to have, where that is why it is refused: the gatekeeper words the challenge.
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-class Event(NamedTuple):
+class FeedEvent(NamedTuple):
     """One message on a feed. `id` is empty where nothing can be resumed; `data` is empty in the event that only sets a mark.
 
     `retry` asks the reader to come back after so many milliseconds; a transport without such a word leaves it out. `answers` is
@@ -69,7 +69,7 @@ class Feed(Protocol):
         """What the feed is called in its events' ids."""
         ...
 
-    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
         """What has come since the last time, at least one event; empty when the time was up first; None when it has ended.
 
         It also ends for a reader whose place another reader has taken.
@@ -79,19 +79,19 @@ class Feed(Protocol):
         """The reader is gone. What is resumable stays for the next one; what is not ends."""
 
 
-Reply: TypeAlias = Answer | Feed | None
+SessionReply: TypeAlias = EncodedReply | Feed | None
 """What a request brings: its answer; a feed that the answer comes on, since something else came first; or nothing, because
 the peer has cancelled it."""
 
 
-class NeverAsked(ProcessExited):
+class RequestNotDelivered(ProcessExited):
     """The session was gone before it could have heard of it: nothing was done, and a peer may try again with another one."""
 
 
-class Session(Protocol):
+class SessionHandle(Protocol):
     """What a transport may ask of a session. Each raises `ProcessExited` when the session is gone: what it was at may have been done or not.
 
-    One that lives elsewhere may turn out never to have been there, which is `NeverAsked`.
+    One that lives elsewhere may turn out never to have been there, which is `RequestNotDelivered`.
     """
 
     @property
@@ -107,17 +107,17 @@ class Session(Protocol):
     def channel(self) -> Feed | None:
         """Where everything goes in a session that has one channel (stdio, memory): lossless, and bounded by what it holds back."""
 
-    async def request(self, request: Request, quiet: float | None = None) -> Reply:
+    async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
         """Have it answer a request. In a session with a channel, the reply is that channel, at once.
 
         After `quiet` seconds without a word, the reply is a feed on which the answer comes later. A caller that stops waiting for the reply is a
         reader that left: the call goes on.
         """
 
-    async def notify(self, notification: Notification) -> None:
+    async def notify(self, notification: JsonRpcNotification) -> None:
         """Tell it something; what it does not know it ignores."""
 
-    async def respond(self, answer: Response | Failure) -> None:
+    async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
         """Hand it the peer's answer to one of its own requests; an unknown id is ignored."""
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
@@ -128,31 +128,31 @@ class Session(Protocol):
         """The peer has done with it."""
 
 
-class Entered(NamedTuple):
+class SessionStart(NamedTuple):
     """What came of `initialize`: its answer, and a session unless it was refused."""
 
-    session: Session | None
-    answer: Answer
+    session: SessionHandle | None
+    answer: EncodedReply
 
 
-class Door(Protocol):
+class SessionRouter(Protocol):
     """The way into a company."""
 
-    async def enter(self, peer: Peer, hello: Request) -> Entered:
+    async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
         ...
 
-    async def connect(self, peer: Peer) -> Session:
+    async def connect(self, peer: Peer) -> SessionHandle:
         """Begin a session with a channel, before anything was said. Raises `McpError` when there is no room.
 
         It has no links: it ends when it is told to, when it has been idle too long, or with its company.
         """
         ...
 
-    def find(self, session_id: str, peer: Peer) -> Session | None:
+    def find(self, session_id: str, peer: Peer) -> SessionHandle | None:
         """The session of that id, if it is this peer's: a foreign one looks unknown."""
 
-    async def once(self, peer: Peer, request: Request, version: str, quiet: float | None = None) -> Reply:
+    async def once(self, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
         """Answer one request without any session, as the revision wants it that the peer says it follows.
 
         With `quiet`, which may be infinite, the reply may be a feed: what is said before the answer comes on it, and it is made after so many seconds
@@ -161,7 +161,7 @@ class Door(Protocol):
         ...
 
 
-class Refusal(NamedTuple):
+class HttpRefusal(NamedTuple):
     """What a gatekeeper says no with. `why` is for the access log alone."""
 
     status: int
@@ -170,7 +170,7 @@ class Refusal(NamedTuple):
     why: str = ""
 
 
-class Gatekeeper(Protocol):
+class Authenticator(Protocol):
     """Admits peers, or refuses them. Asked on every verb, before a session is looked up."""
 
     @property
@@ -178,21 +178,21 @@ class Gatekeeper(Protocol):
         """The request headers that it reads, for the CORS allow-list."""
         ...
 
-    async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
+    async def authenticate(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | HttpRefusal:
         """The peer with its principal, or a refusal. `headers` are lower-cased; `path` has its query."""
         ...
 
-    async def lacking(
+    async def challenge_for_scopes(
         self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
-    ) -> Refusal:
+    ) -> HttpRefusal:
         """How a peer that was admitted is told that its call needs these scopes. Of the refusal, status and headers are used."""
         ...
 
 
-class Notices(Protocol):
+class PublicDocuments(Protocol):
     """Public documents: any caller may read them, from any page, without credentials.
 
-    A gatekeeper that has some has them as `notices`.
+    A gatekeeper that has some has them as `public_documents`.
     """
 
     @property
@@ -200,6 +200,6 @@ class Notices(Protocol):
         """Where they are, from the root of whatever is served."""
         ...
 
-    async def show(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Refusal:
+    async def respond(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> HttpRefusal:
         """The answer, whatever the method. `path` has its query."""
         ...

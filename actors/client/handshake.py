@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.protocol.errors import ErrorCode, PeerError
-from greenroom.protocol.messages import is_object
+from greenroom.protocol.jsonrpc import is_object
 from greenroom.protocol.versions import SUPPORTED
 from greenroom.supervision import Report
 from greenroom.transports.client.errors import NotMcp, TransportError, Unauthorized
 
 from .errors import InitFailed, ProtocolVersionError
-from .interfaces import Welcome
+from .interfaces import ServerWelcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ _FINAL: Final = frozenset(
 """What a server answers that will not answer otherwise the next time."""
 
 
-def greeting(settings: ClientSettings, handled: Mapping[str, Any]) -> dict[str, Any]:
+def initialize_params(settings: ClientSettings, handled: Mapping[str, Any]) -> dict[str, Any]:
     """The params of `initialize`; `handled` is what the handler can do."""
     return {
         "protocolVersion": settings.protocol_version,
@@ -35,7 +35,7 @@ def greeting(settings: ClientSettings, handled: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def read_welcome(result: dict[str, Any]) -> Welcome:
+def read_welcome(result: dict[str, Any]) -> ServerWelcome:
     """The server's answer. Raises `InitFailed`."""
     version = result.get("protocolVersion")
     if not isinstance(version, str):
@@ -43,7 +43,7 @@ def read_welcome(result: dict[str, Any]) -> Welcome:
     if version not in SUPPORTED:
         raise ProtocolVersionError(f"the server speaks {version[:40]!r}, and this client {', '.join(SUPPORTED)}")
     capabilities, info, instructions = (result.get(name) for name in ("capabilities", "serverInfo", "instructions"))
-    return Welcome(
+    return ServerWelcome(
         version,
         capabilities if is_object(capabilities) else {},
         info if is_object(info) else {},
@@ -52,7 +52,7 @@ def read_welcome(result: dict[str, Any]) -> Welcome:
     )
 
 
-def refused(error: BaseException) -> Exception:
+def initialize_error(error: BaseException) -> Exception:
     """Why there was no answer to `initialize`, or not a good one."""
     if isinstance(error, PeerError):
         failed = InitFailed(f"the server refused to initialize: {error}")
@@ -81,7 +81,7 @@ class ConnectionReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connected(ConnectionReport):
+class HandshakeSucceeded(ConnectionReport):
     """A handshake has succeeded; `generation` counts them."""
 
     level: ClassVar[int] = logging.INFO
@@ -109,7 +109,7 @@ class Disconnected(ConnectionReport):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantined(ConnectionReport):
+class InvalidMessageReceived(ConnectionReport):
     """The server has said something that is no message."""
 
     error: Exception
@@ -120,7 +120,7 @@ class Quarantined(ConnectionReport):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overheard(ConnectionReport):
+class NotificationsDropped(ConnectionReport):
     """Notifications were dropped, since the handler does not keep up; told once until it does."""
 
     method: str
@@ -130,7 +130,7 @@ class Overheard(ConnectionReport):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotRestored(ConnectionReport):
+class RestoreRefused(ConnectionReport):
     """After a new handshake, the server refused what it had granted before: a subscription, or the level of logs."""
 
     method: str

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from greenroom.protocol.messages import RequestId
+    from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import Pid
 
 
@@ -46,7 +46,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class ServerWelcome:
     """What the server said of itself in the handshake."""
 
     version: str
@@ -66,7 +66,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerNotification:
     """A notification of the server's, or (with an empty method) that some may have been lost while there was no connection."""
 
     method: str
@@ -111,7 +111,7 @@ class Updates(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def __aiter__(self) -> AsyncIterator[Told]: ...
+    def __aiter__(self) -> AsyncIterator[ServerNotification]: ...
 
 
 class Line(Protocol):
@@ -133,7 +133,7 @@ class Line(Protocol):
         ...
 
     @property
-    def welcome(self) -> Welcome | None:
+    def welcome(self) -> ServerWelcome | None:
         """What the server last said of itself; None before that."""
         ...
 
@@ -166,7 +166,7 @@ class Line(Protocol):
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Tell the server something. Raises `ClientError` when it cannot be said."""
 
-    async def ready(self, timeout: float | None = ...) -> Welcome:
+    async def ready(self, timeout: float | None = ...) -> ServerWelcome:
         """Wait until it is ready. Raises why it is not, as soon as that is for good (parked, closed, a handshake that is no use)."""
         ...
 

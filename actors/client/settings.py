@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.settings import BadSetting
 from greenroom.errors import suggests
-from greenroom.protocol.messages import is_object
+from greenroom.protocol.jsonrpc import is_object
 from greenroom.protocol.versions import LATEST, SUPPORTED
 from greenroom.supervision import Backoff
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TIMES: Final = ("init_timeout", "ping_timeout", "close_grace")
-_TIMES_OR_NONE: Final = ("request_timeout", "ping_interval", "errand_timeout")
-_COUNTS: Final = ("ping_failure_threshold", "max_pages", "max_errands", "max_pending", "max_updates", "max_progress")
+_TIMES_OR_NONE: Final = ("request_timeout", "ping_interval", "server_request_timeout")
+_COUNTS: Final = ("ping_failure_threshold", "max_pages", "max_server_requests", "max_pending", "max_updates", "max_progress")
 
 
 def _client_info() -> Mapping[str, Any]:
@@ -60,9 +60,9 @@ class ClientSettings:
     """How many pages of a list are asked for."""
     max_pending: int = 10_000
     """How many requests may wait, or be under way, at once."""
-    max_errands: int = 64
+    max_server_requests: int = 64
     """How many requests of the server's may be worked on at once."""
-    errand_timeout: float | None = 600.0
+    server_request_timeout: float | None = 600.0
     """How long the handler may take for one of them."""
     max_updates: int = 1024
     """How many notifications are kept for a reader that does not read, and for the handler."""

@@ -19,7 +19,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.wire import is_array, is_object
+from greenroom.protocol.serialization import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ class OpenQuestion:
         return getattr(self.request, "url", None)
 
     @property
-    def fields(self) -> Sequence[Field]:
+    def fields(self) -> Sequence[FormField]:
         """The fields of the form; none for a page."""
         schema: Mapping[str, Any] | None = getattr(self.request, "schema", None)
         return [] if schema is None else fields_of(schema)
@@ -91,7 +91,7 @@ class OpenQuestion:
         self._answer.set_result(answer)
         return True
 
-    async def answered(self) -> Any:
+    async def wait_answered(self) -> Any:
         """The answer, once there is one."""
         return await asyncio.shield(self._answer)
 
@@ -104,14 +104,14 @@ class OpenQuestion:
         await asyncio.wait((self._answer,))
 
 
-class Subscription:
+class QuestionSubscription:
     """The questions, as a subscriber that can answer gets them: ``async with bridge.subscribe() as questions: async for question in questions``."""
 
     def __init__(self, bridge: ElicitationBridge) -> None:
         """Made by `subscribe`."""
         self._bridge = bridge
         self._waiting: deque[OpenQuestion] = deque()
-        self._bell = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -132,8 +132,8 @@ class Subscription:
                     return question
             if self._closed:
                 raise StopAsyncIteration
-            self._bell.clear()
-            await self._bell.wait()
+            self._arrived.clear()
+            await self._arrived.wait()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -141,7 +141,7 @@ class Subscription:
     def put(self, question: OpenQuestion) -> None:
         """Another one."""
         self._waiting.append(question)
-        self._bell.set()
+        self._arrived.set()
 
     def drop(self, question: OpenQuestion) -> None:
         """The question is over, and need not be kept for a subscriber that has not come to it yet."""
@@ -152,7 +152,7 @@ class Subscription:
         """This one answers no more."""
         self._closed = True
         self._waiting.clear()
-        self._bell.set()
+        self._arrived.set()
         self._bridge.leave(self)
 
 
@@ -166,7 +166,7 @@ class ElicitationBridge:
         self.limit = limit
         self.cap = cap
         self._open: dict[OpenQuestion, None] = {}
-        self._subscriptions: dict[Subscription, None] = {}
+        self._subscriptions: dict[QuestionSubscription, None] = {}
 
     def __repr__(self) -> str:
         return f"<ElicitationBridge: {len(self._open)} questions, {len(self._subscriptions)} subscribers>"
@@ -176,9 +176,9 @@ class ElicitationBridge:
         """The questions that have no answer yet."""
         return tuple(self._open)
 
-    def subscribe(self) -> Subscription:
+    def subscribe(self) -> QuestionSubscription:
         """A subscription for a subscriber that can answer: a terminal, a window, a program."""
-        return Subscription(self)
+        return QuestionSubscription(self)
 
     async def form(self, server: str, request: Any) -> Any:
         """A server wants a form filled in."""
@@ -202,7 +202,7 @@ class ElicitationBridge:
             for each in tuple(self._subscriptions):
                 each.put(question)
             async with asyncio.timeout(self.cap):
-                return await question.answered()
+                return await question.wait_answered()
         except TimeoutError:
             answer = _declined(server, request, f"nobody answered within {self.cap:g} s")
             question.settle(answer)
@@ -213,13 +213,13 @@ class ElicitationBridge:
             for each in self._subscriptions:
                 each.drop(question)
 
-    def join(self, subscription: Subscription) -> None:
+    def join(self, subscription: QuestionSubscription) -> None:
         """Add a subscriber; it gets the questions that wait, too."""
         self._subscriptions[subscription] = None
         for question in self._open:
             subscription.put(question)
 
-    def leave(self, subscription: Subscription) -> None:
+    def leave(self, subscription: QuestionSubscription) -> None:
         """Remove a subscriber; after the last, the questions that wait are declined."""
         self._subscriptions.pop(subscription, None)
         if not self._subscriptions:
@@ -236,22 +236,22 @@ def _declined(server: str, request: Any, why: str) -> Any:
 # The schema is flat by the protocol: a text, a number, a yes or no, one of several, some of several. What is typed is held against its own field
 # here, with words for the user who typed it; the whole form is held against the schema when it is accepted.
 
-Kind: TypeAlias = Literal["text", "integer", "number", "yes or no", "one of", "some of"]
+FormFieldKind: TypeAlias = Literal["text", "integer", "number", "yes or no", "one of", "some of"]
 
 _YES: Final = frozenset(("y", "yes", "true", "1", "on"))
 _NO: Final = frozenset(("n", "no", "false", "0", "off"))
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s][^@\s.]*\.[^@\s]+")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
-_PLACE: Final = re.compile(r"[0-9]{1,9}")
+_LIST_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _LARGEST: Final = sys.float_info.max
 """The largest number that counts as finite. A larger answer is refused, a larger bound is none."""
 
 
-class NotAnAnswer(ValueError):
+class InvalidAnswer(ValueError):
     """What was typed is no value of its field; the text is for the user who typed it."""
 
 
-class Choice(NamedTuple):
+class FormChoice(NamedTuple):
     """One of those that a field offers."""
 
     value: str
@@ -259,16 +259,16 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     """One line of a form."""
 
     name: str
-    kind: Kind
+    kind: FormFieldKind
     label: str
     description: str = ""
     required: bool = False
     default: Any = None
-    choices: Sequence[Choice] = ()
+    choices: Sequence[FormChoice] = ()
     format: str = ""
     least: float | None = None
     """The smallest number, the shortest text, the fewest choices."""
@@ -281,7 +281,7 @@ class Field:
             return ", ".join(each.label for each in self.choices)
         if self.kind == "yes or no":
             return "yes or no"
-        bounds = _span(self.least, self.most, "" if self.kind in ("integer", "number") else " characters")
+        bounds = _range_text(self.least, self.most, "" if self.kind in ("integer", "number") else " characters")
         known = _FORMATS.get(self.format, _ANY_TEXT)
         kind = {"integer": "a whole number", "number": "a number"}.get(self.kind, known.said)
         return ", ".join(part for part in (kind, bounds) if part)
@@ -295,11 +295,11 @@ class Field:
         return "" if value is None else str(value)
 
     def read(self, typed: str) -> Any:
-        """What was typed, as a value; nothing is the default, or None for a field that can be left out. Raises `NotAnAnswer`."""
+        """What was typed, as a value; nothing is the default, or None for a field that can be left out. Raises `InvalidAnswer`."""
         text = typed.strip()
         if not text:
             if self.default is None and self.required:
-                raise NotAnAnswer(f"{self.label} cannot be left out")
+                raise InvalidAnswer(f"{self.label} cannot be left out")
             return self.default
         match self.kind:
             case "integer" | "number":
@@ -317,43 +317,45 @@ class Field:
         try:
             value = int(text) if self.kind == "integer" else float(text)
         except ValueError:
-            raise NotAnAnswer(f"{text!r} is not {'a whole number' if self.kind == 'integer' else 'a number'}") from None
+            raise InvalidAnswer(
+                f"{text!r} is not {'a whole number' if self.kind == 'integer' else 'a number'}"
+            ) from None
         if abs(value) > _LARGEST or math.isnan(value) or not _within(value, self.least, self.most):
-            raise NotAnAnswer(f"{text} is not {_span(self.least, self.most) or 'a finite number'}")
+            raise InvalidAnswer(f"{text} is not {_range_text(self.least, self.most) or 'a finite number'}")
         return value
 
     def _yes(self, text: str) -> bool:
         word = text.casefold()
         if word not in _YES | _NO:
-            raise NotAnAnswer(f"{text!r} is neither yes nor no")
+            raise InvalidAnswer(f"{text!r} is neither yes nor no")
         return word in _YES
 
     def _choice(self, text: str) -> str:
-        if _PLACE.fullmatch(text) and text not in {each.value for each in self.choices}:
+        if _LIST_NUMBER.fullmatch(text) and text not in {each.value for each in self.choices}:
             place = int(text)  # in the list, as a terminal shows it
             if 0 < place <= len(self.choices):
                 return self.choices[place - 1].value
         for each in self.choices:
             if text == each.value or text.casefold() == each.label.casefold():
                 return each.value
-        raise NotAnAnswer(f"{text!r} is none of {self.hint}")
+        raise InvalidAnswer(f"{text!r} is none of {self.hint}")
 
     def _choices(self, text: str) -> list[str]:
         picked = list(dict.fromkeys(self._choice(part.strip()) for part in text.split(",") if part.strip()))
         if not _within(len(picked), self.least, self.most):
-            raise NotAnAnswer(f"pick {_span(self.least, self.most)} of them, not {len(picked)}")
+            raise InvalidAnswer(f"pick {_range_text(self.least, self.most)} of them, not {len(picked)}")
         return picked
 
     def _text(self, text: str) -> str:
         if not _within(len(text), self.least, self.most):
-            raise NotAnAnswer(f"it has to have {_span(self.least, self.most, ' characters')}, not {len(text)}")
+            raise InvalidAnswer(f"it has to have {_range_text(self.least, self.most, ' characters')}, not {len(text)}")
         known = _FORMATS.get(self.format, _ANY_TEXT)
         if not known.check(text):
-            raise NotAnAnswer(f"{text!r} is not {known.said}")
+            raise InvalidAnswer(f"{text!r} is not {known.said}")
         return text
 
 
-def fields_of(schema: Mapping[str, Any]) -> list[Field]:
+def fields_of(schema: Mapping[str, Any]) -> list[FormField]:
     """The fields of a form, in its own order. One that the protocol does not have is a text."""
     properties = schema.get("properties")
     required = schema.get("required")
@@ -363,10 +365,10 @@ def fields_of(schema: Mapping[str, Any]) -> list[Field]:
     return [_field(name, one, required=name in names) for name, one in properties.items() if is_object(one)]
 
 
-def _field(name: str, one: Mapping[str, Any], *, required: bool) -> Field:
+def _field(name: str, one: Mapping[str, Any], *, required: bool) -> FormField:
     kind, choices = _kind(one)
     size = {"text": ("minLength", "maxLength"), "some of": ("minItems", "maxItems")}.get(kind, ("minimum", "maximum"))
-    return Field(
+    return FormField(
         name,
         kind,
         label=str(one.get("title") or name),
@@ -380,28 +382,29 @@ def _field(name: str, one: Mapping[str, Any], *, required: bool) -> Field:
     )
 
 
-def _kind(one: Mapping[str, Any]) -> tuple[Kind, Sequence[Choice]]:
+def _kind(one: Mapping[str, Any]) -> tuple[FormFieldKind, Sequence[FormChoice]]:
     items = one.get("items")
     if one.get("type") == "array" and is_object(items):
-        return "some of", _offered(items)
-    if choices := _offered(one):
+        return "some of", _choices_of(items)
+    if choices := _choices_of(one):
         return "one of", choices
-    kinds: Mapping[str, Kind] = {"boolean": "yes or no", "integer": "integer", "number": "number"}
+    kinds: Mapping[str, FormFieldKind] = {"boolean": "yes or no", "integer": "integer", "number": "number"}
     return kinds.get(str(one.get("type")), "text"), ()
 
 
-def _offered(one: Mapping[str, Any]) -> list[Choice]:
+def _choices_of(one: Mapping[str, Any]) -> list[FormChoice]:
     titled: Any = one.get("oneOf") or one.get("anyOf")
     if is_array(titled):
         consts = [each for each in titled if is_object(each) and "const" in each]
-        return [Choice(str(each["const"]), str(each.get("title") or each["const"])) for each in consts]
+        return [FormChoice(str(each["const"]), str(each.get("title") or each["const"])) for each in consts]
     values: Any = one.get("enum")
     if not is_array(values):
         return []
     named: Any = one.get("enumNames")
     labels = [*map(str, named)] if is_array(named) else []
     return [
-        Choice(str(value), labels[place] if place < len(labels) else str(value)) for place, value in enumerate(values)
+        FormChoice(str(value), labels[place] if place < len(labels) else str(value))
+        for place, value in enumerate(values)
     ]
 
 
@@ -415,7 +418,7 @@ def _within(value: float, least: float | None, most: float | None) -> bool:
     return (least is None or value >= least) and (most is None or value <= most)
 
 
-def _span(least: float | None, most: float | None, what: str = "") -> str:
+def _range_text(least: float | None, most: float | None, what: str = "") -> str:
     match least, most:
         case None, None:
             return ""

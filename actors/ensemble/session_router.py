@@ -74,11 +74,11 @@ _OF_ONE_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 class EnsembleRouter:
     """That of one node."""
 
-    def __init__(self, company: Company, marks: RoutedIds, desks: Mapping[int, Ref[Any]]) -> None:
-        """`desks` are those of the other nodes, by their place."""
+    def __init__(self, company: Company, routed_ids: RoutedIds, session_servers: Mapping[int, Ref[Any]]) -> None:
+        """`session_servers` are those of the other nodes, by their place."""
         self._company = company
-        self._marks = marks
-        self._desks = desks
+        self._ids = routed_ids
+        self._session_servers = session_servers
 
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session, here."""
@@ -92,12 +92,12 @@ class EnsembleRouter:
         """The session of that id, if it may be this peer's: that of another node is asked for there, when something is wanted of it."""
         here = self._company.find(session_id, peer)
         if here is not None:
-            return _SessionAndTasks(here, peer, self, self._marks.place) if self._has_tasks_elsewhere(peer) else here
-        found = self._marks.read(session_id)
-        desk = None if found is None else self._desks.get(found[0])
-        if found is None or desk is None:
+            return _SessionAndTasks(here, peer, self, self._ids.slot) if self._has_tasks_elsewhere(peer) else here
+        found = self._ids.read(session_id)
+        session_server = None if found is None else self._session_servers.get(found[0])
+        if found is None or session_server is None:
             return None
-        there = RemoteSession(session_id, desk, peer, channel=found[1])
+        there = RemoteSession(session_id, session_server, peer, channel=found[1])
         return (
             _SessionAndTasks(there, peer, self, found[0], there.confirm) if self._has_tasks_elsewhere(peer) else there
         )
@@ -108,7 +108,7 @@ class EnsembleRouter:
 
     async def once(self, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
         """Answer one request without any session: here, unless it is about a task of another node."""
-        here = self._marks.place
+        here = self._ids.slot
         elsewhere = await self.about_task(peer, request, version, here, quiet)
         return elsewhere or await self._company.once(peer, request, version, quiet)
 
@@ -121,33 +121,33 @@ class EnsembleRouter:
         id: Any = request.params.get("taskId")
         if not isinstance(id, str):
             return None
-        found = self._marks.read(id)
+        found = self._ids.read(id)
         if found is None:
             return await self._about_old_task(peer, request, version, id)
-        place = found[0]
-        if place == at or not (place == self._marks.place or place in self._desks):
+        slot = found[0]
+        if slot == at or not (slot == self._ids.slot or slot in self._session_servers):
             return None
-        return await self._ask(place, peer, request, version, quiet)
+        return await self._ask(slot, peer, request, version, quiet)
 
     async def _about_old_task(self, peer: Peer, request: JsonRpcRequest, version: str, id: str) -> EncodedReply | None:
         """Of one that was begun before all of us were: it is where its file is read now."""
         store = self._company.tasks.store
         if not store.durable or store.get(id) is not None:
             return None
-        for place in self._desks:
-            answer = await self._ask(place, peer, request, version)
+        for slot in self._session_servers:
+            answer = await self._ask(slot, peer, request, version)
             if isinstance(answer, EncodedReply) and not isinstance(parse(answer.body), JsonRpcError):
                 return answer
         return None
 
     async def _ask(
-        self, place: int, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None
+        self, slot: int, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None
     ) -> SessionReply:
         """Have that node answer it, without a session."""
-        if place == self._marks.place:
+        if slot == self._ids.slot:
             return await self._company.once(peer, request, version, quiet)
         try:
-            return await RemoteSession("", self._desks[place], peer, channel=False).once(request, version, quiet)
+            return await RemoteSession("", self._session_servers[slot], peer, channel=False).once(request, version, quiet)
         except ProcessExited:
             return EncodedReply(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, NO_TASK)))
 
@@ -158,7 +158,7 @@ class _SessionAndTasks:
 
     _session: SessionHandle
     _peer: Peer
-    _door: EnsembleRouter
+    _router: EnsembleRouter
     _at: int
     _confirm: Callable[[], Awaitable[None]] | None = None
     """Raises `RequestNotDelivered` for a session of another node that is not this peer's; None for one that is here."""
@@ -179,7 +179,7 @@ class _SessionAndTasks:
         if self.channel is None and request.method in _OF_ONE_TASK:
             if self._confirm is not None:
                 await self._confirm()  # the node that answers may be another, which knows nothing of the session
-            answer = await self._door.about_task(self._peer, request, self.version or LATEST, self._at, quiet)
+            answer = await self._router.about_task(self._peer, request, self.version or LATEST, self._at, quiet)
             if answer is not None:
                 return answer
         return await self._session.request(request, quiet)
@@ -211,10 +211,10 @@ class RemoteSession:
 
     version: str | None = None
 
-    def __init__(self, id: str, desk: Ref[Any], peer: Peer, *, channel: bool) -> None:
-        """`desk` is that of the node where it lives; `channel` says that the peer listens there to one channel."""
+    def __init__(self, id: str, session_server: Ref[Any], peer: Peer, *, channel: bool) -> None:
+        """`session_server` is that of the node where it lives; `channel` says that the peer listens there to one channel."""
         self.id = id
-        self._desk = desk
+        self._session_server = session_server
         self._peer = peer
         self._channel = channel
 
@@ -225,73 +225,73 @@ class RemoteSession:
 
     async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
         """Have it answer a request."""
-        return self._reply(await self._errand("request", pack_message(request), quiet), request.id)
+        return self._reply(await self._ask_node("request", pack_message(request), quiet), request.id)
 
     async def notify(self, notification: JsonRpcNotification) -> None:
         """Tell it something."""
-        await self._errand("notify", pack_message(notification))
+        await self._ask_node("notify", pack_message(notification))
 
     async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
         """Hand it the peer's answer to one of its own requests."""
-        await self._errand("respond", pack_message(answer))
+        await self._ask_node("respond", pack_message(answer))
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
         """Open the stream for what belongs to no request, or resume the one that the event was on."""
-        feed = self._reply(await self._errand("listen", last_event_id), None)
+        feed = self._reply(await self._ask_node("listen", last_event_id), None)
         assert feed is not None
         assert not isinstance(feed, EncodedReply)
         return feed
 
     async def end(self) -> None:
         """The peer has done with it."""
-        await self._errand("end")
+        await self._ask_node("end")
 
     async def confirm(self) -> None:
         """Raises `RequestNotDelivered` unless that node has the session, and it is this peer's."""
-        await self._errand("confirm")
+        await self._ask_node("confirm")
 
     async def once(self, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
         """Have that node answer it without any session."""
-        return self._reply(await self._errand("once", pack_message(request), version, quiet), request.id)
+        return self._reply(await self._ask_node("once", pack_message(request), version, quiet), request.id)
 
-    async def _errand(self, method: str, *args: Any) -> Any:
+    async def _ask_node(self, method: str, *args: Any) -> Any:
         home = whereis(SESSION_SERVER)
         if home is None:
             raise RequestNotDelivered(NO_PROCESS, SESSION_SERVER)  # it is just being restarted
-        if not _is_connected(self._desk):
-            await self._meet()
+        if not _is_connected(self._session_server):
+            await self._connect_nodes()
         try:
-            said = await self._desk.ask(SessionRequest(home, self.id, self._peer, method, args))
+            reply = await self._session_server.ask(SessionRequest(home, self.id, self._peer, method, args))
         except NotRegistered as error:
             raise RequestNotDelivered(error.reason, error.who) from error
-        if isinstance(said, NoSuchSession):
+        if isinstance(reply, NoSuchSession):
             raise RequestNotDelivered(NO_PROCESS, short_id(self.id))
-        if isinstance(said, SessionEndedMeanwhile):
+        if isinstance(reply, SessionEndedMeanwhile):
             raise ProcessExited(NO_PROCESS, short_id(self.id))
-        return said
+        return reply
 
-    async def _meet(self) -> None:
+    async def _connect_nodes(self) -> None:
         """Have the two nodes connected before anything is sent: whether a lost first message arrived could not be known."""
         try:
-            await self._desk.call(SessionServer.is_there)
+            await self._session_server.call(SessionServer.confirm_running)
         except ProcessExited as error:
             raise RequestNotDelivered(error.reason, error.who) from error
 
-    def _reply(self, said: Any, id: RequestId | None) -> SessionReply:
-        match said:
-            case FeedHandle(name=name, lender=lender):
-                return RemoteFeed(name, lender, id)
+    def _reply(self, reply: Any, id: RequestId | None) -> SessionReply:
+        match reply:
+            case FeedHandle(name=name, feed_process=feed_process):
+                return RemoteFeed(name, feed_process, id)
             case AcceptedMessage():
                 return _REMOTE_CHANNEL
             case _:
-                return said  # type: ignore[no-any-return]
+                return reply  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<Elsewhere, session {short_id(self.id)}>"
 
 
-def _is_connected(desk: Ref[Any]) -> bool:
-    target, elsewhere = desk.target, current_node().remote_nodes
+def _is_connected(session_server: Ref[Any]) -> bool:
+    target, elsewhere = session_server.target, current_node().remote_nodes
     connected: tuple[str, ...] = getattr(elsewhere, "connected", ())
     return isinstance(target, On) and target.node in connected
 
@@ -301,51 +301,51 @@ class RemoteFeed:
 
     __slots__ = ("_asked", "_lender", "_over", "_owes", "name")
 
-    def __init__(self, name: str, lender: Pid, owes: RequestId | None) -> None:
-        """`owes` is the id of the request that it has to answer before it ends, if there is one."""
+    def __init__(self, name: str, feed_process: Pid, unanswered: RequestId | None) -> None:
+        """`unanswered` is the id of the request that it has to answer before it ends, if there is one."""
         self.name = name
-        self._lender: Ref[Any] = Ref(lender)
-        self._owes = owes
-        self._asked: Asked[Any] | None = None
+        self._feed_process: Ref[Any] = Ref(feed_process)
+        self._unanswered = unanswered
+        self._pending: Asked[Any] | None = None
         self._over = False
 
     async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
         """What has come since the last time; empty when the time was up first; None when it has ended."""
         if self._over:
             return None
-        if self._asked is None:
-            self._asked = ask_later(self._lender, None)
+        if self._pending is None:
+            self._pending = ask_later(self._feed_process, None)
         try:
-            said = await self._asked.wait(timeout)
+            reply = await self._pending.wait(timeout)
         except CallTimeout:
             return ()
         except ProcessExited:
             return self._lost()
-        self._asked = None
-        if said is None:
+        self._pending = None
+        if reply is None:
             self._over = True
             return None
-        events = [FeedEvent(*each) for each in said]
-        if self._owes is not None and any(event.answers == self._owes for event in events):
-            self._owes = None
+        events = [FeedEvent(*each) for each in reply]
+        if self._unanswered is not None and any(event.answers == self._unanswered for event in events):
+            self._unanswered = None
         return events
 
     def _lost(self) -> Sequence[FeedEvent] | None:
         self._over = True
-        owes, self._owes = self._owes, None
-        if owes is None:
+        unanswered, self._unanswered = self._unanswered, None
+        if unanswered is None:
             return None
-        body = encode_error(owes, McpError(ErrorCode.INTERNAL_ERROR, LOST))
-        return [FeedEvent("", body, answers=owes)]
+        body = encode_error(unanswered, McpError(ErrorCode.INTERNAL_ERROR, LOST))
+        return [FeedEvent("", body, answers=unanswered)]
 
     def leave(self) -> None:
         """The reader is gone; what was not fetched stays there for the next one."""
         if not self._over:
             self._over = True
-            exit(self._lender.pid, SHUTDOWN)
-        if self._asked is not None:
-            self._asked.abandon()
-            self._asked = None
+            exit(self._feed_process.pid, SHUTDOWN)
+        if self._pending is not None:
+            self._pending.abandon()
+            self._pending = None
 
 
 class _RemoteFeedChannel:
@@ -389,7 +389,7 @@ class SessionServer(GenServer):
     def init(self) -> None:
         """What was to be told when a predecessor died, was not."""
         for each in self._others:
-            each.cast(SessionServer.heard_gap)
+            each.cast(SessionServer.on_gap)
 
     # --- errands
 
@@ -400,20 +400,20 @@ class SessionServer(GenServer):
         _ = answer_in_task(caller, self._answer(request))
         return NoReply()
 
-    async def _answer(self, errand: SessionRequest) -> Any:
-        company, (_, id, peer, method, args) = self._company, errand
+    async def _answer(self, request: SessionRequest) -> Any:
+        company, (_, id, peer, method, args) = self._company, request
         if method in _WITH_A_MESSAGE:
             args = (unpack_message(args[0]), *args[1:])
         try:
             if method == "once":
-                return _travelling_reply(await company.once(peer, *args), errand)
+                return _travelling_reply(await company.once(peer, *args), request)
             handle = company.find(id, peer)
             if handle is None:
                 return NoSuchSession()
             if method != "confirm":
                 reply = await getattr(handle, method)(*args)
                 if method == "listen" or (method == "request" and handle.channel is None):
-                    return _travelling_reply(reply, errand)
+                    return _travelling_reply(reply, request)
         except ProcessExited:
             return SessionEndedMeanwhile()
         return AcceptedMessage()
@@ -440,9 +440,9 @@ class SessionServer(GenServer):
         lists, self._lists = list(self._lists), {}
         resources, self._resources = self._resources, {}
         for each in self._others:
-            each.cast(SessionServer.heard, lists, resources)
+            each.cast(SessionServer.on_changes, lists, resources)
 
-    def heard(self, lists: Sequence[Kind], resources: Mapping[str, Mapping[str, Any]]) -> None:
+    def on_changes(self, lists: Sequence[Kind], resources: Mapping[str, Mapping[str, Any]]) -> None:
         """Another node says so."""
         company = self._company
         for kind in lists:
@@ -450,7 +450,7 @@ class SessionServer(GenServer):
         for uri, extra in resources.items():
             announce_resource_updated(company.subscriptions, company.subscription_table, uri, extra)
 
-    def heard_gap(self) -> None:
+    def on_gap(self) -> None:
         """Another node may have had something to tell, and did not."""
         announce_gap(self._company.subscriptions, self._company.board)
 
@@ -471,11 +471,11 @@ class SessionServer(GenServer):
 
     # --- acquaintance
 
-    def is_there(self) -> bool:
+    def confirm_running(self) -> bool:
         """It is, if it can say so."""
         return True
 
-    def meet(self, name: str, addresses: Sequence[str]) -> None:
+    def introduce(self, name: str, addresses: Sequence[str]) -> None:
         """Another node is there, and this is where."""
         elsewhere: Any = current_node().remote_nodes
         elsewhere.introduce(name, tuple(addresses))
@@ -488,12 +488,12 @@ class SessionServer(GenServer):
             super().handle_info(message)
 
 
-def _travelling_reply(reply: SessionReply, errand: SessionRequest) -> EncodedReply | FeedHandle | None:
+def _travelling_reply(reply: SessionReply, request: SessionRequest) -> EncodedReply | FeedHandle | None:
     """The reply as it travels: an answer does, and a feed stays."""
     return (
         reply
         if reply is None or isinstance(reply, EncodedReply)
-        else FeedHandle(reply.name, spawn(serve_feed, reply, errand.home))
+        else FeedHandle(reply.name, spawn(serve_feed, reply, request.home))
     )
 
 
@@ -534,7 +534,7 @@ class NodeSlot:
     names: tuple[str, ...]
     key: bytes = field(repr=False)
 
-    def desks(self) -> dict[int, Ref[SessionServer]]:
+    def session_servers(self) -> dict[int, Ref[SessionServer]]:
         """Those of the others, by their places, whether they are there just now or not."""
         return {
             number: Ref(On(SESSION_SERVER, name), None)
@@ -546,26 +546,26 @@ class NodeSlot:
 class EnsembleMember:
     """What one node of an ensemble adds to a company, which has not begun yet."""
 
-    def __init__(self, company: Company, place: NodeSlot, renew: Callable[[], object]) -> None:
+    def __init__(self, company: Company, slot: NodeSlot, renew: Callable[[], object]) -> None:
         """`renew` reads certificates again, when another node wants it."""
-        desks = place.desks()
-        marks = RoutedIds(place.key, place.number)
-        self.door = EnsembleRouter(company, marks, desks)
-        self.child: ChildSpec[Ref[SessionServer]] = child(SessionServer, company, tuple(desks.values()), renew).but(
+        session_servers = slot.session_servers()
+        routed_ids = RoutedIds(slot.key, slot.number)
+        self.router = EnsembleRouter(company, routed_ids, session_servers)
+        self.child: ChildSpec[Ref[SessionServer]] = child(SessionServer, company, tuple(session_servers.values()), renew).but(
             id="desk", name=SESSION_SERVER
         )
-        company.new_id = marks.new
+        company.new_id = routed_ids.new
         of_place: Callable[[int], TaskStore] | None = getattr(company.tasks.store, "of_place", None)
         if of_place is not None:
-            company.tasks.store = of_place(place.number)
-        company.other_nodes = _OtherNodes(tuple(desks.values()))
+            company.tasks.store = of_place(slot.number)
+        company.other_nodes = _OtherNodes(tuple(session_servers.values()))
 
 
 class _OtherNodes:
     """The other nodes, as a company speaks to them: by way of its own desk what may be collected for a moment, else at once."""
 
-    def __init__(self, desks: Sequence[Ref[SessionServer]]) -> None:
-        self._desks = desks
+    def __init__(self, session_servers: Sequence[Ref[SessionServer]]) -> None:
+        self._session_servers = session_servers
         self._own: Ref[SessionServer] = Ref(SESSION_SERVER)
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
@@ -575,16 +575,16 @@ class _OtherNodes:
         self._own.cast(SessionServer.list_changed, kind)
 
     def completed(self, elicitation_id: str) -> None:
-        for each in self._desks:
+        for each in self._session_servers:
             each.cast(SessionServer.completed, elicitation_id)
 
     def renew_certificates(self) -> None:
-        for each in self._desks:
+        for each in self._session_servers:
             each.cast(SessionServer.renew_certificates)
 
     async def broadcast(self, method: str, params: Mapping[str, Any]) -> int:
         """How many sessions the other nodes reached; a node that is lost meanwhile counts as none."""
-        answers = await multi_call([each.within(5.0) for each in self._desks], SessionServer.broadcast, method, params)
+        answers = await multi_call([each.within(5.0) for each in self._session_servers], SessionServer.broadcast, method, params)
         return sum(answers.replies.values())
 
 
@@ -608,10 +608,10 @@ class SessionRequest(NamedTuple):
 
 
 class FeedHandle(NamedTuple):
-    """The answer is a feed: the `lender` process on the session's node gives its events to the process that asks."""
+    """The answer is a feed: the `feed_process` process on the session's node gives its events to the process that asks."""
 
     name: str
-    lender: Pid
+    feed_process: Pid
 
 
 class NoSuchSession(NamedTuple):
@@ -659,37 +659,37 @@ class RoutedIds:
 
     __slots__ = ("_key", "place")
 
-    def __init__(self, key: bytes, place: int) -> None:
-        """`place` is this node's number, from 0."""
-        if not 0 <= place < MAX_NODES:
-            raise ValueError(f"a place is 0 to {MAX_NODES - 1}, not {place!r}")
+    def __init__(self, key: bytes, slot: int) -> None:
+        """`slot` is this node's number, from 0."""
+        if not 0 <= slot < MAX_NODES:
+            raise ValueError(f"a place is 0 to {MAX_NODES - 1}, not {slot!r}")
         self._key = key
-        self.place = place
+        self.slot = slot
 
     def __repr__(self) -> str:
-        return f"<Marks of {self.place}>"
+        return f"<Marks of {self.slot}>"
 
     def new(self, kind: str, *, channel: bool = False) -> str:
         """An id that cannot be guessed. `channel` says that the session it names has one channel, and no streams."""
         token = secrets.token_hex(16)
-        return f"{kind}_{token}{self._mark(token, self.place | (_CHANNEL if channel else 0))}"
+        return f"{kind}_{token}{self._mark(token, self.slot | (_CHANNEL if channel else 0))}"
 
     def read(self, id: str) -> tuple[int, bool] | None:
         """On which node it lives, and whether it has a channel; None for what no node of ours has made."""
         _, _, rest = id.partition("_")
         token, mark = rest[: -2 * _SIZE], rest[-2 * _SIZE :]
         try:
-            said = bytes.fromhex(mark)
+            sent_mark = bytes.fromhex(mark)
         except ValueError:
             return None
-        if len(said) != _SIZE or len(token) != 32 or not token.isascii():  # noqa: PLR2004 - as `new` makes it
+        if len(reply) != _SIZE or len(token) != 32 or not token.isascii():  # noqa: PLR2004 - as `new` makes it
             return None
         made = self._hash(token)
-        if not hmac.compare_digest(said[:-1], made[:-1]):
+        if not hmac.compare_digest(sent_mark[:-1], made[:-1]):
             return None
-        what = said[-1] ^ made[-1]
-        place = what & ~_CHANNEL
-        return (place, bool(what & _CHANNEL)) if place < MAX_NODES else None
+        what = sent_mark[-1] ^ made[-1]
+        slot = what & ~_CHANNEL
+        return (slot, bool(what & _CHANNEL)) if slot < MAX_NODES else None
 
     def _mark(self, token: str, what: int) -> str:
         made = self._hash(token)

@@ -18,7 +18,7 @@ from greenroom.supervision import Busy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from greenroom.protocol.problems import Problem
+    from greenroom.protocol.validation_errors import ValidationProblem
 
 
 class UpstreamBusy(ClientError, Busy):
@@ -50,7 +50,7 @@ class FederationError(GreenroomError):
     reason: ClassVar[str] = "federation_error"
 
 
-class _Unfound(FederationError):
+class _UnknownName(FederationError):
     """A name that leads nowhere; `suggestions` sound like it."""
 
     _what: ClassVar[str] = ""
@@ -64,7 +64,7 @@ class _Unfound(FederationError):
         """`known` are the names that there are."""
         self.name = name
         there = list(known)
-        self.suggestions = close(name, there)
+        self.suggestions = similar_names(name, there)
         self._there = [each if len(each) <= _LONG else f"{each[:_LONG]}…" for each in there[:_FEW]]
         if len(there) > _FEW:
             self._there.append(f"{len(there) - _FEW} more")
@@ -78,7 +78,7 @@ class _Unfound(FederationError):
         return f"{self._what.format(name=repr(shown))}{instead}"
 
 
-class NoSeparator(_Unfound):
+class NoSeparator(_UnknownName):
     """The name does not say whose tool it is. What is suggested are whole names, which can be written as they are."""
 
     reason = "no_separator"
@@ -90,7 +90,7 @@ class NoSeparator(_Unfound):
         return f"{self._what.format(name=repr(shown))}: write {meant}"
 
 
-class UnknownServer(_Unfound):
+class UnknownServer(_UnknownName):
     """No server in the federation is called that."""
 
     reason = "unknown_server"
@@ -112,7 +112,7 @@ class MisconfiguredServer(UnknownServer):
         return f"the server {self.name!r} was not started: {self.why}"
 
 
-class UnknownTool(_Unfound):
+class UnknownTool(_UnknownName):
     """The server has no such tool."""
 
     reason = "unknown_tool"
@@ -143,7 +143,7 @@ class InvalidArguments(FederationError):
 
     reason = "invalid_arguments"
 
-    def __init__(self, name: str, errors: Sequence[Problem]) -> None:
+    def __init__(self, name: str, errors: Sequence[ValidationProblem]) -> None:
         """At least one problem."""
         super().__init__(name, errors)
         self.name = name
@@ -153,7 +153,7 @@ class InvalidArguments(FederationError):
         return f"the arguments of {self.name} are wrong: {'; '.join(str(one) for one in self.errors)}"
 
 
-def close(name: str, known: Iterable[str]) -> tuple[str, ...]:
+def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     """The names that sound like it, best first. So many are looked at, and no more."""
     names = [one for one, _ in zip(known, range(_MOST_COMPARED), strict=False)]
     return tuple(get_close_matches(name[: 2 * _SHOWN], names, n=3, cutoff=0.6))

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.provider_rules import ProviderNames, claude_name, provider_name
-from greenroom.protocol.tool_formats import refused_by
+from greenroom.protocol.tool_formats import refusal_reasons
 
 from .federation_errors import NoSeparator, ToolCollision, UnknownServer, UnknownTool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from greenroom.protocol.pins import PinReport, Pins, Policy
     from greenroom.protocol.provider_rules import Provider
+    from greenroom.protocol.tool_pins import PinReport, Pins, Policy
 
     from .offering import Offering
 
@@ -154,7 +154,9 @@ class ToolCatalogue:
         """Which of them a provider would refuse, by their names here, and why."""
         if provider not in self._refusals:
             names = self.provider_names
-            found = {one.name: refused_by(provider, one.listed_as(names.of(one.name))) for one in self.tools.values()}
+            found = {
+                one.name: refusal_reasons(provider, one.listed_as(names.of(one.name))) for one in self.tools.values()
+            }
             self._refusals[provider] = {name: "; ".join(why) for name, why in found.items() if why}
         return self._refusals[provider]
 

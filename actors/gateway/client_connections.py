@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from greenroom.actors.catalogue import share_of
+from greenroom.actors.catalogue import quota_key
+from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.actors.client.errors import ClientError, InitTimeout, Unavailable
-from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.context import CallEnded, peer_of
-from greenroom.actors.federation.offering import LISTS, NOTHING, PARTS, every_list, parts_changed
+from greenroom.actors.federation.offering import EMPTY_OFFERING, LISTS, PARTS, changed_lists, fetch_lists
 from greenroom.actors.peer_channels import NoStream
-from greenroom.auth.client.door import identity_of
+from greenroom.auth.client.auth_option import caller_identity
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
-from greenroom.protocol.methods import not_found
-from greenroom.protocol.shapes import LEVELS
-from greenroom.protocol.wire import is_object
+from greenroom.protocol.methods import method_not_found
+from greenroom.protocol.serialization import is_object
+from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import ActorError, Wakeup, detached_task, start_child, whereis
 
 if TYPE_CHECKING:
@@ -38,37 +38,37 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.interfaces import Line, Status
     from greenroom.actors.context import Context
-    from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.offering import Offering, Part
-    from greenroom.actors.names import Name
-    from greenroom.auth.client.door import CallerIdentity
+    from greenroom.actors.federation.tool_router import ToolRouter
+    from greenroom.actors.process_names import ProcessName
+    from greenroom.auth.client.auth_option import CallerIdentity
     from greenroom.supervision import ChildSpec, Pid
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("greenroom.gateway")
 
-MOST: Final = 128
+MOST_CONNECTIONS: Final = 128
 """Of which one principal has at most 64."""
-IDLE: Final = 300.0
-_ATTUNING: Final = 5.0
+IDLE_SECONDS: Final = 300.0
+_SET_LEVEL_TIMEOUT: Final = 5.0
 
 
-class NoRoom(ClientError):
+class TooManyConnections(ClientError):
     """All connections that there may be are in use."""
 
     reason = "no_room"
 
 
-class Key(NamedTuple):
+class ConnectionKey(NamedTuple):
     """What calls must have in common to share a connection."""
 
     server: str
-    turn: int
+    incarnation: int
     principal: Hashable
     session: str
     """Only where there is no principal."""
-    abilities: bytes
+    capabilities: bytes
 
 
 # --- The client that a call belongs to. What an upstream asks and says while it works goes to the very client that it works for, or to none.
@@ -79,13 +79,13 @@ class Key(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class Lodger:
+class ClientConnection:
     """A connection that belongs to one principal, or to one session, and the sessions that have calls under way on it."""
 
     server: str
     _outside: Callable[[str], Context]
     """Makes the context of a session that has no call under way."""
-    home: Pid | None = None
+    supervisor_pid: Pid | None = None
     """Whose child it is,"""
     owner: Hashable = None
     """and whose share it takes."""
@@ -98,7 +98,7 @@ class Lodger:
         """What it was told to log, and in which of its lives."""
         self.since = 0.0
         """When it was used last."""
-        self.own: Offering | None = None
+        self.own_offering: Offering | None = None
         """What the server offers on this connection, once it has said that this is not what it offers to the host."""
         self.stale: set[Part] = set()
         """The lists that have changed on this connection since they were fetched."""
@@ -110,29 +110,29 @@ class Lodger:
         self._cancels: dict[int, Callable[[str], object]] = {}
         self.closed = False
         """Whether its server was removed, and the time for calls under way is over."""
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._idle_event = asyncio.Event()
+        self._idle_event.set()
         self._given_up: set[str] = set()
-        self._visits: dict[str, None] = {}
+        self._pages: dict[str, None] = {}
 
     @property
     def busy(self) -> bool:
         """Whether any call is under way."""
         return bool(self._calls)
 
-    async def quiet(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no call is under way."""
-        await self._quiet.wait()
+        await self._idle_event.wait()
 
     def enter(self, ctx: Context) -> int:
         """A call begins: its number."""
         number = next(self._numbers)
         self._calls[number] = ctx
-        self._quiet.clear()
+        self._idle_event.clear()
         self.sessions[ctx.session_id] = None
         return number
 
-    def carries(self, number: int, cancel: Callable[[str], object]) -> None:
+    def set_cancel(self, number: int, cancel: Callable[[str], object]) -> None:
         """How the request is cancelled that a call has become."""
         self._cancels[number] = cancel
 
@@ -147,7 +147,7 @@ class Lodger:
         ctx = self._calls.pop(number)
         self._cancels.pop(number, None)
         if not self._calls:
-            self._quiet.set()
+            self._idle_event.set()
         if not answered:
             self._given_up.add(ctx.session_id)
 
@@ -155,23 +155,23 @@ class Lodger:
         """The session has ended, and is asked nothing any more. What was given up for it may still be at work."""
         self.sessions.pop(session, None)
 
-    def sends(self, visits: Iterable[Any]) -> None:
+    def remember_pages(self, visits: Iterable[Any]) -> None:
         """The upstream sends a user to these pages, and may say when they have done with them. It cannot say so of others' pages."""
         for id in visits:
             if isinstance(id, str):
-                self._visits[id] = None
-        while len(self._visits) > _MOST_VISITS:
-            del self._visits[next(iter(self._visits))]
+                self._pages[id] = None
+        while len(self._pages) > _MOST_PAGES:
+            del self._pages[next(iter(self._pages))]
 
-    def came_back(self, id: object) -> str | None:
+    def take_page(self, id: object) -> str | None:
         """The page, if it is one that this upstream has sent a user to."""
-        return id if isinstance(id, str) and self._visits.pop(id, self) is None else None
+        return id if isinstance(id, str) and self._pages.pop(id, self) is None else None
 
-    def begin_anew(self) -> None:
+    def on_new_session(self) -> None:
         """The upstream knows nothing of what was before."""
         self._given_up.clear()
 
-    def whose(self) -> Context | None:
+    def context_for_question(self) -> Context | None:
         """The context of the session that a question must be for; None when there is no such session, or more than one."""
         working = {ctx.session_id for ctx in self._calls.values()} | self._given_up
         candidates = working or set(self.sessions)
@@ -184,272 +184,278 @@ class Lodger:
 
 
 @dataclass(eq=False, repr=False)
-class Lodgings:
+class ClientConnections:
     """All of them, of one gateway."""
 
-    _host: Hosted
+    _host: GatewayHost
     _outside: Callable[[str], Context]
     """Makes the context of a session that has no call under way."""
     _completed: Callable[[str], object]
     """Is told of visits that are over."""
     _notify: Callable[[str, str, dict[str, Any]], bool]
     """Tells a session."""
-    _most: int = MOST
-    _idle: float = IDLE
+    _most: int = MOST_CONNECTIONS
+    _idle: float = IDLE_SECONDS
 
     def __post_init__(self) -> None:
-        self._lodgers: dict[Key, Lodger] = {}
-        self._opening: dict[Key, asyncio.Future[Lodger]] = {}
-        self._arriving: dict[Key, Lodger] = {}
+        self._connections: dict[ConnectionKey, ClientConnection] = {}
+        self._opening: dict[ConnectionKey, asyncio.Future[ClientConnection]] = {}
+        self._arriving: dict[ConnectionKey, ClientConnection] = {}
         self._departed: dict[str, int] = {}
         """The last turn of each server that was removed or replaced: no connection to it is used from then on."""
-        self._owners: dict[Key, Hashable] = {}
+        self._owners: dict[ConnectionKey, Hashable] = {}
         """The owner whose share each connection takes that is being opened."""
         self._levels: dict[str, str] = {}
         self._closing: set[asyncio.Future[Any]] = set()
-        self.supervisor: Name | None = None
+        self.supervisor: ProcessName | None = None
         """The name of the supervisor of the connections, once there is one."""
-        self.supervised = Wakeup()
+        self.supervisor_started = Wakeup()
         """Woken when that supervisor has started, also after a restart."""
 
     def __len__(self) -> int:
-        return len(self._lodgers)
+        return len(self._connections)
 
-    async def of(self, server: str, ctx: Context) -> Lodger:
+    async def of(self, server: str, ctx: Context) -> ClientConnection:
         """The connection for the client whose call this is, ready. Raises `ClientError`, at once if the server cannot be reached now."""
         # Before anything is opened or dismissed: a refused caller takes no place.
-        caller = identity_of(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
-        abilities = abilities_of(ctx.client_capabilities)
-        key = self._key(server, ctx, abilities)
-        lodger = self._lodgers.pop(key, None)
-        if lodger is not None and caller is not None and lodger.line.status.phase is Phase.PARKED:
-            _ = self._close(lodger)  # the caller's login was no good; it may be another one by now
-            lodger = None
-        if lodger is None or lodger.line.status.phase in (Phase.CLOSED, Phase.CLOSING) or lodger.home != self._home():
+        caller = caller_identity(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
+        capabilities = forwardable_capabilities(ctx.client_capabilities)
+        key = self._key(server, ctx, capabilities)
+        connection = self._connections.pop(key, None)
+        if connection is not None and caller is not None and connection.line.status.phase is Phase.PARKED:
+            _ = self._close(connection)  # the caller's login was no good; it may be another one by now
+            connection = None
+        if (
+            connection is None
+            or connection.line.status.phase in (Phase.CLOSED, Phase.CLOSING)
+            or connection.supervisor_pid != self._supervisor_pid()
+        ):
             opening = self._opening.get(key)
             if opening is None:
-                owner = share_of(peer_of(ctx), ctx.session_id)
+                owner = quota_key(peer_of(ctx), ctx.session_id)
                 self._make_room(owner)
                 self._owners[key] = owner
-                opening = self._opening[key] = detached_task(self._open(key, owner, abilities, caller))
+                opening = self._opening[key] = detached_task(self._open(key, owner, capabilities, caller))
                 opening.add_done_callback(lambda _: self._opened(key))
-            lodger = await asyncio.shield(opening)
-            self._lodgers.pop(key, None)
-        self._lodgers[key] = lodger  # the one that was used last is the last
-        lodger.since = asyncio.get_running_loop().time()
-        lodger.sessions[ctx.session_id] = None
-        await self._usable(lodger)
-        return lodger
+            connection = await asyncio.shield(opening)
+            self._connections.pop(key, None)
+        self._connections[key] = connection  # the one that was used last is the last
+        connection.since = asyncio.get_running_loop().time()
+        connection.sessions[ctx.session_id] = None
+        await self._usable(connection)
+        return connection
 
-    def _key(self, server: str, ctx: Context, abilities: dict[str, Any]) -> Key:
+    def _key(self, server: str, ctx: Context, capabilities: dict[str, Any]) -> ConnectionKey:
         principal = ctx.principal
         session = ctx.session_id if principal is None else ""
-        encoded = msgspec.json.encode(abilities, order="deterministic")
-        return Key(server, self._host.turn(server), principal, session, encoded)
+        encoded = msgspec.json.encode(capabilities, order="deterministic")
+        return ConnectionKey(server, self._host.incarnation(server), principal, session, encoded)
 
-    async def varied(self, ctx: Context) -> dict[str, Lodger]:
+    async def differing(self, ctx: Context) -> dict[str, ClientConnection]:
         """This client's connections on which servers offer something else than to the host, with their lists as they are now."""
-        varied = [lodger for lodger in self._lodgers.values() if lodger.own is not None or lodger.stale]
+        varied = [connection for connection in self._connections.values() if connection.own_offering is not None or connection.stale]
         if not varied:
             return {}
-        abilities = abilities_of(ctx.client_capabilities)
-        found: dict[str, Lodger] = {}
-        for server in {lodger.line.name for lodger in varied} & set(self._host.federation.ids()):
-            lodger = self._lodgers.get(self._key(server, ctx, abilities))
-            if lodger is not None and (lodger.own is not None or lodger.stale):
-                found[server] = lodger
-        await asyncio.gather(*(self._listed(server, lodger) for server, lodger in found.items() if lodger.stale))
-        return {server: lodger for server, lodger in found.items() if lodger.own is not None}
+        capabilities = forwardable_capabilities(ctx.client_capabilities)
+        found: dict[str, ClientConnection] = {}
+        for server in {connection.line.name for connection in varied} & set(self._host.federation.ids()):
+            connection = self._connections.get(self._key(server, ctx, capabilities))
+            if connection is not None and (connection.own_offering is not None or connection.stale):
+                found[server] = connection
+        await asyncio.gather(*(self._listed(server, connection) for server, connection in found.items() if connection.stale))
+        return {server: connection for server, connection in found.items() if connection.own_offering is not None}
 
-    async def _listed(self, server: str, lodger: Lodger) -> None:
+    async def _listed(self, server: str, connection: ClientConnection) -> None:
         """Fetch what has changed, once for all who want it."""
-        if lodger.fetching is None or lodger.fetching.done():
-            lodger.fetching = detached_task(self._fetch(server, lodger))
-        await asyncio.shield(lodger.fetching)
+        if connection.fetching is None or connection.fetching.done():
+            connection.fetching = detached_task(self._fetch(server, connection))
+        await asyncio.shield(connection.fetching)
 
-    async def _fetch(self, server: str, lodger: Lodger) -> None:
-        parts, lodger.stale = lodger.stale, set()
+    async def _fetch(self, server: str, connection: ClientConnection) -> None:
+        parts, connection.stale = connection.stale, set()
         most = self._host.most_pages(server)
         try:
-            lists = await every_list(lodger.line, parts, most)
+            lists = await fetch_lists(connection.line, parts, most)
         except GreenroomError as error:
-            lodger.stale |= parts  # asked again with the next list
+            connection.stale |= parts  # asked again with the next list
             _log.info("the lists of %s for one client could not be had: %s", server, error)
             return
-        before = lodger.own or self._host.federation.known(server) or NOTHING
-        lodger.own = before.with_lists(lists)
+        before = connection.own_offering or self._host.federation.known(server) or EMPTY_OFFERING
+        connection.own_offering = before.with_lists(lists)
 
-    def _lists_changed(self, lodger: Lodger, method: str) -> None:
+    def _lists_changed(self, connection: ClientConnection, method: str) -> None:
         """The server says that lists have changed. Not told where the clients have heard that already, and not asked since."""
-        parts = parts_changed(method)
-        if not lodger.stale.issuperset(parts):
-            lodger.stale.update(parts)
-            for session in lodger.sessions:
+        parts = changed_lists(method)
+        if not connection.stale.issuperset(parts):
+            connection.stale.update(parts)
+            for session in connection.sessions:
                 self._notify(session, method, {})
 
-    def _opened(self, key: Key) -> None:
+    def _opened(self, key: ConnectionKey) -> None:
         self._opening.pop(key, None)
         self._arriving.pop(key, None)
         self._owners.pop(key, None)
 
-    def _home(self) -> Pid | None:
+    def _supervisor_pid(self) -> Pid | None:
         """The supervisor, as it is now: when it dies, all connections have died with it, and its successor knows nothing of them."""
         return None if self.supervisor is None else whereis(self.supervisor)
 
-    async def _present_home(self, server: str) -> Pid:
+    async def _wait_for_supervisor(self, server: str) -> Pid:
         """The supervisor. The host serves a moment before it after a restart of both: a call in between waits, within the host's patience."""
-        home = self._home()
+        home = self._supervisor_pid()
         if home is None and self.supervisor is not None:
-            await self.supervised.wait(self._host.agent.patience)
-            home = self._home()
+            await self.supervisor_started.wait(self._host.router.patience)
+            home = self._supervisor_pid()
         if home is None:
             raise Unavailable(server)
         return home
 
     async def _open(
-        self, key: Key, owner: Hashable, abilities: dict[str, Any], caller: CallerIdentity | None
-    ) -> Lodger:
-        home = await self._present_home(key.server)
-        lodger = Lodger(key.server, self._outside, home, owner)
-        handler = LodgerHandler(
-            lodger,
-            abilities,
+        self, key: ConnectionKey, owner: Hashable, capabilities: dict[str, Any], caller: CallerIdentity | None
+    ) -> ClientConnection:
+        home = await self._wait_for_supervisor(key.server)
+        connection = ClientConnection(key.server, self._outside, home, owner)
+        handler = ForwardingHandler(
+            connection,
+            capabilities,
             self._completed,
-            partial(self._host.agent.may_ask_users, key.server),
-            partial(self._lists_changed, lodger),
+            partial(self._host.router.may_ask_users, key.server),
+            partial(self._lists_changed, connection),
         )
-        spec, lodger.line = self._host.connection(key.server, handler, caller)
-        self._arriving[key] = lodger
+        spec, connection.line = self._host.connection(key.server, handler, caller)
+        self._arriving[key] = connection
         await start_child(home, spec.but(restart="transient"))
         try:
-            await self._usable(lodger)
+            await self._usable(connection)
         except BaseException:
-            _ = self._close(lodger)
+            _ = self._close(connection)
             raise
-        if self._departed.get(key.server, 0) >= key.turn:
-            _ = self._close(lodger)
+        if self._departed.get(key.server, 0) >= key.incarnation:
+            _ = self._close(connection)
             raise Unavailable(key.server)
         # Here, and not where it is waited for: the call that waited may have gone away.
-        lodger.since = asyncio.get_running_loop().time()
-        self._lodgers[key] = lodger
+        connection.since = asyncio.get_running_loop().time()
+        self._connections[key] = connection
         self._owners.pop(key, None)  # in the same turn: counted in both, it would take two places of the owner's share
-        return lodger
+        return connection
 
-    async def _usable(self, lodger: Lodger) -> None:
+    async def _usable(self, connection: ClientConnection) -> None:
         """Wait while it is on its way, within the host's patience. Raises `Unavailable`, at once where the connection is away."""
-        line = lodger.line
+        line = connection.line
         if line.status.phase is not Phase.READY:
-            patience = self._host.agent.patience
+            patience = self._host.router.patience
             try:
                 async with asyncio.timeout(patience):
                     await _ready(line)
             except TimeoutError:
                 slow = InitTimeout(f"it is still {line.status.phase.value} after {patience:g} s")
                 raise Unavailable(line.name, slow) from None
-        if line.status.generation != lodger.generation:
-            lodger.generation = line.status.generation
-            lodger.begin_anew()
-            lodger.stale.clear()
-            if lodger.own is not None:  # the server's session is another one, and has what all begin with
-                lodger.own = None
+        if line.status.generation != connection.generation:
+            connection.generation = line.status.generation
+            connection.on_new_session()
+            connection.stale.clear()
+            if connection.own_offering is not None:  # the server's session is another one, and has what all begin with
+                connection.own_offering = None
                 for part in PARTS:
-                    self._lists_changed(lodger, LISTS[part].changed)
-                lodger.stale.clear()
+                    self._lists_changed(connection, LISTS[part].changed)
+                connection.stale.clear()
         if self._levels:
-            await self._attune(lodger)
+            await self._set_lowest_level(connection)
 
     def _make_room(self, owner: Hashable) -> None:
-        """Have a place for one more of this owner's, which an idle one may have to leave. Raises `NoRoom`."""
+        """Have a place for one more of this owner's, which an idle one may have to leave. Raises `TooManyConnections`."""
         own = list(self._owners.values()).count(owner)
         others = len(self._owners) - own
-        idle: dict[Hashable, list[Key]] = {}
-        for key, lodger in self._lodgers.items():
-            own += lodger.owner == owner
-            if not lodger.busy:
-                idle.setdefault(lodger.owner, []).append(key)
+        idle: dict[Hashable, list[ConnectionKey]] = {}
+        for key, connection in self._connections.items():
+            own += connection.owner == owner
+            if not connection.busy:
+                idle.setdefault(connection.owner, []).append(key)
             else:
-                others += lodger.owner != owner
+                others += connection.owner != owner
         share = max(1, (self._most - others) // 2)
         if own >= share:
             if owner not in idle:
-                raise NoRoom(
+                raise TooManyConnections(
                     f"{own} connections to upstreams are in use here for one client, which is its share of {self._most}"
                 )
             self._dismiss(idle[owner][0])
-        elif len(self._lodgers) + len(self._owners) >= self._most:
+        elif len(self._connections) + len(self._owners) >= self._most:
             if not idle:
-                raise NoRoom(f"{self._most} connections to upstreams are in use, and there may be no more")
+                raise TooManyConnections(f"{self._most} connections to upstreams are in use, and there may be no more")
             self._dismiss(max(idle.values(), key=len)[0])  # the owner with most of them can spare one best
 
-    def _dismiss(self, key: Key) -> None:
-        _ = self._close(self._lodgers.pop(key))
+    def _dismiss(self, key: ConnectionKey) -> None:
+        _ = self._close(self._connections.pop(key))
 
-    def dismiss(self, wanted: Lodger) -> None:
+    def dismiss(self, wanted: ClientConnection) -> None:
         """Close one connection: its caller's login was taken back, and its streams would go on."""
-        for key in [key for key, lodger in self._lodgers.items() if lodger is wanted]:
+        for key in [key for key, connection in self._connections.items() if connection is wanted]:
             self._dismiss(key)
 
     def sweep(self, now: float, lives: Callable[[str], bool]) -> None:
         """Close connections that were idle for a while, and those of sessions that have ended."""
         for session in [one for one in self._levels if not lives(one)]:
             del self._levels[session]
-        for key, lodger in tuple(self._lodgers.items()):
-            for session in [one for one in lodger.sessions if not lives(one)]:
-                lodger.forget(session)
+        for key, connection in tuple(self._connections.items()):
+            for session in [one for one in connection.sessions if not lives(one)]:
+                connection.forget(session)
             orphan = key.principal is None and not lives(key.session)
-            if not lodger.busy and (orphan or now - lodger.since >= self._idle):
-                del self._lodgers[key]
-                _ = self._close(lodger)
+            if not connection.busy and (orphan or now - connection.since >= self._idle):
+                del self._connections[key]
+                _ = self._close(connection)
 
     async def depart(self, server: str, turn: int, grace: float) -> None:
         """The server was removed or replaced: calls under way have so many seconds, then get `ClientClosed`. Returns when the connections are closed."""
         self._departed[server] = turn
-        for key, lodger in tuple(self._arriving.items()):
-            if key.server == server and key.turn <= turn:
+        for key, connection in tuple(self._arriving.items()):
+            if key.server == server and key.incarnation <= turn:
                 _ = self._close(
-                    lodger
+                    connection
                 )  # what waits for it fails now: a call that was not sent has no claim on the grace
-        leaving = [key for key in self._lodgers if key.server == server and key.turn <= turn]
-        closing = [self._close(self._lodgers.pop(key), grace) for key in leaving]
+        leaving = [key for key in self._connections if key.server == server and key.incarnation <= turn]
+        closing = [self._close(self._connections.pop(key), grace) for key in leaving]
         # Shielded: an interrupted removal does not leave the processes behind.
         await asyncio.gather(*map(asyncio.shield, closing))
 
     async def set_level(self, session: str, level: str) -> None:
         """Hear of a session's upstreams so much of what they log: of several sessions on one connection, as much as the most curious wants."""
         self._levels[session] = level
-        for lodger in tuple(self._lodgers.values()):
-            if session in lodger.sessions:
-                await self._attune(lodger)
+        for connection in tuple(self._connections.values()):
+            if session in connection.sessions:
+                await self._set_lowest_level(connection)
 
-    async def _attune(self, lodger: Lodger) -> None:
+    async def _set_lowest_level(self, connection: ClientConnection) -> None:
         """Have the upstream log what its clients want to hear, where it can log, and they have said so."""
-        wanted = [LEVELS.index(level) for one in lodger.sessions if (level := self._levels.get(one)) is not None]
-        welcome = lodger.line.welcome
-        key = (min(wanted, default=None), lodger.generation)
-        if not wanted or key == lodger.level or welcome is None or "logging" not in welcome.capabilities:
+        wanted = [LOG_LEVELS.index(level) for one in connection.sessions if (level := self._levels.get(one)) is not None]
+        welcome = connection.line.welcome
+        key = (min(wanted, default=None), connection.generation)
+        if not wanted or key == connection.level or welcome is None or "logging" not in welcome.capabilities:
             return
-        lodger.level = key
+        connection.level = key
         with contextlib.suppress(ClientError, PeerError):
-            await lodger.line.request("logging/setLevel", {"level": LEVELS[min(wanted)]}, timeout=_ATTUNING)
+            await connection.line.request(
+                "logging/setLevel", {"level": LOG_LEVELS[min(wanted)]}, timeout=_SET_LEVEL_TIMEOUT
+            )
 
     def lines_of(self, session: str) -> list[Line]:
         """The connections that a session has used."""
-        return [lodger.line for lodger in self._lodgers.values() if session in lodger.sessions]
+        return [connection.line for connection in self._connections.values() if session in connection.sessions]
 
-    def _close(self, lodger: Lodger, grace: float = 0.0) -> asyncio.Future[None]:
-        closing = detached_task(_closed(lodger, grace))
+    def _close(self, connection: ClientConnection, grace: float = 0.0) -> asyncio.Future[None]:
+        closing = detached_task(_closed(connection, grace))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         return closing
 
 
-async def _closed(lodger: Lodger, grace: float) -> None:
-    if grace > 0 and lodger.busy:
+async def _closed(connection: ClientConnection, grace: float) -> None:
+    if grace > 0 and connection.busy:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await lodger.quiet()
-    lodger.close()
-    await lodger.line.close()
+                await connection.wait_idle()
+    connection.close()
+    await connection.line.close()
 
 
 async def _ready(line: Line) -> None:
@@ -468,20 +474,20 @@ async def _statuses(line: Line) -> AsyncGenerator[Status]:
 
 # --- What of a client an upstream is lent: its capabilities, and the questions and words that are carried to it.
 
-_CARRIED: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-_MOST_VISITS: Final = 1000
+_FORWARDED_METHODS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+_MOST_PAGES: Final = 1000
 _GONE: Final = {"reason": "gone"}
-_ABILITIES: Final[Mapping[str, frozenset[str]]] = {
+_FORWARDABLE: Final[Mapping[str, frozenset[str]]] = {
     "sampling": frozenset({"tools", "context"}),
     "elicitation": frozenset({"form", "url"}),
     "roots": frozenset({"listChanged"}),
 }
 
 
-def abilities_of(declared: Mapping[str, Any]) -> dict[str, Any]:
+def forwardable_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
     """What of a client's capabilities can be lent to an upstream: exactly what the client can do."""
     found: dict[str, Any] = {}
-    for name, members in _ABILITIES.items():
+    for name, members in _FORWARDABLE.items():
         said = declared.get(name)
         if is_object(said):
             found[name] = {member: {} for member in sorted(members) if is_object(said.get(member))}
@@ -491,11 +497,11 @@ def abilities_of(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(eq=False, repr=False)
-class LodgerHandler(ClientHandler):
+class ForwardingHandler(ClientHandler):
     """Hands an upstream's questions on to the client whose they are."""
 
-    _lodger: Lodger
-    _abilities: Mapping[str, Any]
+    _connection: ClientConnection
+    _capabilities: Mapping[str, Any]
     _completed: Callable[[str], object]
     """Called when the upstream says that a user has done with a page."""
     _may_ask: Callable[[], bool] = lambda: True
@@ -505,22 +511,22 @@ class LodgerHandler(ClientHandler):
 
     def capabilities(self) -> Mapping[str, Any]:
         """What the client can do for whom the connection was opened."""
-        return self._abilities
+        return self._capabilities
 
     async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
         """Ask the client."""
-        if method not in _CARRIED:
-            raise not_found(method)
+        if method not in _FORWARDED_METHODS:
+            raise method_not_found(method)
         if method == "elicitation/create" and not self._may_ask():
             return {"action": "decline"}
-        ctx = self._lodger.whose()
+        ctx = self._connection.context_for_question()
         if ctx is None:
             raise McpError(
                 ErrorCode.INVALID_REQUEST,
                 f"{method}: it cannot be told which client's call this belongs to, so nobody is asked",
                 {"reason": "whose_call"},
             )
-        self._lodger.sends([params.get("elicitationId")])
+        self._connection.remember_pages([params.get("elicitationId")])
         asked = {name: value for name, value in params.items() if name not in ("_meta", "task")}
         try:
             return await ctx.request(method, asked)
@@ -535,14 +541,16 @@ class LodgerHandler(ClientHandler):
         """Log messages go where questions would; the end of a visit to the client that was sent there."""
         match method:
             case "notifications/message":
-                ctx = self._lodger.whose()
+                ctx = self._connection.context_for_question()
                 level: Any = params.get("level")
-                if ctx is not None and level in LEVELS:
+                if ctx is not None and level in LOG_LEVELS:
                     own = params.get("logger")
-                    name = f"{self._lodger.server}.{own}" if isinstance(own, str) and own else self._lodger.server
+                    name = (
+                        f"{self._connection.server}.{own}" if isinstance(own, str) and own else self._connection.server
+                    )
                     _ = ctx.log(level, params.get("data"), name)
             case "notifications/elicitation/complete":
-                if (id := self._lodger.came_back(params.get("elicitationId"))) is not None:
+                if (id := self._connection.take_page(params.get("elicitationId"))) is not None:
                     self._completed(id)
             case _ if method.endswith("/list_changed"):
                 self._lists_changed(method)
@@ -553,11 +561,11 @@ class LodgerHandler(ClientHandler):
 # --- What a gateway needs of a host: its servers as one set, more connections to each, and to be kept open.
 
 
-class Hosted(Protocol):
+class GatewayHost(Protocol):
     """Many servers."""
 
     @property
-    def agent(self) -> Agent:
+    def router(self) -> ToolRouter:
         """Their tools as one set."""
         ...
 
@@ -580,7 +588,7 @@ class Hosted(Protocol):
         """How many pages a list of this server may have. Raises `UnknownServer`."""
         ...
 
-    def turn(self, id: str) -> int:
+    def incarnation(self, id: str) -> int:
         """Which server it is that has this id now: another number after it was replaced."""
         ...
 

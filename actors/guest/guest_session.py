@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from greenroom.actors.client.errors import ClientError, RequestLost
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import LocalProtocolError, PeerError, RequestCancelled
-from greenroom.protocol.messages import is_object
-from greenroom.protocol.wire import is_array
-from greenroom.protocol.wire import is_object as is_mapping
+from greenroom.protocol.jsonrpc import is_object
+from greenroom.protocol.serialization import is_array
+from greenroom.protocol.serialization import is_object as is_mapping
 from greenroom.supervision import NORMAL, Down, Exit, GenServer, Ref, Stop, kill, monitor, self_pid, spawn_link
 
-from .guest_wire import MOST_ITEMS, TO_GUEST, TO_NODE, BadItem, TooLarge, packed, unpacked
+from .guest_wire import MOST_ITEMS, TO_GUEST, TO_NODE, BadItem, ItemTooLarge, pack_item, unpack_items
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping
 
     from greenroom.actors.client.interfaces import Line
-    from greenroom.actors.federation.agent import Agent
     from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.offering import Part
+    from greenroom.actors.federation.tool_router import ToolRouter
     from greenroom.supervision import ExitReason, Pid
     from greenroom.supervision.cluster.link import Link
 
@@ -42,7 +42,7 @@ _TOGETHER: Final = MOST_ITEMS // 4
 """After so many items what was said goes out: the guest takes no more than four times as many in one payload."""
 
 
-class Told(NamedTuple):
+class JobAnswer(NamedTuple):
     """From a job: the answer, unless it was dropped meanwhile, and its number is another's."""
 
     job: Pid
@@ -50,19 +50,19 @@ class Told(NamedTuple):
     fields: Mapping[str, Any]
 
 
-class News(NamedTuple):
+class SubscriptionNews(NamedTuple):
     """From the follower of a resource, of which that guest may have another follower by now: what has become of it."""
 
     follower: Pid
     item: list[Any]
 
 
-class Visit(GenServer):
+class GuestSession(GenServer):
     """One guest."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, asked: Asked, link: Link, doorman: Pid) -> None:
+    def __init__(self, asked: GuestServices, link: Link, doorman: Pid) -> None:
         """What its requests are made of, its link, and the doorman, which tells it that the guest is gone."""
         self._asked = asked._replace(who=link)
         self._link = link
@@ -82,9 +82,9 @@ class Visit(GenServer):
     def handle_info(self, message: Any) -> Stop | None:
         """The guest's words, and its jobs'."""
         match message:
-            case Told(job, kind, fields):
+            case JobAnswer(job, kind, fields):
                 self._tell(job, kind, fields)
-            case News(follower, item):
+            case SubscriptionNews(follower, item):
                 self._pass_on(follower, item)
             case Exit(pid, reason):
                 self._ended(pid, reason)
@@ -109,7 +109,7 @@ class Visit(GenServer):
     def hear(self, data: bytes) -> Stop | None:
         """Something has come."""
         try:
-            for item in unpacked(data, TO_NODE):
+            for item in unpack_items(data, TO_NODE):
                 self._take(item)
         except BadItem as error:
             self._link.offence = str(error)
@@ -138,16 +138,16 @@ class Visit(GenServer):
                 kill(pid)
             self._answer(id, "Unsubscribed", {"server": key[0], "uri": key[1]})
         elif len(self._jobs) >= MOST:
-            self._answer(id, *failed("busy", f"{MOST} requests of this guest are under way"))
+            self._answer(id, *failed_answer("busy", f"{MOST} requests of this guest are under way"))
         elif kind == "Subscribe":
             self._subscribe(id, (str(fields.get("server")), str(fields.get("uri"))), seconds)
         elif kind in KINDS:
             self._begin(id, spawn_link(_job, self._me, self._asked, kind, dict(fields), seconds))
         else:
-            self._answer(id, *failed("bad_request", f"there is no request of the kind {kind[:40]!r}"))
+            self._answer(id, *failed_answer("bad_request", f"there is no request of the kind {kind[:40]!r}"))
 
     @property
-    def _me(self) -> Ref[Visit]:
+    def _me(self) -> Ref[GuestSession]:
         return Ref(self.pid, None)
 
     def _begin(self, id: int, pid: Pid) -> None:
@@ -171,9 +171,9 @@ class Visit(GenServer):
         elif follower is not None:
             self._answer(id, "Subscribed", {"server": key[0], "uri": key[1]})
         elif len(self._follows) >= MOST_SUBSCRIPTIONS:
-            self._answer(id, *failed("busy", f"this guest follows {MOST_SUBSCRIPTIONS} resources already"))
+            self._answer(id, *failed_answer("busy", f"this guest follows {MOST_SUBSCRIPTIONS} resources already"))
         else:
-            pid = spawn_link(_follow, self._me, self._asked, key, seconds)
+            pid = spawn_link(_follow_resource, self._me, self._asked, key, seconds)
             self._follows[key] = pid
             self._keys[pid] = key
             self._joined[pid] = {}
@@ -214,12 +214,12 @@ class Visit(GenServer):
     def _answer(self, id: int, kind: str, fields: Mapping[str, Any]) -> None:
         try:
             self._post(["answer", id, kind, dict(fields)])
-        except (TooLarge, LocalProtocolError) as error:
-            reason = "too_large" if isinstance(error, TooLarge) else "unsendable"
-            self._post(["answer", id, *failed(reason, f"the answer cannot be sent: {error}")])
+        except (ItemTooLarge, LocalProtocolError) as error:
+            reason = "too_large" if isinstance(error, ItemTooLarge) else "unsendable"
+            self._post(["answer", id, *failed_answer(reason, f"the answer cannot be sent: {error}")])
 
     def _post(self, item: list[Any]) -> None:
-        data = packed(item, TO_GUEST)
+        data = pack_item(item, TO_GUEST)
         if self._link.waiting > _BACKLOG:
             self._link.end("it does not read what it has asked for")
             return
@@ -238,7 +238,7 @@ class Visit(GenServer):
         unanswered = [*([] if id is None else [id]), *self._joined.pop(pid, ())]
         for each in unanswered:
             del self._jobs[each]
-            self._answer(each, *failed("crashed", f"what was to answer it has ended: {reason}"))
+            self._answer(each, *failed_answer("crashed", f"what was to answer it has ended: {reason}"))
         if key is not None and follows and not unanswered:
             self._post(["ended", *key, f"what followed it has ended: {reason}"])
 
@@ -247,12 +247,16 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _job(visit: Ref[Visit], asked: Asked, kind: str, fields: Mapping[str, Any], seconds: float) -> None:
+async def _job(
+    visit: Ref[GuestSession], asked: GuestServices, kind: str, fields: Mapping[str, Any], seconds: float
+) -> None:
     """A process: one request."""
-    visit.send(Told(self_pid(), *await outcome(asked, kind, fields, seconds)))
+    visit.send(JobAnswer(self_pid(), *await answer_request(asked, kind, fields, seconds)))
 
 
-async def _follow(visit: Ref[Visit], asked: Asked, key: tuple[str, str], seconds: float) -> None:
+async def _follow_resource(
+    visit: Ref[GuestSession], asked: GuestServices, key: tuple[str, str], seconds: float
+) -> None:
     """A process: one resource, from its subscription on."""
     server, uri = key
     me = self_pid()
@@ -264,21 +268,21 @@ async def _follow(visit: Ref[Visit], asked: Asked, key: tuple[str, str], seconds
             await updates.__aenter__()
         try:
             begun = True
-            visit.send(Told(me, "Subscribed", {"server": server, "uri": uri}))
+            visit.send(JobAnswer(me, "Subscribed", {"server": server, "uri": uri}))
             async for told in updates:
-                visit.send(News(me, ["updated", server, uri, told.gap]))
+                visit.send(SubscriptionNews(me, ["updated", server, uri, told.gap]))
         finally:
             await updates.__aexit__(None, None, None)
         why = "there is nothing more to hear of it"
     except TimeoutError:
         why = ""
-        visit.send(Told(me, *failed("timeout", f"no answer within {seconds:.3g} s")))
+        visit.send(JobAnswer(me, *failed_answer("timeout", f"no answer within {seconds:.3g} s")))
     except (GreenroomError, ClientError, PeerError) as error:
         why = str(error)
         if not begun:
-            visit.send(Told(me, *failure(error)))
+            visit.send(JobAnswer(me, *answer_for_error(error)))
     if begun:
-        visit.send(News(me, ["ended", server, uri, why]))
+        visit.send(SubscriptionNews(me, ["ended", server, uri, why]))
 
 
 # --- What a guest is answered: each kind of request, put to a federation.
@@ -293,7 +297,7 @@ PATIENCE: Final = 2.0
 """How long a list of all waits for a server that has never said what it offers, in seconds."""
 
 
-class Refused(GreenroomError):
+class GuestRequestRefused(GreenroomError):
     """It cannot be asked like this; `reason` is a word."""
 
     def __init__(self, reason: str, text: str) -> None:
@@ -302,65 +306,65 @@ class Refused(GreenroomError):
         self.reason = reason
 
 
-class Asked(NamedTuple):
+class GuestServices(NamedTuple):
     """What requests are made of: the servers, and the agent that decides which tools may be called, by pins and by consent."""
 
     federation: Federation
-    agent: Agent | None = None
+    router: ToolRouter | None = None
     who: Hashable = None
     """The principal: of requests that wait for one server, the guests take turns."""
 
 
-async def outcome(asked: Asked, kind: str, fields: Fields, seconds: float) -> Outcome:
+async def answer_request(asked: GuestServices, kind: str, fields: Fields, seconds: float) -> Outcome:
     """The answer's kind, and what is in it."""
     try:
         async with asyncio.timeout(seconds):
-            return await _ASKED[kind](asked, fields, seconds)
+            return await _HANDLERS[kind](asked, fields, seconds)
     except TimeoutError as error:
-        return failed("timeout", f"no answer within {seconds:.3g} s" if not str(error) else str(error))
+        return failed_answer("timeout", f"no answer within {seconds:.3g} s" if not str(error) else str(error))
     except GreenroomError as error:
-        return failure(error)
+        return answer_for_error(error)
 
 
-def failure(error: BaseException) -> Outcome:
+def answer_for_error(error: BaseException) -> Outcome:
     """What is said of an error."""
     if isinstance(error, PeerError):
-        return failed("peer_error", error.message, code=error.code, data=error.data)
+        return failed_answer("peer_error", error.message, code=error.code, data=error.data)
     if isinstance(error, RequestLost):
-        return failed(error.reason, str(error), maybe_done=error.maybe_done)
+        return failed_answer(error.reason, str(error), maybe_done=error.maybe_done)
     if isinstance(error, RequestCancelled):  # its reason is free text of the canceller, or none
-        return failed(
+        return failed_answer(
             "cancelled", f"the request was cancelled: {error.reason}" if error.reason else "the request was cancelled"
         )
     reason = getattr(error, "reason", None)
-    return failed(reason if isinstance(reason, str) else "failed", str(error))
+    return failed_answer(reason if isinstance(reason, str) else "failed", str(error))
 
 
-def failed(reason: str, text: str, **data: Any) -> Outcome:
+def failed_answer(reason: str, text: str, **data: Any) -> Outcome:
     """A `Failed`."""
     return "Failed", {"reason": reason, "text": text, "data": data}
 
 
-def line_of(asked: Asked, fields: Fields) -> Line:
-    """The way to the server that is asked. Raises `Refused`."""
+def line_of(asked: GuestServices, fields: Fields) -> Line:
+    """The way to the server that is asked. Raises `GuestRequestRefused`."""
     server = fields.get("server")
     line = asked.federation.line(server, asked.who) if isinstance(server, str) else None
     if line is None:
         there = ", ".join(asked.federation.ids()) or "none"
-        raise Refused("unknown_server", f"there is no server {server!r} here; there is {there}")
+        raise GuestRequestRefused("unknown_server", f"there is no server {server!r} here; there is {there}")
     return line
 
 
 def _text(fields: Fields, name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise Refused("bad_request", f"{name} is a text, not {value!r:.60}")
+        raise GuestRequestRefused("bad_request", f"{name} is a text, not {value!r:.60}")
     return value
 
 
-async def _list(part: Part, asked: Asked, fields: Fields, seconds: float) -> Outcome:
+async def _list(part: Part, asked: GuestServices, fields: Fields, seconds: float) -> Outcome:
     """A server that does not answer in time is left out, unless it alone was asked; so is a tool that is not as it was pinned, if such are refused."""
-    federation, agent = asked.federation, asked.agent
+    federation, agent = asked.federation, asked.router
     one = fields.get("server")
     if one is not None:
         line_of(asked, fields)
@@ -386,15 +390,15 @@ async def _list(part: Part, asked: Asked, fields: Fields, seconds: float) -> Out
     return "Listed", {"items": items, "away": away}
 
 
-async def _call(asked: Asked, fields: Fields, seconds: float) -> Outcome:
-    agent = asked.agent
+async def _call(asked: GuestServices, fields: Fields, seconds: float) -> Outcome:
+    agent = asked.router
     params: dict[str, Any] = {"name": _text(fields, "tool"), "arguments": fields.get("arguments") or {}}
     line = line_of(asked, fields)
     if agent is not None:
         name = agent.name_of(fields["server"], params["name"])
         await agent.checked(name, params["arguments"], timeout=seconds)
     result = await line.request("tools/call", params, timeout=seconds)
-    return "ToolResult", {
+    return "ToolAnswer", {
         "content": _objects(result.get("content")),
         "structured": result.get("structuredContent"),
         "is_error": result.get("isError") is True,
@@ -402,12 +406,12 @@ async def _call(asked: Asked, fields: Fields, seconds: float) -> Outcome:
     }
 
 
-async def _read(asked: Asked, fields: Fields, seconds: float) -> Outcome:
+async def _read(asked: GuestServices, fields: Fields, seconds: float) -> Outcome:
     result = await line_of(asked, fields).request("resources/read", {"uri": _text(fields, "uri")}, timeout=seconds)
     return "ResourceContents", {"contents": _objects(result.get("contents"))}
 
 
-async def _prompt(asked: Asked, fields: Fields, seconds: float) -> Outcome:
+async def _prompt(asked: GuestServices, fields: Fields, seconds: float) -> Outcome:
     params: dict[str, Any] = {"name": _text(fields, "name"), "arguments": fields.get("arguments") or {}}
     result = await line_of(asked, fields).request("prompts/get", params, timeout=seconds)
     return "PromptMessages", {
@@ -416,8 +420,8 @@ async def _prompt(asked: Asked, fields: Fields, seconds: float) -> Outcome:
     }
 
 
-async def _servers(asked: Asked, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - as all of them
-    standings = asked.federation.standings()
+async def _servers(asked: GuestServices, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - as all of them
+    standings = asked.federation.statuses()
     return "Servers", {
         "states": {id: standing.state.value for id, standing in standings.items()},
         "causes": {id: str(standing.cause) for id, standing in standings.items() if standing.cause is not None},
@@ -428,7 +432,7 @@ def _objects(value: Any) -> list[Any]:
     return [one for one in value if is_mapping(one)] if is_array(value) else []
 
 
-_ASKED: Final[Mapping[str, Callable[[Asked, Fields, float], Awaitable[Outcome]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[GuestServices, Fields, float], Awaitable[Outcome]]]] = {
     "CallTool": _call,
     "ReadResource": _read,
     "GetPrompt": _prompt,
@@ -438,7 +442,7 @@ _ASKED: Final[Mapping[str, Callable[[Asked, Fields, float], Awaitable[Outcome]]]
     "ListResourceTemplates": partial(_list, "templates"),
     "ListPrompts": partial(_list, "prompts"),
 }
-KINDS: Final = frozenset(_ASKED)
+KINDS: Final = frozenset(_HANDLERS)
 """What is asked and answered once; subscriptions are the visit's own."""
 
-__all__ = ["KINDS", "Refused", "failed", "failure", "line_of", "outcome"]
+__all__ = ["KINDS", "GuestRequestRefused", "answer_for_error", "answer_request", "failed_answer", "line_of"]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 
 from greenroom.errors import ConfigError, GreenroomError
-from greenroom.protocol.messages import Limits, decode, encode
+from greenroom.protocol.jsonrpc import MessageLimits, decode, encode
 from greenroom.supervision.cluster import write_key
-from greenroom.supervision.cluster.keys import LEAST, read_key
+from greenroom.supervision.cluster.key_files import LEAST, read_key
 
 if TYPE_CHECKING:
     import os
@@ -41,15 +41,15 @@ class BadItem(GreenroomError):
     """The other end says what no end of this version does."""
 
 
-class TooLarge(GreenroomError):
+class ItemTooLarge(GreenroomError):
     """It is more than the other end takes."""
 
 
-def packed(item: list[Any], limit: int) -> bytes:
-    """One item, to be posted. Raises `TooLarge`, and `LocalProtocolError` for what is no JSON."""
+def pack_item(item: list[Any], limit: int) -> bytes:
+    """One item, to be posted. Raises `ItemTooLarge`, and `LocalProtocolError` for what is no JSON."""
     data = encode(item)
     if len(data) > limit:
-        raise TooLarge(f"{len(data)} bytes, and {limit} is the most that is sent over this link")
+        raise ItemTooLarge(f"{len(data)} bytes, and {limit} is the most that is sent over this link")
     return _wrap(data)
 
 
@@ -58,13 +58,13 @@ def payload_limit(limit: int) -> int:
     return 2 * limit + _AROUND
 
 
-def unpacked(payload: bytes, limit: int) -> Iterator[list[Any]]:
+def unpack_items(payload: bytes, limit: int) -> Iterator[list[Any]]:
     """The items of a payload. Raises `BadItem`."""
     try:
         items: Iterable[bytes] = _unwrap(payload)
     except msgspec.MsgspecError as error:
         raise BadItem(f"a payload that is no list of {MOST_ITEMS} items at most") from error
-    limits = Limits.of_size(limit)
+    limits = MessageLimits.of_size(limit)
     for data in items:
         try:
             item: Any = decode(data, limits)
@@ -84,7 +84,7 @@ def new_key_file(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def key_of(given: bytes | str | os.PathLike[str]) -> bytes:
+def read_guest_key(given: bytes | str | os.PathLike[str]) -> bytes:
     """The key. Raises `ConfigError` for a file that others can read or change, and for a key that could be guessed."""
     if not isinstance(given, bytes):
         return read_key(given)
@@ -93,6 +93,6 @@ def key_of(given: bytes | str | os.PathLike[str]) -> bytes:
     return given
 
 
-def guests_key(given: bytes | str | os.PathLike[str]) -> bytes:
-    """What links of guests are keyed with: made of the key, so that no link of theirs has a node's key even where a cluster has the same file. Raises as `key_of`."""
-    return hmac.digest(key_of(given), b"greenroom guests", "sha256")
+def guest_link_key(given: bytes | str | os.PathLike[str]) -> bytes:
+    """What links of guests are keyed with: made of the key, so that no link of theirs has a node's key even where a cluster has the same file. Raises as `read_guest_key`."""
+    return hmac.digest(read_guest_key(given), b"greenroom guests", "sha256")

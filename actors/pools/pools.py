@@ -13,9 +13,9 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.actors.jobs import Encoded, Failed, FarCrash, Finished
-from greenroom.actors.names import Name
-from greenroom.actors.tree import Tree, ensured
+from greenroom.actors.process_names import ProcessName
+from greenroom.actors.successor_supervisor import SuccessorSupervisor, ensure_child
+from greenroom.actors.worker_interfaces import EncodedResult, JobError, JobReply, RemoteCrash
 from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled
 from greenroom.supervision import (
     TEMPORARY,
@@ -36,34 +36,34 @@ from greenroom.supervision import (
 from greenroom.supervision.cluster import (
     Cluster,
     ClusterSettings,
-    Host,
-    Limits,
+    NodeOwner,
     NodeSpec,
+    ProcessLimits,
     RemoteError,
     RemoteTraceback,
     launch_on,
     node_child,
-    pids,
+    os_processes,
 )
 
-from .handler_spec import is_worker, plan_of
-from .remote_call import Claims, Order
-from .scheduler import UNUSED, Foreman
-from .worker_main import Seat
-from .worker_proxy import loss_of, why_lost
+from .handler_spec import is_worker, spec_of
+from .remote_call import RemoteCall, StartLocks
+from .scheduler import UNUSED, PoolScheduler
+from .worker_main import WorkerMain
+from .worker_proxy import error_of_loss, why_lost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom.actors.catalogue import Shelf
-    from greenroom.actors.entries import Entry
-    from greenroom.actors.jobs import Job
-    from greenroom.actors.names import Key
+    from greenroom.actors.catalogue import CatalogueRef
+    from greenroom.actors.catalogue_entries import CatalogueEntry
+    from greenroom.actors.process_names import CompanyKey
     from greenroom.actors.settings import Settings
+    from greenroom.actors.worker_interfaces import Job
     from greenroom.supervision import ChildSpec
 
     from .pool import Pool
-    from .remote_call import Outcome
+    from .remote_call import CallOutcome
 
 _TRAVEL: Final = ("name", "strict", "expose_errors", "crashes", "ask_timeout")
 """What of a company's settings has to do with running a handler."""
@@ -72,120 +72,126 @@ _TRAVEL: Final = ("name", "strict", "expose_errors", "crashes", "ask_timeout")
 class Pools:
     """Of one company."""
 
-    def __init__(self, key: Key, settings: Settings, shelf: Shelf, premises: Premises | None = None) -> None:
+    def __init__(
+        self, key: CompanyKey, settings: Settings, shelf: CatalogueRef, provider: ProcessProvider | None = None
+    ) -> None:
         """Nothing is started."""
         self._key = key
         self._settings = {name: getattr(settings, name) for name in _TRAVEL}
         self._shelf = shelf
-        self._premises = Premises() if premises is None else premises
+        self._provider = ProcessProvider() if provider is None else provider
 
-    def _name(self, role: str, pool: Pool | None = None) -> Name:
-        return Name(self._key, role, "" if pool is None else str(pool.serial))
+    def _name(self, role: str, pool: Pool | None = None) -> ProcessName:
+        return ProcessName(self._key, role, "" if pool is None else str(pool.serial))
 
     def opening_spec(self) -> ChildSpec[Any]:
         """The process that starts the warm pools."""
-        return child(Opener, self).but(id="opener", name=self._name("opener"))
+        return child(PoolWarmer, self).but(id="warmer", name=self._name("warmer"))
 
-    def isolated(self, pool: Pool | None = None) -> list[Entry]:
+    def isolated(self, pool: Pool | None = None) -> list[CatalogueEntry]:
         """What is registered, and runs in a process of its own: in that pool, or in any."""
         isolated = self._shelf.catalogue.isolated
         return [entry for entry in isolated if pool is None or entry.handler.pool is pool]
 
-    async def run(self, job: Job, entry: Entry) -> dict[str, Any]:
+    async def run(self, job: Job, entry: CatalogueEntry) -> dict[str, Any]:
         """The result, as it is sent. Raises what the peer is told instead."""
         pool = entry.handler.pool
         assert pool is not None
-        order = Order(job, entry, current_node().name)
-        outcome = await self._submit(pool, order)
+        call = RemoteCall(job, entry, current_node().name)
+        outcome = await self._submit(pool, call)
         crash = None if outcome.crash is None else _raised(*outcome.crash)
         if outcome.why is not None:
-            raise loss_of(job, outcome.why) from crash
+            raise error_of_loss(job, outcome.why) from crash
         if crash is not None:
-            raise FarCrash(_ending(job, outcome), crash)
+            raise RemoteCrash(_ending(job, outcome), crash)
         if outcome.error is not None:
             raise McpError(*outcome.error)
         assert outcome.body is not None
-        return Encoded(outcome.body)
+        return EncodedResult(outcome.body)
 
-    async def _submit(self, pool: Pool, order: Order) -> Outcome:
-        job = order.job
-        foreman = await self.foreman(pool)
-        forget = job.cancelled.subscribe(lambda: foreman.cast(Foreman.cancel, order, job.cancelled.reason or ""))
+    async def _submit(self, pool: Pool, call: RemoteCall) -> CallOutcome:
+        job = call.job
+        scheduler = await self.scheduler(pool)
+        forget = job.cancelled.subscribe(lambda: scheduler.cast(PoolScheduler.cancel, call, job.cancelled.reason or ""))
         try:
             try:
-                return await foreman.within(None).call(Foreman.submit, order)
+                return await scheduler.within(None).call(PoolScheduler.submit, call)
             except NotRegistered:  # it is being started again, which is done when its supervisor answers
                 with suppress(ProcessExited):
-                    await count_children(self._name("crew", pool))
+                    await count_children(self._name("pool_supervisor", pool))
             except ProcessExited as error:
                 if error.reason != UNUSED:
-                    raise loss_of(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
-            foreman = await self.foreman(pool)  # the one before has not begun with it
+                    raise error_of_loss(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
+            scheduler = await self.scheduler(pool)  # the one before has not begun with it
             try:
-                return await foreman.within(None).call(Foreman.submit, order)
+                return await scheduler.within(None).call(PoolScheduler.submit, call)
             except ProcessExited as error:
-                raise loss_of(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
+                raise error_of_loss(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
         except BaseException as error:
             if not isinstance(error, RequestCancelled):
-                foreman.cast(Foreman.drop, order)
+                scheduler.cast(PoolScheduler.drop, call)
             raise
         finally:
             forget()
 
-    async def foreman(self, pool: Pool) -> Ref[Foreman]:
+    async def scheduler(self, pool: Pool) -> Ref[PoolScheduler]:
         """The foreman of that pool; started if it does not run."""
         name = self._name("pool", pool)
         process = whereis(name)
         if process is None:
-            staff = self._name("staff", pool)
-            foreman = child(Foreman, pool, Ref(staff), self._premises, self._settings, lambda: self.isolated(pool))
+            workers = self._name("workers", pool)
+            scheduler = child(
+                PoolScheduler, pool, Ref(workers), self._provider, self._settings, lambda: self.isolated(pool)
+            )
             spec = child(  # neither of the two is any use without the other; one that gives up is started again by the next call
                 Supervisor,
                 [
-                    child(DynamicSupervisor).but(id="staff", name=staff),
-                    foreman.but(id="foreman", name=name, restart=TRANSIENT, significant=True),
+                    child(DynamicSupervisor).but(id="workers", name=workers),
+                    scheduler.but(id="scheduler", name=name, restart=TRANSIENT, significant=True),
                 ],
                 strategy="one_for_all",
                 auto_shutdown="any_significant",
                 intensity=3,
                 period=10.0,
-            ).but(id=f"pool {pool.serial}", name=self._name("crew", pool), restart=TEMPORARY)
+            ).but(id=f"pool {pool.serial}", name=self._name("pool_supervisor", pool), restart=TEMPORARY)
             try:
-                await self._begin()
-                await ensured(self._name("crews"), spec)
+                await self._start_services()
+                await ensure_child(self._name("pool_supervisors"), spec)
             except ProcessExited as error:
                 raise McpError(ErrorCode.INTERNAL_ERROR, "The server is stopping") from error
-        ref: Ref[Foreman] = Ref(name)
+        ref: Ref[PoolScheduler] = Ref(name)
         return ref
 
-    async def _begin(self) -> None:
+    async def _start_services(self) -> None:
         """Have what pools stand on: with the first of them."""
-        crews = self._name("crews")
-        if whereis(crews) is None:
+        supervisors = self._name("pool_supervisors")
+        if whereis(supervisors) is None:
             children: list[ChildSpec[Any]] = [
-                self._premises.child_spec(),
-                child(DynamicSupervisor, intensity=10, period=10.0).but(id="crews", name=crews),
+                self._provider.child_spec(),
+                child(DynamicSupervisor, intensity=10, period=10.0).but(id="pool_supervisors", name=supervisors),
             ]
-            spec = child(Tree, children, strategy="rest_for_one", intensity=5, period=10.0)
-            await ensured(self._name("pools"), spec.but(id="ground", name=self._name("ground"), restart=TEMPORARY))
+            spec = child(SuccessorSupervisor, children, strategy="rest_for_one", intensity=5, period=10.0)
+            await ensure_child(
+                self._name("pools"), spec.but(id="pool_services", name=self._name("pool_services"), restart=TEMPORARY)
+            )
 
     def check(self) -> None:
         """Raise `RegistrationError` for what workers would not find."""
         for entry in self.isolated():
-            plan_of(entry)
+            spec_of(entry)
 
     async def warm_up(self) -> None:
         """Start the pools that have workers from the start."""
         for pool in {entry.handler.pool: None for entry in self.isolated()}:
             if pool is not None and pool.warm:
-                await self.foreman(pool)
+                await self.scheduler(pool)
 
 
-def _ending(job: Job, outcome: Outcome) -> Finished | Failed:
+def _ending(job: Job, outcome: CallOutcome) -> JobReply | JobError:
     if outcome.error is not None:
-        return Failed(job.key, McpError(*outcome.error))
+        return JobError(job.key, McpError(*outcome.error))
     assert outcome.body is not None
-    return Finished(job.key, outcome.body)
+    return JobReply(job.key, outcome.body)
 
 
 def _raised(kind: str, text: str, trace: str) -> RemoteError:
@@ -194,7 +200,7 @@ def _raised(kind: str, text: str, trace: str) -> RemoteError:
     return error
 
 
-class Opener(GenServer):
+class PoolWarmer(GenServer):
     """Begins with the pools that are to be warm, and has nothing else to do."""
 
     def __init__(self, pools: Pools) -> None:
@@ -219,7 +225,7 @@ class NoWorkers(RuntimeError):
     """A worker process was to have workers itself."""
 
 
-class Premises:
+class ProcessProvider:
     """Where the processes of workers come from: one company's."""
 
     def __init__(self) -> None:
@@ -230,23 +236,23 @@ class Premises:
         """What has to run before anything is opened; it stops after all pools."""
         return self._cluster.child_spec()
 
-    async def open(self, pool: Pool) -> Bench:
+    async def open(self, pool: Pool) -> WorkerProcess:
         """A new process, linked to the calling one. Raises what keeps it from coming up."""
         if is_worker():
             raise NoWorkers("this is a worker process already, and has none of its own: call the function itself")
-        limits = Limits(memory=pool.memory_limit, cpu=pool.cpu)
+        limits = ProcessLimits(memory=pool.memory_limit, cpu=pool.cpu)
         spec = NodeSpec(limits=limits, start_timeout=pool.start, requires=pool.requires)
         host = await node_child(pool.cluster or self._cluster, spec).start()
-        name = await host.call(Host.node_name)
-        return Bench(host, name, await host.call(Host.process_id), pool, self._cluster)
+        name = await host.call(NodeOwner.node_name)
+        return WorkerProcess(host, name, await host.call(NodeOwner.process_id), pool, self._cluster)
 
 
-class Bench:
+class WorkerProcess:
     """One process for one worker, and the host process that stands for it here."""
 
-    def __init__(self, who: Ref[Host], name: str, os_pid: int, pool: Pool, cluster: Cluster) -> None:
+    def __init__(self, owner: Ref[NodeOwner], name: str, os_pid: int, pool: Pool, cluster: Cluster) -> None:
         """It has just come up."""
-        self.who: Ref[Any] = who
+        self.owner: Ref[Any] = owner
         """It ends with the process, and its reason says how that was."""
         self.os_pid = os_pid
         self._name = name
@@ -254,22 +260,24 @@ class Bench:
         self._peers = cluster.peers
         # What is decided by a file in memory, and whose pid means something here, is on this machine.
         self._is_near = not pool.requires
-        self.claims = Claims.made() if self._is_near else None
+        self.locks = StartLocks.made() if self._is_near else None
         """The file by which it is decided which process begins with a call that was sent ahead; None where none is."""
-        self._pidfd = pids.descriptor(os_pid) if self._is_near else None  # its number may be another's by the end
+        self._pidfd = (
+            os_processes.open_pidfd(os_pid) if self._is_near else None
+        )  # its number may be another's by the end
         if self._pidfd is not None:
             weakref.finalize(self, os.close, self._pidfd)
 
-    async def seat(self, home: Ref[Any], settings: Mapping[str, Any], plans: Mapping[int, bytes]) -> Ref[Any]:
+    async def start_main(self, home: Ref[Any], settings: Mapping[str, Any], specs: Mapping[int, bytes]) -> Ref[Any]:
         """Start a seat there. Raises what keeps it from coming up. Imports may hold the interpreter for long; that is what `start` bounds."""
         self.busy(True)  # noqa: FBT003 - a switch
         pool = self._pool
-        given: tuple[Any, ...] = (home, dict(settings), dict(plans))
-        claims = None if self.claims is None else self.claims.path
-        limits = {"cpu": pool.cpu, "memory": pool.memory_limit, "claims": claims}
-        seat = await launch_on(self._name, Options(timeout=pool.start), Seat, given, limits)
+        given: tuple[Any, ...] = (home, dict(settings), dict(specs))
+        locks = None if self.locks is None else self.locks.path
+        limits = {"cpu": pool.cpu, "memory": pool.memory_limit, "locks": locks}
+        start_main = await launch_on(self._name, Options(timeout=pool.start), WorkerMain, given, limits)
         self.busy(False)  # noqa: FBT003 - a switch
-        return seat
+        return start_main
 
     def busy(self, on: bool) -> None:  # noqa: FBT001 - a switch
         """It has a call, or none: while it has, it may be silent for as long as it likes."""
@@ -278,8 +286,8 @@ class Bench:
     def end(self) -> None:
         """SIGTERM, which some programs want to notice, and SIGKILL, whatever they make of it."""
         if not self._is_near:
-            kill(self.who)
+            kill(self.owner)
             return
         if self._pidfd is not None:
-            pids.send_signal(signal.SIGTERM, self.os_pid, self._pidfd)
-        asyncio.get_running_loop().call_later(_TERM, kill, self.who)
+            os_processes.send_signal(signal.SIGTERM, self.os_pid, self._pidfd)
+        asyncio.get_running_loop().call_later(_TERM, kill, self.owner)

@@ -16,42 +16,42 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from greenroom.actors.catalogue import whose
+from greenroom.actors.catalogue import quota_key_of_job
 from greenroom.errors import GreenroomError
-from greenroom.protocol.messages import to_float
-from greenroom.supervision.cluster import CannotTravel, values
-from greenroom.supervision.cluster.streams import Receipts, answering
+from greenroom.protocol.jsonrpc import to_float
+from greenroom.supervision.cluster import CannotTravel, value_codec
+from greenroom.supervision.cluster.flow_control import Receipts, answer_in_task
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Hashable, Mapping
     from contextvars import Context
 
-    from greenroom.actors.entries import Entry
-    from greenroom.actors.jobs import Job
+    from greenroom.actors.catalogue_entries import CatalogueEntry
+    from greenroom.actors.worker_interfaces import Job
     from greenroom.supervision import Caller, Pid
 
 
 @dataclass(slots=True, eq=False)
-class Order:
+class RemoteCall:
     """A call. Made in the job's process: what cannot be sent is that process's error."""
 
     job: Job
-    entry: Entry
+    entry: CatalogueEntry
     node: InitVar[str]
-    who: Hashable = field(init=False)
+    principal: Hashable = field(init=False)
     """The principal whose part of the pool it takes."""
-    errand: bytes = field(init=False)
+    payload: bytes = field(init=False)
     facts: list[bytes | str | None] = field(init=False)
     """The three of the session that may be anything, state, auth and principal: as bytes, or why they cannot travel."""
-    caller: Caller[Outcome] = field(init=False)
-    minder: Pid | None = None
+    caller: Caller[CallOutcome] = field(init=False)
+    proxy: Pid | None = None
     """The minder that has it, once it is with a worker; the foreman writes it."""
     number: int = 0
     """Which call of that worker it is."""
     taken: Receipts = field(default_factory=lambda: Receipts(_OFTEN))
     """The words of its handler that have come."""
-    moved: int = 0
+    moves: int = 0
     """How many workers had it and did not even begin with it."""
     is_dropped: bool = False
     """Whether the caller is gone."""
@@ -61,10 +61,10 @@ class Order:
 
     def __post_init__(self, node: str) -> None:
         job, facts = self.job, self.job.facts
-        self.who = whose(job)
+        self.principal = quota_key_of_job(job)
         self.facts = [_packed(each, node) for each in (facts.state, facts.peer.auth, facts.peer.principal)]
-        self.errand = errand_to_bytes(
-            Errand(
+        self.payload = payload_to_bytes(
+            CallPayload(
                 job.request_id,
                 job.method,
                 dict(job.params),
@@ -94,7 +94,7 @@ class Order:
         parts, self._parts = self._parts or BytesIO(), None
         return parts.getvalue()
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: CallOutcome) -> None:
         """This came of it."""
         for each in self._questions:
             each.cancel()
@@ -102,7 +102,7 @@ class Order:
 
     def ask(self, asker: Caller[Any], method: str, params: dict[str, Any], timeout: float | None) -> None:
         """Ask the peer, in the job's own process: what it has open ends with it."""
-        task = answering(asker, self.job.voice.ask(method, params, timeout), self._context)
+        task = answer_in_task(asker, self.job.peer_channel.ask(method, params, timeout), self._context)
         self._questions.add(task)
         task.add_done_callback(self._questions.discard)
 
@@ -111,7 +111,7 @@ class Order:
 # What cannot travel (an open connection in `ctx.state`) is missed only by the handler that asks for it.
 
 
-class NotHere(GreenroomError):
+class NotInWorker(GreenroomError):
     """Something of the session that only the server's own process has."""
 
 
@@ -119,7 +119,7 @@ def _packed(value: Any, node: str) -> bytes | str | None:
     if value is None:
         return None
     try:
-        return values.encode(value, node)
+        return value_codec.encode(value, node)
     except CannotTravel as error:
         return str(error)
 
@@ -129,11 +129,11 @@ def _unpacked(data: bytes | str | None, what: str) -> Any:
     if data is None:
         return None
     if isinstance(data, str):
-        raise NotHere(f"{what} is not there in a worker process: {data}")
-    return values.decode(data)
+        raise NotInWorker(f"{what} is not there in a worker process: {data}")
+    return value_codec.decode(data)
 
 
-class FarPeer:
+class PeerSnapshot:
     """The caller, as a worker knows it."""
 
     __slots__ = ("_auth", "_principal", "address", "transport")
@@ -142,10 +142,10 @@ class FarPeer:
     forwarded: Final = ""
     """A worker has one call at a time, and shares nothing out."""
 
-    def __init__(self, errand: Errand, auth: bytes | str | None, principal: bytes | str | None) -> None:
+    def __init__(self, payload: CallPayload, auth: bytes | str | None, principal: bytes | str | None) -> None:
         """As home says."""
-        self.transport = errand.transport
-        self.address = errand.address
+        self.transport = payload.transport
+        self.address = payload.address
         self._auth = auth
         self._principal = principal
 
@@ -160,19 +160,19 @@ class FarPeer:
         return _unpacked(self._principal, "ctx.principal")
 
 
-class FarFacts:
+class SessionSnapshot:
     """Of one call's session."""
 
     __slots__ = ("_state", "client_capabilities", "client_info", "peer", "session_id", "version")
 
-    def __init__(self, errand: Errand, data: list[bytes | str | None]) -> None:
+    def __init__(self, payload: CallPayload, data: list[bytes | str | None]) -> None:
         """As home says."""
         self._state, auth, principal = data
-        self.session_id = errand.session_id
-        self.version = errand.version
-        self.peer = FarPeer(errand, auth, principal)
-        self.client_info: Mapping[str, Any] = errand.client_info
-        self.client_capabilities: Mapping[str, Any] = errand.client_capabilities
+        self.session_id = payload.session_id
+        self.version = payload.version
+        self.peer = PeerSnapshot(payload, auth, principal)
+        self.client_info: Mapping[str, Any] = payload.client_info
+        self.client_capabilities: Mapping[str, Any] = payload.client_capabilities
 
     @property
     def state(self) -> Any:
@@ -202,13 +202,13 @@ PLAN: Final = 1
 RUN: Final = 2
 CANCEL: Final = 3
 STOP: Final = 4
-HEARD: Final = 6
+CREDIT: Final = 6
 
 SAY: Final = 11
 EXPECT: Final = 15
-AWAY: Final = 16
+INTERRUPT_STREAM: Final = 16
 DONE: Final = 17
-TELL: Final = 18
+BROADCAST: Final = 18
 PART: Final = 20
 TOUCH: Final = 22
 
@@ -220,7 +220,7 @@ PIECE: Final = 255 * 1024
 """How long a part is: it fits into one frame of the link, with what stands around it."""
 
 
-class Errand(msgspec.Struct, array_like=True, frozen=True):
+class CallPayload(msgspec.Struct, array_like=True, frozen=True):
     """What a worker has to know of one call."""
 
     request_id: str | int
@@ -235,7 +235,7 @@ class Errand(msgspec.Struct, array_like=True, frozen=True):
     client_capabilities: dict[str, Any]
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """How a call has ended in its worker: exactly one of the first three. It travels as a list, so that a large body is not wrapped twice."""
 
     body: bytes | None = None
@@ -250,8 +250,8 @@ class Outcome(NamedTuple):
     """Whether the worker had better be replaced."""
 
 
-errand_to_bytes: Final = msgspec.json.Encoder().encode
-errand_of: Final = msgspec.json.Decoder(Errand, float_hook=to_float).decode
+payload_to_bytes: Final = msgspec.json.Encoder().encode
+payload_from_bytes: Final = msgspec.json.Decoder(CallPayload, float_hook=to_float).decode
 
 
 # --- Whether a worker begins with a call that was sent ahead to it. Decided once, between two processes that do not wait for each other.
@@ -267,7 +267,7 @@ _MARKS: Final = 4096
 """How many marks there are: many more than calls that one worker can have before it, so that the file does not grow."""
 
 
-class Claims:
+class StartLocks:
     """One end of such a file."""
 
     def __init__(self, fd: int) -> None:
@@ -275,7 +275,7 @@ class Claims:
         self._fd = fd
 
     @classmethod
-    def made(cls) -> Claims | None:
+    def made(cls) -> StartLocks | None:
         """A new one, at home; None where the system has no such files."""
         try:
             return cls(os.memfd_create("greenroom-claims", os.MFD_CLOEXEC))
@@ -283,7 +283,7 @@ class Claims:
             return None
 
     @classmethod
-    def opened(cls, path: str | None) -> Claims | None:
+    def opened(cls, path: str | None) -> StartLocks | None:
         """The other end, by the path that home has given; None where that leads nowhere."""
         if path is None:
             return None

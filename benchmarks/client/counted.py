@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from benchmarks.counting import without_watchdog
+from benchmarks.instruction_marks import without_watchdog
 from greenroom import Client
 
 from .driving import TEXT

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.rounds import Program
-from benchmarks.serving.blast import put
+from benchmarks.contest_rounds import Program
+from benchmarks.serving.blast_radius import put
 from benchmarks.serving.contenders import PEERS
 from benchmarks.serving.processes import ROOT, free_port
 

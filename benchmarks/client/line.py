@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from tests.connections import start_connection
 
 from greenroom.supervision import Node
-from greenroom.transports.client.command import Command
 from greenroom.transports.client.http_route import HttpRoute
+from greenroom.transports.client.server_command import Command
 
 from .driving import TEXT, arguments, command, drive, many, told
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from greenroom.actors.client.line import ConnectionLine
+    from greenroom.actors.client.connection_line import ConnectionLine
 
 
 async def main() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.rounds import Effort, Program, left_out, span
+from benchmarks.contest_rounds import Effort, Program, left_out, span
 from benchmarks.serving.contenders import PEERS
 from benchmarks.serving.contest import ratio
 from benchmarks.serving.milestones import Milestone

@@ -24,7 +24,7 @@ import anyio.to_process
 from benchmarks.serving.milestones import Milestone
 from greenroom import Client, Pool, Server
 from greenroom.supervision import Node
-from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster import os_processes
 
 from .isolated_tools import compute, echo, echo_in_loop, stay
 from .nodes import rollup
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from benchmarks.rounds import Effort
+    from benchmarks.contest_rounds import Effort
 
 NAME = "isolation"
 ABOUT = """a tool in a process of its own beside the same in the loop, in a thread, and beside bare pools (concurrent.futures, anyio.to_process):
@@ -262,7 +262,7 @@ async def _weigh(held: Held) -> None:
         await client.call("another", text="hello")
         held.another.append(time.perf_counter() - began)
         found = set(await asyncio.gather(*(client.call("stay", into=int, seconds=0.3) for _ in range(MANY))))
-        assert found <= set(pids.descendants(os.getpid()))
+        assert found <= set(os_processes.descendants(os.getpid()))
         held.memory.append(statistics.median(rollup(pid)["Private"] for pid in found))
 
 

@@ -14,12 +14,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.bench import Run, benchmark
+from benchmarks.benchmark_types import Run, benchmark
 from greenroom.supervision import GenServer, Node, Supervisor, inbox, monitor, receive, start
-from greenroom.supervision.cluster.cluster import Cluster, Host
-from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.specs import NodeSpec
-from greenroom.supervision.cluster.ushering import start_on
+from greenroom.supervision.cluster.cluster import Cluster, NodeOwner
+from greenroom.supervision.cluster.cluster_settings import NodeSpec
+from greenroom.supervision.cluster.node_engine import NodeEngine
+from greenroom.supervision.cluster.remote_spawn import start_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -90,8 +90,8 @@ async def death(run: Run) -> None:
     async with clustered() as cluster, inbox():
         for _ in range(run.count):
             host = await cluster.start_node(SPEC)
-            echo = await start_on(await host.call(Host.node_name), Echo)
-            watch, pid = monitor(echo), await host.call(Host.process_id)
+            echo = await start_on(await host.call(NodeOwner.node_name), Echo)
+            watch, pid = monitor(echo), await host.call(NodeOwner.process_id)
             monitor(host)
             await echo.call(Echo.echo, "")
             began = time.perf_counter()
@@ -110,11 +110,11 @@ async def monitors(run: Run) -> None:
     """From `kill -9` of a node to the last of 10,000 `Down`s of a process in it."""
     async with clustered() as cluster, inbox():
         host = await cluster.start_node(SPEC)
-        echo = await start_on(await host.call(Host.node_name), Echo)
+        echo = await start_on(await host.call(NodeOwner.node_name), Echo)
         for _ in range(10_000):
             monitor(echo)
         await echo.call(Echo.echo, "")
-        pid = await host.call(Host.process_id)
+        pid = await host.call(NodeOwner.process_id)
         with run.measured():
             os.kill(pid, signal.SIGKILL)
             for _ in range(10_000):
@@ -126,8 +126,8 @@ async def memory(run: Run) -> None:
     """What an idle node's process has to itself (USS); asides: its part of all (PSS), and the same of the four that are there for all nodes."""
     async with clustered() as cluster:
         hosts = [await cluster.start_node(SPEC) for _ in range(run.count)]
-        nodes = [await host.call(Host.process_id) for host in hosts]
-        parts = [pid for pid in (await cluster.engine.call(Engine.running)).values() if pid not in nodes]
+        nodes = [await host.call(NodeOwner.process_id) for host in hosts]
+        parts = [pid for pid in (await cluster.engine.call(NodeEngine.running)).values() if pid not in nodes]
         for pid in nodes:
             run.record(rollup(pid)["Private"])
         run.asides = {

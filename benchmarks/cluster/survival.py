@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 from tests.actors.survival.stage import Stage
 
 from benchmarks.cluster import isolation  # not from here: processes of anyio import this file as one by itself
-from benchmarks.rounds import Effort
+from benchmarks.contest_rounds import Effort
 from benchmarks.serving import milestones
-from benchmarks.serving.blast import put
+from benchmarks.serving.blast_radius import put
 from benchmarks.serving.processes import ROOT
 from greenroom import Client, GreenroomError
 from greenroom.supervision import Node
-from greenroom.supervision.cluster import pids
-from greenroom.transports.client.memory import MemoryRoute
+from greenroom.supervision.cluster import os_processes
+from greenroom.transports.client.memory_route import MemoryRoute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +177,7 @@ async def _crowd(client: Client, found: Outcome, took: list[float]) -> None:
 
 def _held() -> set[str]:
     """All that could be left behind: processes, descriptors, files in shared folders."""
-    processes = {f"process {pid}" for pid in pids.descendants(os.getpid())}
+    processes = {f"process {pid}" for pid in os_processes.descendants(os.getpid())}
     descriptors = {f"descriptor {each.name}" for each in Path("/proc/self/fd").iterdir()}
     places = (Path(tempfile.gettempdir()), Path("/dev/shm"))  # noqa: S108 - where things are left behind
     return processes | descriptors | {str(file) for place in places for file in place.iterdir()}

@@ -13,8 +13,8 @@ import sys
 import time
 from typing import Any
 
-from greenroom.supervision.cluster import thespian_taming as hardening
-from greenroom.supervision.cluster.thespian_taming import Actor, ActorSystem
+from greenroom.supervision.cluster import thespian_patches as hardening
+from greenroom.supervision.cluster.thespian_patches import Actor, ActorSystem
 
 ADDRESS = "127.0.0.1"
 QUIET: dict[str, object] = {"version": 1, "root": {"level": "CRITICAL"}, "disable_existing_loggers": False}
@@ -46,7 +46,7 @@ def _tell(system: Any, echo: Any, count: int, window: int) -> float:
 def main(count: int) -> None:
     """So many questions, and so many messages of 100 bytes."""
     os.environ["THESPIAN_BASE_IPADDR"] = ADDRESS
-    hardening.install(secrets.token_bytes(32), ADDRESS)
+    hardening.install_patches(secrets.token_bytes(32), ADDRESS)
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         port = probe.getsockname()[1]

@@ -16,7 +16,7 @@ from .processes import NotServing, Served, cores, on_core, serving
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.rounds import Effort
+    from benchmarks.contest_rounds import Effort
 
 NAME = "serving"
 ABOUT = """tools/call of an echo over Streamable HTTP with a live session where there are sessions: ours, raw ASGI under Hypercorn as

@@ -8,12 +8,12 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.bench import Run, benchmark
+from benchmarks.benchmark_types import Run, benchmark
 from greenroom import Server
-from greenroom.protocol.messages import Notification, Request, parse
-from greenroom.transports.asgi import Endpoint
-from greenroom.transports.http_engine import Engine
-from greenroom.transports.interfaces import Answer, Peer
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest, parse
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http_engine import HttpEngine
+from greenroom.transports.interfaces import EncodedReply, Peer
 
 from .sessions import VERSION, encoded
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.actors.company import Company
-    from greenroom.transports.interfaces import Session
+    from greenroom.transports.interfaces import SessionHandle
 
 FIRST = 100_000_000
 TEXT = "Curtain up: two hours of traffic on the stage."
@@ -37,7 +37,7 @@ def call(number: int, tool: str = "echo") -> bytes:
 
 
 @asynccontextmanager
-async def entered() -> AsyncGenerator[tuple[Company, Session]]:
+async def entered() -> AsyncGenerator[tuple[Company, SessionHandle]]:
     """A running company, and a session that is ready."""
     server = Server("echo")
 
@@ -50,9 +50,11 @@ async def entered() -> AsyncGenerator[tuple[Company, Session]]:
         return text
 
     async with server.started() as company:
-        session, _ = await company.enter(Peer("http", "127.0.0.1:50000"), Request(0, "initialize", dict(HELLO)))
+        session, _ = await company.start_session(
+            Peer("http", "127.0.0.1:50000"), JsonRpcRequest(0, "initialize", dict(HELLO))
+        )
         assert session is not None
-        await session.notify(Notification("notifications/initialized", {}))
+        await session.notify(JsonRpcNotification("notifications/initialized", {}))
         yield company, session
 
 
@@ -72,8 +74,8 @@ async def through_the_door(run: Run) -> None:
         messages = [parse(call(number)) for number in range(run.count)]
         with run.measured():
             for message in messages:
-                assert isinstance(message, Request)
-                assert isinstance(await session.request(message), Answer)
+                assert isinstance(message, JsonRpcRequest)
+                assert isinstance(await session.request(message), EncodedReply)
 
 
 @benchmark("served: the same, def", count=5_000)
@@ -83,8 +85,8 @@ async def through_the_door_to_a_thread(run: Run) -> None:
         messages = [parse(call(number, "echo_def")) for number in range(run.count)]
         with run.measured():
             for message in messages:
-                assert isinstance(message, Request)
-                assert isinstance(await session.request(message), Answer)
+                assert isinstance(message, JsonRpcRequest)
+                assert isinstance(await session.request(message), EncodedReply)
 
 
 class Sink:
@@ -111,7 +113,7 @@ class Sink:
         raise NotImplementedError
 
 
-def headers(session: Session, body: bytes) -> list[tuple[bytes, bytes]]:
+def headers(session: SessionHandle, body: bytes) -> list[tuple[bytes, bytes]]:
     """Of a request, as ASGI has them."""
     return [
         (b"host", b"127.0.0.1:9090"),
@@ -127,7 +129,7 @@ def headers(session: Session, body: bytes) -> list[tuple[bytes, bytes]]:
 async def through_the_engine(run: Run) -> None:
     """And before that the HTTP engine's checks and the parsing, and its reply behind it."""
     async with entered() as (company, session):
-        engine = Engine(company)
+        engine = HttpEngine(company)
         bodies = [call(number) for number in range(run.count)]
         with run.measured():
             for body in bodies:
@@ -140,7 +142,7 @@ async def through_the_engine(run: Run) -> None:
 async def through_asgi(run: Run) -> None:
     """And around it the ASGI application: all of a call but the HTTP server."""
     async with entered() as (company, session):
-        endpoint = Endpoint(Engine(company))
+        endpoint = AsgiEndpoint(HttpEngine(company))
         bodies = [call(number) for number in range(run.count)]
         sent: list[Any] = []
 

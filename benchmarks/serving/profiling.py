@@ -28,10 +28,10 @@ SECONDS = 10
 RATE = 250
 
 LAYERS = (
-    ("HTTP parser", ("transports/http1.py", "/h11/", "(h11/")),
-    ("HTTP server", tuple(f"transports/{name}.py" for name in ("http1_wire", "turn", "open_connections", "listener"))),
-    ("Hypercorn, where it serves", ("hypercorn/", "transports/connection.py")),
-    ("ASGI endpoint", ("transports/asgi.py", "transports/http_exchange.py")),
+    ("HTTP parser", ("transports/http1_codec.py", "/h11/", "(h11/")),
+    ("HTTP server", tuple(f"transports/{name}.py" for name in ("http1_connection", "http1_request", "open_connections", "http_listener"))),
+    ("Hypercorn, where it serves", ("hypercorn/", "transports/hypercorn_connection.py")),
+    ("ASGI endpoint", ("transports/asgi.py", "transports/http_request.py")),
     ("HTTP engine", ("transports/",)),
     ("parse, check, encode", ("greenroom/protocol/",)),
     ("session", tuple(f"actors/{name}.py" for name in ("session", "sessions", "calls", "reply_sinks"))),

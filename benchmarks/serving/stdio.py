@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.rounds import Effort, Program, left_out
+from benchmarks.contest_rounds import Effort, Program, left_out
 
 from .contenders import PEERS
 from .contest import TEXT, ratio

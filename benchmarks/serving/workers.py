@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster import os_processes
 
-from .blast import put
+from .blast_radius import put
 from .processes import ROOT, TICKS, Served, serving
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _run(command: Sequence[str]) -> dict[str, Any]:
 def _worked(served: Served) -> float:
     """Seconds that all processes of the server have worked."""
     total = 0
-    for pid in (served.pid, *pids.descendants(served.pid)):
+    for pid in (served.pid, *os_processes.descendants(served.pid)):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
         total += int(fields[11]) + int(fields[12])
     return total / TICKS

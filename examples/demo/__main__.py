@@ -10,14 +10,14 @@ import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
-from greenroom import running
+from greenroom import program_runner
 from greenroom.supervision import Ref, child, spawn, wait_down
-from greenroom.transports.binding import CannotListen
+from greenroom.transports.listening_sockets import CannotListen
 
-from .stage import server
-from .teller import Teller
+from .demo_client import visit
+from .demo_server import server
+from .event_printer import Teller
 from .upstreams import host, library
-from .visitor import visit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         await asyncio.Event().wait()
 
     try:
-        running.run(children, until)
-    except running.GaveUp as error:
+        program_runner.run(children, until)
+    except program_runner.GaveUp as error:
         print(f"greenroom: {error}", file=sys.stderr)
         return 1
     print("stopped in order", flush=True)

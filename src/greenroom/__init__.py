@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from greenroom.actors.client.errors import TooManyPages as TooManyPages
     from greenroom.actors.client.errors import Unavailable as Unavailable
     from greenroom.actors.client.errors import Unsupported as Unsupported
-    from greenroom.actors.client.handler import ClientHandler as ClientHandler
-    from greenroom.actors.client.handler import Deferred as Deferred
     from greenroom.actors.client.settings import ClientSettings as ClientSettings
     from greenroom.actors.context import CallEnded as CallEnded
     from greenroom.actors.context import Context as Context
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from greenroom.actors.handlers import ResourceOptions as ResourceOptions
     from greenroom.actors.handlers import TemplateOptions as TemplateOptions
     from greenroom.actors.handlers import ToolOptions as ToolOptions
-    from greenroom.actors.jobs import Hooks as Hooks
     from greenroom.actors.pools.pool import Pool as Pool
     from greenroom.actors.server_questions import Accepted as Accepted
     from greenroom.actors.server_questions import Declined as Declined
@@ -74,36 +71,17 @@ if TYPE_CHECKING:
     from greenroom.protocol.errors import ProtocolError as ProtocolError
     from greenroom.protocol.errors import RequestCancelled as RequestCancelled
     from greenroom.protocol.errors import ToolError as ToolError
-    from greenroom.protocol.forms import Email as Email
-    from greenroom.protocol.forms import Titles as Titles
-    from greenroom.protocol.forms import Uri as Uri
-    from greenroom.protocol.forms import UrlElicitation as UrlElicitation
-    from greenroom.protocol.forms import UrlElicitationRequired as UrlElicitationRequired
-    from greenroom.protocol.problems import Mismatch as Mismatch
-    from greenroom.protocol.received import LogMessage as LogMessage
-    from greenroom.protocol.received import Page as Page
-    from greenroom.protocol.received import PromptReply as PromptReply
-    from greenroom.protocol.received import RemoteTask as RemoteTask
-    from greenroom.protocol.received import ResourceReply as ResourceReply
-    from greenroom.protocol.received import ToolReply as ToolReply
-    from greenroom.protocol.results import CallToolResult as CallToolResult
-    from greenroom.protocol.results import Completion as Completion
-    from greenroom.protocol.results import Message as Message
-    from greenroom.protocol.results import PromptResult as PromptResult
-    from greenroom.protocol.results import Structured as Structured
-    from greenroom.protocol.results import WithMeta as WithMeta
-    from greenroom.protocol.results import assistant_message as assistant_message
-    from greenroom.protocol.results import message as message
-    from greenroom.protocol.results import user_message as user_message
-    from greenroom.transports.client.command import Command as Command
     from greenroom.transports.client.errors import TransportError as TransportError
     from greenroom.transports.client.errors import Unauthorized as Unauthorized
     from greenroom.transports.http_config import HttpConfig as HttpConfig
 
+    from .actors.client.client_handler import ClientHandler as ClientHandler
+    from .actors.client.client_handler import Deferred as Deferred
     from .actors.client.interfaces import Phase as Phase
     from .actors.client.interfaces import Progress as Progress
+    from .actors.client.interfaces import ServerNotification as ServerNotification
     from .actors.client.interfaces import Status as Status
-    from .actors.client.interfaces import Told as Told
+    from .actors.worker_interfaces import Hooks as Hooks
     from .client import Client as Client
     from .client import PendingCall as PendingCall
     from .client import ToolFailed as ToolFailed
@@ -113,13 +91,35 @@ if TYPE_CHECKING:
     from .errors import ConfigError as ConfigError
     from .errors import GreenroomError as GreenroomError
     from .host import Host as Host
+    from .mcp_server import McpServer as McpServer
+    from .mcp_server import completion as completion
+    from .mcp_server import prompt as prompt
+    from .mcp_server import resource as resource
+    from .mcp_server import tool as tool
+    from .protocol.elicitation_forms import Email as Email
+    from .protocol.elicitation_forms import Titles as Titles
+    from .protocol.elicitation_forms import Uri as Uri
+    from .protocol.elicitation_forms import UrlElicitation as UrlElicitation
+    from .protocol.elicitation_forms import UrlElicitationRequired as UrlElicitationRequired
+    from .protocol.handler_results import CallToolResult as CallToolResult
+    from .protocol.handler_results import Completion as Completion
+    from .protocol.handler_results import Message as Message
+    from .protocol.handler_results import PromptResult as PromptResult
+    from .protocol.handler_results import Structured as Structured
+    from .protocol.handler_results import WithMeta as WithMeta
+    from .protocol.handler_results import assistant_message as assistant_message
+    from .protocol.handler_results import message as message
+    from .protocol.handler_results import user_message as user_message
+    from .protocol.server_replies import LogMessage as LogMessage
+    from .protocol.server_replies import Page as Page
+    from .protocol.server_replies import PromptReply as PromptReply
+    from .protocol.server_replies import RemoteTask as RemoteTask
+    from .protocol.server_replies import ResourceReply as ResourceReply
+    from .protocol.server_replies import ToolReply as ToolReply
+    from .protocol.validation_errors import Mismatch as Mismatch
     from .server import Server as Server
-    from .service import McpServer as McpServer
-    from .service import completion as completion
-    from .service import prompt as prompt
-    from .service import resource as resource
-    from .service import tool as tool
-    from .sync import SyncClient as SyncClient
+    from .sync_client import SyncClient as SyncClient
+    from .transports.client.server_command import Command as Command
 
 __version__: Final[str] = "0.1.0.dev0"
 
@@ -129,12 +129,12 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.client.errors": "CircuitOpen ClientClosed ClientError InitFailed InitTimeout NotReady "
     "Parked ProtocolVersionError RequestLost RequestTimeout TooManyPages "
     "Unavailable Unsupported",
-    "greenroom.actors.client.handler": "ClientHandler Deferred",
-    "greenroom.actors.client.interfaces": "Phase Progress Status Told",
+    "greenroom.actors.client.client_handler": "ClientHandler Deferred",
+    "greenroom.actors.client.interfaces": "Phase Progress Status ServerNotification",
     "greenroom.actors.client.settings": "ClientSettings",
     "greenroom.actors.context": "CallEnded Context",
     "greenroom.actors.handlers": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
-    "greenroom.actors.jobs": "Hooks",
+    "greenroom.actors.worker_interfaces": "Hooks",
     "greenroom.actors.pools.pool": "Pool",
     "greenroom.actors.server_questions": "Accepted Declined Dismissed Root Sampled",
     "greenroom.actors.settings": "Settings",
@@ -149,15 +149,15 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.protocol.definitions": "Annotations Icon Prompt PromptArgument Resource ResourceTemplate Tool "
     "ToolAnnotations",
     "greenroom.protocol.errors": "BadAnswer ErrorCode McpError PeerError ProtocolError RequestCancelled ToolError",
-    "greenroom.protocol.forms": "Email Titles Uri UrlElicitation UrlElicitationRequired",
-    "greenroom.protocol.problems": "Mismatch",
-    "greenroom.protocol.received": "LogMessage Page PromptReply RemoteTask ResourceReply ToolReply",
-    "greenroom.protocol.results": "CallToolResult Completion Message PromptResult Structured WithMeta "
+    "greenroom.protocol.elicitation_forms": "Email Titles Uri UrlElicitation UrlElicitationRequired",
+    "greenroom.protocol.validation_errors": "Mismatch",
+    "greenroom.protocol.server_replies": "LogMessage Page PromptReply RemoteTask ResourceReply ToolReply",
+    "greenroom.protocol.handler_results": "CallToolResult Completion Message PromptResult Structured WithMeta "
     "assistant_message message user_message",
     "greenroom.server": "Server",
-    "greenroom.service": "McpServer completion prompt resource tool",
-    "greenroom.sync": "SyncClient",
-    "greenroom.transports.client.command": "Command",
+    "greenroom.mcp_server": "McpServer completion prompt resource tool",
+    "greenroom.sync_client": "SyncClient",
+    "greenroom.transports.client.server_command": "Command",
     "greenroom.transports.client.errors": "TransportError Unauthorized",
     "greenroom.transports.http_config": "HttpConfig",
 }
@@ -169,9 +169,9 @@ if not TYPE_CHECKING:  # a checker that saw this function would believe in every
 
     def __getattr__(name: str) -> object:
         """Load `name` when it is first used."""
-        from .lazy import load  # noqa: PLC0415 - `import greenroom` loads nothing but this file
+        from .lazy_names import load_name  # noqa: PLC0415 - `import greenroom` loads nothing but this file
 
-        return load(__name__, _HOMES, name)
+        return load_name(__name__, _HOMES, name)
 
 
 class _Moved:

@@ -20,38 +20,45 @@ from inspect import unwrap
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from greenroom.actors.client.errors import Unavailable
-from greenroom.actors.client.handler import ClientHandler
-from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.actors.client.settings import ClientSettings
-from greenroom.actors.client.task_only import call_as_task, is_task_only
-from greenroom.actors.paced_checks import beside_loop, paced
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError, ToolError
 from greenroom.protocol.methods import check_progress
-from greenroom.protocol.problems import IN_ALL, TooMuch, too_much
-from greenroom.protocol.received import ToolReply, read_tool_reply, text_of
-from greenroom.protocol.reply_values import Promise, plain_value, typed_value
-from greenroom.protocol.schemas import kind_of
-from greenroom.protocol.wire import sendable
+from greenroom.protocol.reply_values import OutputSchema, plain_value, typed_value
 
+from .actors.client.client_handler import ClientHandler
+from .actors.client.connection_line import ConnectionLine, connection_spec
 from .actors.client.interfaces import Phase
-from .client_callbacks import Callbacks, check_callbacks, check_roots, told
-from .client_words import AS_SET, ClientWords
+from .actors.client.task_only_tools import call_as_task, is_task_only
+from .actors.offloaded_validation import run_check, run_check_in_thread
+from .child_runner import ChildRunner
+from .client_callbacks import CallbackHandler, call_and_await, check_callbacks, check_roots
+from .client_methods import AS_SET, ClientMethods
+from .client_targets import InProcessServer, name_of, route_of, server_of
 from .errors import GreenroomError, suggests
-from .hosting import Hosting
-from .targets import Guest, name_of, route_of, server_of
+from .protocol.serialization import sendable
+from .protocol.server_replies import ToolReply, read_tool_reply, text_of
+from .protocol.type_schemas import typed_schema_of
+from .protocol.validation_errors import STEPS_IN_THREAD, StepsExceeded, too_costly_reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 
-    from greenroom.auth.client.door import Auth
     from greenroom.protocol.definitions import Tool
-    from greenroom.protocol.messages import RequestId
-    from greenroom.protocol.problems import Problem
     from greenroom.supervision import ChildSpec
 
     from .actors.client.interfaces import Line, Pending, Progress, Status
-    from .client_callbacks import Elicitor, Listener, Logger, Roots, Sampler, Usher
-    from .targets import Target
+    from .auth.client.auth_option import Auth
+    from .client_callbacks import (
+        ElicitationCallback,
+        LogCallback,
+        NotificationCallback,
+        Roots,
+        SamplingCallback,
+        UrlElicitationCallback,
+    )
+    from .client_targets import Target
+    from .protocol.jsonrpc import RequestId
+    from .protocol.validation_errors import ValidationProblem
 
 # --- A server's tools in Python's own words: `call` for a value, `call_tool` for all of the answer, `start_tool` for a call to hold on to.
 # What `call` gives is what the tool's output schema says: it is looked up once, when the first structured answer comes, and again when the server
@@ -60,7 +67,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _logger: Final = logging.getLogger("greenroom.client")
-NO_PROMISE: Final = Promise(None)
+NO_SCHEMA: Final = OutputSchema(None)
 
 
 class ToolFailed(ToolError):
@@ -115,17 +122,17 @@ class PendingCall:
         self._pending.cancel(reason)
 
 
-class Promises:
+class OutputSchemas:
     """The output schemas of one server's tools, looked up when they are first needed."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._known: dict[str, Promise] | None = None
+        self._known: dict[str, OutputSchema] | None = None
         self._generation = -1
-        self._listed: dict[str, Promise] = {}
+        self._listed: dict[str, OutputSchema] = {}
         """Of a list that the program has asked for: a tool that is not in it, one that is allowed by now perhaps, is looked up all the same."""
         self._listed_by = -1
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self.changes = 0
         """How often the server has said that its tools are others."""
 
@@ -135,7 +142,7 @@ class Promises:
         self._listed = {}
         self.changes += 1
 
-    def begin(self, name: str, words: ClientWords) -> Callable[[], Awaitable[tuple[Promise, bool]]]:
+    def begin(self, name: str, words: ClientMethods) -> Callable[[], Awaitable[tuple[OutputSchema, bool]]]:
         """A call begins: a function for what its tool promised then, to be awaited once there is a reply.
 
         The flag is False where the tools have changed before they were ever looked up, so that what holds now may not have held then.
@@ -144,9 +151,9 @@ class Promises:
         generation, changes = line.status.generation, self.changes
         known = self._listed.get(name) if self._listed_by == generation else None
         if known is None and self._known is not None and self._generation == generation:
-            known = self._known.get(name, NO_PROMISE)
+            known = self._known.get(name, NO_SCHEMA)
 
-        async def promised() -> tuple[Promise, bool]:
+        async def promised() -> tuple[OutputSchema, bool]:
             if known is not None and line.status.generation == generation:
                 return known, True
             return await self.of(name, words), self.changes == changes
@@ -156,25 +163,25 @@ class Promises:
     def learn(self, changes: int, generation: int, tools: Sequence[Tool]) -> None:
         """The server has listed its tools, which was asked of it in this `generation`, after so many `changes`."""
         if changes == self.changes:
-            self._listed, self._listed_by = {tool.name: Promise(tool.output_schema) for tool in tools}, generation
+            self._listed, self._listed_by = {tool.name: OutputSchema(tool.output_schema) for tool in tools}, generation
 
-    async def of(self, name: str, words: ClientWords) -> Promise:
+    async def of(self, name: str, words: ClientMethods) -> OutputSchema:
         """What the tool promises. A server that does not list its tools promises nothing."""
         generation = words.line.status.generation
         known = self._known
         if known is None or self._generation != generation:
-            async with self._turn:
+            async with self._lock:
                 known = self._known
                 if known is None or self._generation != generation:
                     known = await self._look_up(words, generation)
-        return known.get(name, NO_PROMISE)
+        return known.get(name, NO_SCHEMA)
 
-    async def _look_up(self, words: ClientWords, generation: int) -> dict[str, Promise]:
+    async def _look_up(self, words: ClientMethods, generation: int) -> dict[str, OutputSchema]:
         """What was found. It is kept, unless the tools have become others meanwhile, or the server was not there to say."""
         changes = self.changes
         answered = True
         try:
-            found = {tool.name: Promise(tool.output_schema) for tool in await words.list_tools()}
+            found = {tool.name: OutputSchema(tool.output_schema) for tool in await words.list_tools()}
         except GreenroomError as error:
             _logger.warning("what the tools of %s promise is not known: %s", words.line.name, error)
             found = {}
@@ -189,18 +196,18 @@ takes_one_dict: Final = suggests(
 )
 
 
-class ClientTools(ClientWords):
+class ClientTools(ClientMethods):
     """The words for tools, on top of all the others."""
 
     on_progress: Callable[[Progress], Any] | None = None
     """Told of the progress of every call that has no function of its own."""
     check_output = True
     """Whether `call` holds answers against the output schemas of their tools."""
-    promises: Promises
+    output_schemas: OutputSchemas
 
     async def list_tools(self) -> list[Tool]:
         """All tools, from all pages."""
-        promises, generation = self.promises, self.line.status.generation
+        promises, generation = self.output_schemas, self.line.status.generation
         changes = promises.changes
         tools = await super().list_tools()
         promises.learn(changes, generation, tools)
@@ -225,31 +232,33 @@ class ClientTools(ClientWords):
         what its output schema promised, or no T. A single block that is no text comes as it is; nothing is None.
         """
         if into is not None:
-            kind_of(into)  # what has no schema is refused before anything is done
+            typed_schema_of(into)  # what has no schema is refused before anything is done
         # The name now: a host's server may be gone when it has answered.
-        promised, server = self.promises.begin(name, self), self.line.name
+        promised, server = self.output_schemas.begin(name, self), self.line.name
         reply: ToolReply = await _call_tool(self, name, {**(arguments or {}), **more})
         if reply.is_error:
             raise ToolFailed(name, reply)
-        promise = NO_PROMISE
+        promise = NO_SCHEMA
         if reply.structured_content is not None:
             promise, held_then = await promised()
             if self.check_output or not held_then:
                 try:
                     problems = promise.problems(reply)
-                except TooMuch:
+                except StepsExceeded:
                     problems = await _long_check(promise, reply, server)
                 if problems and held_then:
                     said = "; ".join(map(str, problems))
                     raise BadAnswer(f"what {name} answered is not what its output schema promises: {said}", problems)
                 if problems:
-                    promise = NO_PROMISE
+                    promise = NO_SCHEMA
         if into is None:
             return plain_value(reply, promise.schema)
         try:
-            return await paced(lambda meter: typed_value(reply, into, promise.schema, name, meter=meter), server)
-        except TooMuch:
-            raise BadAnswer(f"what {name} answered is too much to be made a {into}", [too_much(IN_ALL)]) from None
+            return await run_check(lambda meter: typed_value(reply, into, promise.schema, name, meter=meter), server)
+        except StepsExceeded:
+            raise BadAnswer(
+                f"what {name} answered is too much to be made a {into}", [too_costly_reason(STEPS_IN_THREAD)]
+            ) from None
 
     @takes_one_dict
     async def call_tool(
@@ -274,7 +283,7 @@ class ClientTools(ClientWords):
                 pending = self._begin(params, progress=tell is not None, task=task, idempotent=idempotent)
                 if tell is None:
                     return read_tool_reply(await pending.result())
-                return await _telling(PendingCall(name, pending), tell)
+                return await _result_with_progress(PendingCall(name, pending), tell)
             except PeerError as error:
                 if task is not False or error.code != ErrorCode.METHOD_NOT_FOUND:
                     raise
@@ -326,12 +335,12 @@ _call_tool: Final[Any] = unwrap(ClientTools.call_tool)
 """Without the check of its arguments' names, which `call` does not need."""
 
 
-async def _long_check(promise: Promise, reply: ToolReply, server: str) -> Sequence[Problem]:
+async def _long_check(promise: OutputSchema, reply: ToolReply, server: str) -> Sequence[ValidationProblem]:
     """What in the reply is not as promised, where that is too long for the event loop."""
     try:
-        return await beside_loop(lambda meter: promise.problems(reply, meter), server)
-    except TooMuch:
-        return [too_much(IN_ALL)]
+        return await run_check_in_thread(lambda meter: promise.problems(reply, meter), server)
+    except StepsExceeded:
+        return [too_costly_reason(STEPS_IN_THREAD)]
 
 
 _following: Final[set[asyncio.Future[None]]] = set()
@@ -343,7 +352,7 @@ def _params(name: str, arguments: Mapping[str, Any] | None, meta: Mapping[str, A
     return {**params, "_meta": sendable("meta", meta)} if meta else params
 
 
-async def _telling(call: PendingCall, tell: Callable[[Progress], Any]) -> ToolReply:
+async def _result_with_progress(call: PendingCall, tell: Callable[[Progress], Any]) -> ToolReply:
     """The reply, after all that was told of it on the way was passed on; what the function raises is logged, and the call goes on.
 
     Where the reply is a task, its progress is passed on until it has ended, or the connection has.
@@ -369,7 +378,7 @@ async def _telling(call: PendingCall, tell: Callable[[Progress], Any]) -> ToolRe
 async def _follow(call: PendingCall, tell: Callable[[Progress], Any]) -> None:
     async for step in call.progress_of_task():
         try:
-            await told(tell, step)
+            await call_and_await(tell, step)
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # asyncio would end the loop, and with it the program, for a `sys.exit()`
@@ -385,13 +394,13 @@ class Client(ClientTools):
         target: Target,
         *,
         name: str | None = None,
-        sampling: Sampler | None = None,
-        elicitation: Elicitor | None = None,
-        url_elicitation: Usher | None = None,
+        sampling: SamplingCallback | None = None,
+        elicitation: ElicitationCallback | None = None,
+        url_elicitation: UrlElicitationCallback | None = None,
         roots: Roots | None = None,
-        on_log: Logger | None = None,
+        on_log: LogCallback | None = None,
         on_progress: Callable[[Progress], Any] | None = None,
-        on_notification: Listener | None = None,
+        on_notification: NotificationCallback | None = None,
         handler: ClientHandler | None = None,
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
@@ -426,20 +435,20 @@ class Client(ClientTools):
         called = {**functions, "on_progress": on_progress, "roots": roots if callable(roots) else None}
         check_callbacks(called)
         rest = ClientHandler() if handler is None else handler
-        self._callbacks = Callbacks(**functions, roots=check_roots(roots), rest=rest)
+        self._callbacks = CallbackHandler(**functions, roots=check_roots(roots), rest=rest)
         declared: Any = self.settings.declared(self._callbacks.capabilities()).get("sampling")
         self._callbacks.model_uses_tools = isinstance(declared, dict) and "tools" in declared
-        self.promises = Promises()
+        self.output_schemas = OutputSchemas()
         self.on_progress = on_progress
         self.check_output = check_output
         self._most_pages = self.settings.max_pages
         self._patient = patient
         self._route = route_of(target, headers, auth)
         self._line = ConnectionLine(name or name_of(target, self._route), self.settings)
-        self._line.tools_changed = self.promises.forget
-        self._hosting = Hosting(self.child_spec)
+        self._line.tools_changed = self.output_schemas.forget
+        self._runner = ChildRunner(self.child_spec)
         self._server = server_of(target)
-        self._guests: list[Guest] = []
+        self._in_process: list[InProcessServer] = []
 
     def __repr__(self) -> str:
         return f"<Client of {self._line.name}, {self._line.status.phase.value}>"
@@ -469,17 +478,17 @@ class Client(ClientTools):
 
     async def open(self) -> None:
         """Connect. Raises why not: a `TransportError`, or a `ClientError`. Each time that it is opened it has to be closed."""
-        guest = None if self._server is None else Guest(self._server)
+        guest = None if self._server is None else InProcessServer(self._server)
         async with AsyncExitStack() as undone:
             if guest is not None:
                 await guest.enter()
                 undone.push_async_callback(guest.leave)
-            await self._hosting.hold()
-            undone.push_async_callback(self._hosting.let_go)
+            await self._runner.acquire()
+            undone.push_async_callback(self._runner.release)
             await self._connected()
             undone.pop_all()
         if guest is not None:
-            self._guests.append(guest)
+            self._in_process.append(guest)
 
     async def _connected(self) -> None:
         if self._patient:
@@ -498,10 +507,10 @@ class Client(ClientTools):
     async def close(self) -> None:
         """Let go of it. What is under way gets `ClientClosed`."""
         try:
-            await self._hosting.let_go()
+            await self._runner.release()
         finally:
-            if self._guests:
-                await self._guests.pop().leave()
+            if self._in_process:
+                await self._in_process.pop().leave()
 
     async def set_roots(self, roots: Roots) -> None:
         """You work elsewhere now: the server is told, and asks. Only for a client that was made with roots."""
@@ -514,17 +523,17 @@ class Client(ClientTools):
 
     def within(self, seconds: float | None) -> ClientTools:
         """The same words with another deadline: `await client.within(5).call("forecast")`. None waits for ever."""
-        return Within(self, seconds)
+        return ClientWithTimeout(self, seconds)
 
 
-class Within(ClientTools):
+class ClientWithTimeout(ClientTools):
     """A client with another deadline."""
 
     def __init__(self, client: Client, seconds: float | None) -> None:
         """`seconds` for each request."""
         self._client = client
         self._timeout = seconds
-        self.promises = client.promises
+        self.output_schemas = client.output_schemas
         self.on_progress = client.on_progress
         self.check_output = client.check_output
         self._most_pages = client._most_pages  # noqa: SLF001 - it is one client

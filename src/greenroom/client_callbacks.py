@@ -11,36 +11,35 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.consent.rules import ConsentDenied
-from greenroom.actors.jobs import takes
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
-from greenroom.protocol.content import ToolUse, check_sampling, is_block, said_blocks, uses_tools
+from greenroom.protocol.content import ToolUse, check_sampling, is_block, sampled_blocks, uses_tools
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.methods import check_params
-from greenroom.protocol.problems import Meter, Mismatch, Problem, Reason
-from greenroom.protocol.received import read_log, read_message, text_of
-from greenroom.protocol.results import Message, blocks
-from greenroom.protocol.wire import is_array, is_object, plain
 from greenroom.supervision import Threads
 
-from .actors.client.interfaces import Told
+from .actors.client.client_handler import ClientHandler
+from .actors.client.interfaces import ServerNotification
+from .actors.worker_interfaces import accepts_arguments
 from .errors import ConfigError
+from .protocol.handler_results import Message, blocks
+from .protocol.serialization import is_array, is_object, to_jsonable
+from .protocol.server_replies import read_log, read_message, text_of
+from .protocol.validation_errors import Mismatch, ProblemReason, StepMeter, ValidationProblem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from greenroom.protocol.received import LogMessage
-
     from .actors.client.interfaces import Line
+    from .protocol.server_replies import LogMessage
 
-Sampler: TypeAlias = "Callable[[SamplingRequest], Any]"
-Elicitor: TypeAlias = "Callable[[ElicitationRequest], Any]"
-Usher: TypeAlias = "Callable[[UrlElicitationRequest], Any]"
+SamplingCallback: TypeAlias = "Callable[[SamplingRequest], Any]"
+ElicitationCallback: TypeAlias = "Callable[[ElicitationRequest], Any]"
+UrlElicitationCallback: TypeAlias = "Callable[[UrlElicitationRequest], Any]"
 Roots: TypeAlias = "Iterable[Any] | Callable[[], Any]"
-Logger: TypeAlias = "Callable[[LogMessage], Any]"
-Listener: TypeAlias = "Callable[[Told], Any]"
+LogCallback: TypeAlias = "Callable[[LogMessage], Any]"
+NotificationCallback: TypeAlias = "Callable[[Told], Any]"
 
 _log: Final = logging.getLogger("greenroom.client")
 _THREADS = 8
@@ -48,15 +47,15 @@ _THREADS = 8
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Callbacks(ClientHandler):
+class CallbackHandler(ClientHandler):
     """Answers with the functions that there are, and leaves the rest to another handler."""
 
-    sampling: Sampler | None = None
-    elicitation: Elicitor | None = None
-    url_elicitation: Usher | None = None
+    sampling: SamplingCallback | None = None
+    elicitation: ElicitationCallback | None = None
+    url_elicitation: UrlElicitationCallback | None = None
     roots: Roots | None = None
-    on_log: Logger | None = None
-    on_notification: Listener | None = None
+    on_log: LogCallback | None = None
+    on_notification: NotificationCallback | None = None
     rest: ClientHandler = field(default_factory=ClientHandler)
     """Answers what none of these does, and hears of everything."""
     allowed: Callable[[], Awaitable[None]] | None = None
@@ -109,9 +108,9 @@ class Callbacks(ClientHandler):
     async def handle_notification(self, method: str, params: dict[str, Any]) -> None:
         """Tell the functions for it, and the other handler."""
         if method == "notifications/message" and self.on_log is not None:
-            await told(self.on_log, read_log(params))
+            await call_and_await(self.on_log, read_log(params))
         if self.on_notification is not None:
-            await told(self.on_notification, Told(method, params))
+            await call_and_await(self.on_notification, ServerNotification(method, params))
         heard = self.rest.handle_notification(method, params)
         if heard is not None:
             await heard
@@ -134,14 +133,14 @@ class Callbacks(ClientHandler):
         return await answer if inspect.isawaitable(answer) else answer
 
 
-async def told(function: Callable[[Any], Any], value: Any) -> None:
+async def call_and_await(function: Callable[[Any], Any], value: Any) -> None:
     """Call it, and wait for it if there is something to wait for."""
     answer = function(value)
     if inspect.isawaitable(answer):
         await answer
 
 
-_GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
+_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sampling": ("request",),
     "elicitation": ("request",),
     "url_elicitation": ("request",),
@@ -156,8 +155,8 @@ _GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
 def check_callbacks(functions: Mapping[str, Any], *first: str) -> None:
     """Raise `ConfigError` for what cannot be called with what it would be given; `first` comes before the rest."""
     for name, function in functions.items():
-        given = (*first, *_GIVEN[name])
-        if function is not None and not takes(function, len(given)):
+        given = (*first, *_ARGUMENTS[name])
+        if function is not None and not accepts_arguments(function, len(given)):
             raise ConfigError(f"{name} is a function of {len(given)} ({', '.join(given)}), not {function!r}")
 
 
@@ -247,7 +246,7 @@ class SamplingRequest:
             "model": model,
             "stopReason": stop_reason or ("toolUse" if uses else "endTurn"),
         }
-        return Sampled("assistant", result["content"], model, str(result["stopReason"]), result, said_blocks(wire))
+        return Sampled("assistant", result["content"], model, str(result["stopReason"]), result, sampled_blocks(wire))
 
     def refusal(self, message: str = REJECTED) -> McpError:
         """What to raise when the user does not want it: `raise request.refusal()`."""
@@ -258,7 +257,7 @@ class SamplingRequest:
         if isinstance(said, Message):
             said = said.content
         if is_object(said) and "role" in said and "content" in said:
-            whole: dict[str, Any] = plain(said)
+            whole: dict[str, Any] = to_jsonable(said)
             return {"model": "unknown", **whole}
         if not isinstance(said, Sampled):
             said = self.answer(said)
@@ -267,14 +266,14 @@ class SamplingRequest:
 
 def _of_sampled(said: Sampled) -> dict[str, Any]:
     model = said.model or "unknown"
-    return {"role": said.role, "content": plain(said.content), "model": model, "stopReason": said.stop_reason}
+    return {"role": said.role, "content": to_jsonable(said.content), "model": model, "stopReason": said.stop_reason}
 
 
 def _content(content: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for one in content if is_array(content) else [content]:
         if isinstance(one, ToolUse) or (is_object(one) and one.get("type") == "tool_use"):
-            found.append(plain(one))
+            found.append(to_jsonable(one))
         elif isinstance(one, str) or is_block(one):
             found += blocks(one)
         else:
@@ -346,25 +345,26 @@ class ElicitationRequest(_Elicitation):
         """
         given = {**(content or {}), **fields}
         left_out = {name for name, value in given.items() if value is None and name not in self.required}
-        answer: dict[str, Any] = {**self.defaults(), **plain({**given})}
+        answer: dict[str, Any] = {**self.defaults(), **to_jsonable({**given})}
         answer = {name: value for name, value in answer.items() if name not in left_out}
         if problems := self._problems(answer):
             raise Mismatch(problems)
         return Accepted(answer)
 
-    def _problems(self, answer: Mapping[str, Any]) -> list[Problem]:
-        from greenroom.protocol.validation import AnswerValidator, BadSchema, TooMuch  # noqa: PLC0415 - much to load, and few are asked
+    def _problems(self, answer: Mapping[str, Any]) -> list[ValidationProblem]:
+        from greenroom.protocol.validation import BadSchema, ForeignFormValidator, StepsExceeded  # noqa: PLC0415 - much to load, and few are asked
 
         strange = [
-            Problem(
-                (name,), Reason(f"the form has no such field; it has {', '.join(self.fields)}", "unexpected_property")
+            ValidationProblem(
+                (name,),
+                ProblemReason(f"the form has no such field; it has {', '.join(self.fields)}", "unexpected_property"),
             )
             for name in answer
             if name not in self.fields
         ]
         try:
-            validator = AnswerValidator(self.schema, meter=Meter())
-        except (BadSchema, TooMuch):
+            validator = ForeignFormValidator(self.schema, meter=StepMeter())
+        except (BadSchema, StepsExceeded):
             return strange  # a form that cannot be checked is the server's own affair
         return strange + validator.errors(answer)
 
@@ -374,7 +374,7 @@ class ElicitationRequest(_Elicitation):
             if said.get("action") in ("accept", "decline", "cancel") and said.keys() <= {"action", "content", "_meta"}:
                 return dict(said)
             said = self.accept(said)
-        answer = decision(said, self.accept)
+        answer = elicitation_decision(said, self.accept)
         return {"action": answer.action} | ({"content": answer.value} if isinstance(answer, Accepted) else {})
 
 
@@ -405,10 +405,10 @@ class UrlElicitationRequest(_Elicitation):
 
     def to_result(self, said: Any) -> dict[str, Any]:
         """The result for the server, of whatever a handler returned."""
-        return {"action": decision(said, self.accept).action}
+        return {"action": elicitation_decision(said, self.accept).action}
 
 
-def decision(said: Any, accept: Any) -> Elicited[Any]:
+def elicitation_decision(said: Any, accept: Any) -> Elicited[Any]:
     """What the user decided. True accepts, False declines, and nothing is no answer. Raises `TypeError` for what is none of these."""
     match said:
         case Accepted() | Declined() | Dismissed():

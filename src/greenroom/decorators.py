@@ -9,21 +9,23 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cast, overload
 
 from greenroom.actors.catalogue import RegistrationError
-from greenroom.actors.entries import Entry, completion_entry
 from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
-from greenroom.actors.registry import Registering, checked
 
+from .actors.catalogue_entries import CatalogueEntry, completion_entry
+from .actors.server_registry import RegistrationMethods, checked_options
 from .errors import unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from typing import Unpack
 
-    from greenroom.actors.catalogue import Catalogue, Kind, Shelf
+    from greenroom.actors.catalogue import Catalogue, CatalogueRef, Kind
     from greenroom.actors.handlers import Isolation, TaskSupport
 
 F = TypeVar("F", bound="Callable[..., Any]")
-Said = TypeVar("Said", ToolOptions, ResourceOptions, TemplateOptions, PromptOptions, CompletionOptions)
+NameOrFunction = TypeVar(
+    "NameOrFunction", ToolOptions, ResourceOptions, TemplateOptions, PromptOptions, CompletionOptions
+)
 
 
 class Decorators:
@@ -34,7 +36,7 @@ class Decorators:
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
-    def tool(self, name: str | None = None, **options: Unpack[ToolWords]) -> Callable[[F], F]: ...
+    def tool(self, name: str | None = None, **options: Unpack[ToolKeywords]) -> Callable[[F], F]: ...
     def tool(self, name: Any = None, **options: Any) -> Any:
         """Offer a function as a tool: ``@server.tool``, ``@server.tool("name", title=…)``.
 
@@ -45,7 +47,7 @@ class Decorators:
         _check_name("tool", name)
         return _registering(self.registry.register_tool, name, options_of(ToolOptions, "a tool", options))
 
-    def resource(self, uri: str, name: str | None = None, **options: Unpack[ResourceWords]) -> Callable[[F], F]:
+    def resource(self, uri: str, name: str | None = None, **options: Unpack[ResourceKeywords]) -> Callable[[F], F]:
         """Offer what a function returns as a resource: ``@server.resource("config://app")``.
 
         A URI with variables is a template, and they are the function's parameters: ``@server.resource("weather://{city}")``.
@@ -64,7 +66,7 @@ class Decorators:
     @overload
     def prompt(self, function: F, /) -> F: ...
     @overload
-    def prompt(self, name: str | None = None, **options: Unpack[PromptWords]) -> Callable[[F], F]: ...
+    def prompt(self, name: str | None = None, **options: Unpack[PromptKeywords]) -> Callable[[F], F]: ...
     def prompt(self, name: Any = None, **options: Any) -> Any:
         """Offer a function as a prompt: its parameters are the arguments, what it returns is the text or the messages."""
         if callable(name):
@@ -79,7 +81,7 @@ class Decorators:
         *,
         prompt: str | None = None,
         template: str | None = None,
-        **options: Unpack[CompletionWords],
+        **options: Unpack[CompletionKeywords],
     ) -> Callable[[F], F]:
         """Complete an argument: ``@server.completion("city", prompt="pack_for")``, or with ``template="weather://{city}"``.
 
@@ -98,15 +100,15 @@ def _registering(register: Callable[..., None], name: Any, said: object) -> Call
     return decorate
 
 
-def options_of(kind: type[Said], what: str, words: Mapping[str, Any]) -> Said:
+def options_of(kind: type[NameOrFunction], what: str, words: Mapping[str, Any]) -> NameOrFunction:
     """The options, or what is wrong with their names."""
     known = [each.name for each in fields(kind) if each.name not in ("uri", "uri_template")]
     for word in words.keys() - {each.name for each in fields(kind)}:
-        raise RegistrationError(unknown_option(what, word, known, _ELSEWHERE))
+        raise RegistrationError(unknown_option(what, word, known, _OTHER_LIBRARIES_OPTIONS))
     return kind(**words)
 
 
-_ELSEWHERE: Final = {
+_OTHER_LIBRARIES_OPTIONS: Final = {
     "replace": "a decorator refuses a name that is taken; server.registry has register_tool(name, function) and its like, which replace",
     "tags": "there are none here; keep what you want to tell clients in meta={…}",
     "enabled": "register it when it is to be there; server.registry.unregister_tool(name) takes it away again",
@@ -162,44 +164,44 @@ def _refuse(words: dict[str, Any], word: str, why: str) -> None:
 # are told that a list has changed, and tell their peers. The decorators of a server are these same calls, except that they refuse a
 # name that is taken.
 
-Reference: TypeAlias = tuple[str, str, str]
+CompletionReference: TypeAlias = tuple[str, str, str]
 """What a completion is for: `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
 
 
-class Registrations(Registering[None, bool]):
+class Registrations(RegistrationMethods[None, bool]):
     """The shelf of a server, to write on."""
 
-    def __init__(self, shelf: Shelf, changed: Callable[[Kind], None]) -> None:
+    def __init__(self, shelf: CatalogueRef, changed: Callable[[Kind], None]) -> None:
         """`changed` is called after each change, with what has changed."""
-        self._shelf = shelf
+        self._catalogue = shelf
         self._changed = changed
 
     @property
     def catalogue(self) -> Catalogue:
         """Everything that is registered now, as it is and will stay."""
-        return self._shelf.catalogue
+        return self._catalogue.catalogue
 
     def register_completion(
         self,
-        reference: Reference,
+        reference: CompletionReference,
         function: Callable[..., Any],
         options: CompletionOptions | None = None,
         *,
         replace: bool = True,
     ) -> None:
         """Register the function that completes an argument of a prompt, or a variable of a template."""
-        self._put(completion_entry(reference, function, checked(options, CompletionOptions)), replace)
+        self._put(completion_entry(reference, function, checked_options(options, CompletionOptions)), replace)
 
-    def unregister_completion(self, reference: Reference) -> bool:
+    def unregister_completion(self, reference: CompletionReference) -> bool:
         """It is not there any more; whether it was."""
         return self._drop("completion", reference)
 
-    def _put(self, entry: Entry, replace: bool) -> None:  # noqa: FBT001 - passed on
-        self._shelf.write(lambda catalogue: catalogue.put(entry, replace=replace))
+    def _put(self, entry: CatalogueEntry, replace: bool) -> None:  # noqa: FBT001 - passed on
+        self._catalogue.write(lambda catalogue: catalogue.put(entry, replace=replace))
         self._changed(entry.kind)
 
     def _drop(self, kind: Kind, name: Hashable) -> bool:
-        dropped = self._shelf.write(lambda catalogue: catalogue.drop(kind, name))
+        dropped = self._catalogue.write(lambda catalogue: catalogue.drop(kind, name))
         if dropped:
             self._changed(kind)
         return dropped
@@ -208,7 +210,7 @@ class Registrations(Registering[None, bool]):
 # --- What can be said in a decorator, for type checkers: the fields of `greenroom.actors.handlers`, one by one; a test compares them.
 
 
-class RunningWords(TypedDict, total=False):
+class ExecutionKeywords(TypedDict, total=False):
     """How a function runs."""
 
     isolation: Isolation | None
@@ -216,7 +218,7 @@ class RunningWords(TypedDict, total=False):
     threads: int | None
 
 
-class ShownWords(RunningWords, total=False):
+class ListingKeywords(ExecutionKeywords, total=False):
     """What clients see of anything that is listed."""
 
     title: str | None
@@ -226,7 +228,7 @@ class ShownWords(RunningWords, total=False):
     scopes: Sequence[str]
 
 
-class ToolWords(ShownWords, total=False):
+class ToolKeywords(ListingKeywords, total=False):
     """Of a tool."""
 
     input_schema: Mapping[str, Any] | None
@@ -238,7 +240,7 @@ class ToolWords(ShownWords, total=False):
     task_support: TaskSupport | None
 
 
-class ResourceWords(ShownWords, total=False):
+class ResourceKeywords(ListingKeywords, total=False):
     """Of a resource, or a template; `size` is for a resource alone, `segments` for a template."""
 
     mime_type: str | None
@@ -247,11 +249,11 @@ class ResourceWords(ShownWords, total=False):
     segments: bool
 
 
-class PromptWords(ShownWords, total=False):
+class PromptKeywords(ListingKeywords, total=False):
     """Of a prompt."""
 
     arguments: Sequence[Any] | None
 
 
-class CompletionWords(RunningWords, total=False):
+class CompletionKeywords(ExecutionKeywords, total=False):
     """Of a completion."""

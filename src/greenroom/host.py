@@ -27,7 +27,6 @@ from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
 from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
-from greenroom.actors.federation.agent import AS_SET, Agent
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.federation_errors import (
     InvalidArguments,
@@ -35,44 +34,45 @@ from greenroom.actors.federation.federation_errors import (
     NoSeparator,
     UnknownServer,
 )
-from greenroom.actors.federation.specs import PATIENCE, Annex, UpstreamSpec, check_away
-from greenroom.actors.guest.guest_session import Asked
-from greenroom.actors.guest.listener import Reception
-from greenroom.actors.mentions.reader import MentionReader, ResourceShelf
-from greenroom.actors.output.limits import Limiter, OutputLimit, OutputLimits, Spill, kept
-from greenroom.actors.tree import Tree
+from greenroom.actors.guest.guest_session import GuestServices
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
-from greenroom.protocol.pins import Pins, ToolRefused
-from greenroom.protocol.received import read_page, read_tool_reply
 from greenroom.supervision import child, node_of, whereis
-from greenroom.transports.client.memory import MemoryRoute
 
+from .actors.federation.tool_router import AS_SET, ToolRouter
+from .actors.federation.upstream_spec import PATIENCE, ConnectionProcess, UpstreamSpec, check_away
+from .actors.guest.guest_listener import GuestListener
+from .actors.mentions.mention_reader import MentionReader, ResourceListCache
+from .actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill, with_spill_cleanup
+from .actors.successor_supervisor import SuccessorSupervisor
+from .child_runner import ChildRunner
 from .client import takes_one_dict
-from .client_callbacks import Callbacks, check_callbacks, check_roots
+from .client_callbacks import CallbackHandler, check_callbacks, check_roots
+from .client_targets import InProcessServer, origin_of, route_of, server_of
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
 from .hosted_server import NOT_OPEN, HostedServer
-from .hosting import Hosting
-from .targets import Guest, origin_of, route_of, server_of
+from .protocol.server_replies import read_page, read_tool_reply
+from .protocol.tool_pins import Pins, ToolRefused
+from .transports.client.memory_route import MemoryRoute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 
-    from greenroom.actors.client.handler import ClientHandler
     from greenroom.actors.company import Company
-    from greenroom.actors.federation.agent import Invalid
     from greenroom.actors.federation.offering import Part
-    from greenroom.actors.federation.specs import Away, Change, Isolation, Standing
     from greenroom.actors.federation.tool_catalogue import Aliases, ToolCatalogue
     from greenroom.actors.federation.upstream import Upstream
-    from greenroom.auth.client.door import CallerIdentity
-    from greenroom.protocol.pins import PinReport, Policy
-    from greenroom.protocol.received import PromptReply, ResourceReply, ToolReply
     from greenroom.supervision import ChildSpec
 
-    from .actors.client.interfaces import Line, Progress, Told
+    from .actors.client.client_handler import ClientHandler
+    from .actors.client.interfaces import Line, Progress, ServerNotification
+    from .actors.federation.tool_router import Invalid
+    from .actors.federation.upstream_spec import Away, Isolation, OfferingChange, UpstreamStatus
+    from .auth.client.auth_option import CallerIdentity
     from .client_callbacks import Roots
-    from .targets import Target
+    from .client_targets import Target
+    from .protocol.server_replies import PromptReply, ResourceReply, ToolReply
+    from .protocol.tool_pins import PinReport, Policy
 
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
@@ -83,7 +83,7 @@ Listed = TypeVar("Listed", Tool, Resource, ResourceTemplate, Prompt)
 _log: Final = logging.getLogger("greenroom.agent")
 
 __all__ = [
-    "Annex",
+    "ConnectionProcess",
     "Consent",
     "ConsentAnswer",
     "ConsentDenied",
@@ -100,8 +100,8 @@ __all__ = [
 ]
 
 
-def _of_agent(
-    word: Callable[Concatenate[Agent, P], Coroutine[Any, Any, T]],
+def _from_router(
+    word: Callable[Concatenate[ToolRouter, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Host, P], Coroutine[Any, Any, T]]:
     """A word of the host's agent as one of the host, once that is open; with its signature and what is written of it."""
     name = word.__name__
@@ -109,7 +109,7 @@ def _of_agent(
     @wraps(word)
     async def asked(self: Host, /, *args: P.args, **kwargs: P.kwargs) -> T:
         self.check_open()
-        ask: Callable[P, Coroutine[Any, Any, T]] = getattr(self.agent, name)
+        ask: Callable[P, Coroutine[Any, Any, T]] = getattr(self.router, name)
         return await ask(*args, **kwargs)
 
     return asked
@@ -158,7 +158,7 @@ class Host(HostFiles):
 
         `settings`, `isolation` and `away` are those of servers that are given without an `UpstreamSpec`. `away` is what becomes of the tools of a
         server that cannot be reached: "mark" says so in their descriptions, "withdraw" does not list them, "keep" changes nothing. `isolation="process"` keeps the connection to each
-        in a process of its own, an `Annex` those to all of them in one.
+        in a process of its own, an `ConnectionProcess` those to all of them in one.
         """
         self._answers: dict[str, Any] = {
             "sampling": sampling,
@@ -169,12 +169,12 @@ class Host(HostFiles):
         }
         functions = {name: each for name, each in self._answers.items() if name != "roots" or callable(each)}
         check_callbacks(functions, "server")
-        servers = _checked(servers)
+        servers = _check_servers(servers)
         self._settings = settings or ClientSettings()
         self._isolation: Isolation = isolation
         check_away(away)
         self._away: Away = away
-        self.limiter = None if limits is None else Limiter(limits, Spill())
+        self.limiter = None if limits is None else OutputLimiter(limits, Spill())
         """What cuts answers for a model, if anything does."""
         if consent is not None:
             if not isinstance(cast("object", consent), Consent):
@@ -185,18 +185,18 @@ class Host(HostFiles):
         self.consent = consent
         """Decides which calls may be made, and which the user is asked about first; None when the program decides that itself."""
         self._separator = separator
-        self._guests: dict[str, Guest] = {}
-        self._turns: dict[str, int] = {}
+        self._in_process: dict[str, InProcessServer] = {}
+        self._incarnations: dict[str, int] = {}
         self._departures: list[Callable[[str, int, float], Awaitable[None]]] = []
         self._departing: set[asyncio.Future[None]] = set()
         self._specs: dict[str, UpstreamSpec] = {}
         for id, server in (servers or {}).items():
-            guest = _guest(server)
+            guest = _in_process_server(server)
             self._settle(id, self._spec(id, server, guest), guest)
         self.federation = Federation(self._specs, name=name, patience=patience)
         """The servers as actors have them."""
         self._pin_file = pins if isinstance(pins, str | os.PathLike) else None
-        self.agent = Agent(
+        self.router = ToolRouter(
             self.federation,
             separator=separator,
             aliases=aliases,
@@ -208,19 +208,19 @@ class Host(HostFiles):
             limiter=self.limiter,
         )
         """All tools as one set."""
-        self.agent.misconfigured = self._misconfigured
-        self.shelf = ResourceShelf(lambda id: self.server(id).line)
+        self.router.misconfigured = self._misconfigured
+        self.resource_lists = ResourceListCache(lambda id: self.server(id).line)
         """What resources its servers have, by what was asked for so far."""
-        self._words: dict[str, HostedServer] = {}
-        self._receptions: list[Reception] = []
-        self._hosting = Hosting(self.child_spec)
-        self._holders = 0
-        self._visitors = 0
+        self._server_views: dict[str, HostedServer] = {}
+        self._receptions: list[GuestListener] = []
+        self._runner = ChildRunner(self.child_spec)
+        self._opens = 0
+        self._outside_opens = 0
 
     def __repr__(self) -> str:
         return f"<Host of {', '.join(self.federation.ids() or self._specs) or 'nobody'}>"
 
-    def _spec(self, id: str, server: SomeServer, guest: Guest | None) -> UpstreamSpec:
+    def _spec(self, id: str, server: SomeServer, guest: InProcessServer | None) -> UpstreamSpec:
         if not id or self._separator in id:
             raise ConfigError(f"a server's id is a text without {self._separator!r} in it, not {id!r}")
         if isinstance(server, UpstreamSpec):
@@ -230,31 +230,31 @@ class Host(HostFiles):
             spec = UpstreamSpec(route, settings=self._settings, isolation=self._isolation, away=self._away)
         return spec if spec.handler is not None else replace(spec, handler=lambda: self._handler(id))
 
-    def _settle(self, id: str, spec: UpstreamSpec, guest: Guest | None) -> Guest | None:
+    def _settle(self, id: str, spec: UpstreamSpec, guest: InProcessServer | None) -> InProcessServer | None:
         """It has its place: from now on callers that ask for that id are sent there. Returns the guest that ran for the one before."""
-        before = self._guests.pop(id, None)
+        before = self._in_process.pop(id, None)
         if guest is not None:
-            self._guests[id] = guest
+            self._in_process[id] = guest
         self._specs[id] = spec
-        self._turns[id] = self._turns.get(id, 0) + 1
+        self._incarnations[id] = self._incarnations.get(id, 0) + 1
         return before
 
     def _handler(self, id: str) -> ClientHandler:
         told: dict[str, Any] = {word: partial(one, id) if callable(one) else one for word, one in self._answers.items()}
         allowed = None if self.consent is None else partial(self.consent.elicitation, id)
-        return Callbacks(**told, allowed=allowed, on_notification=partial(self._heard, id))
+        return CallbackHandler(**told, allowed=allowed, on_notification=partial(self._on_notification, id))
 
     def _origin(self, id: str) -> str:
         return origin_of(self._specs[id].route) if id in self._specs else ""
 
-    def _heard(self, id: str, told: Told) -> None:
+    def _on_notification(self, id: str, told: ServerNotification) -> None:
         if told.method == "notifications/resources/list_changed":
-            self.shelf.changed(id)
+            self.resource_lists.changed(id)
 
     @property
     def mentions(self) -> MentionReader:
         """`@server:resource` as a user types it: completed, and read. Lists are asked for when they are first wanted."""
-        return MentionReader(self.shelf, lambda: self._specs, self._read, self._complete)
+        return MentionReader(self.resource_lists, lambda: self._specs, self._read, self._complete)
 
     async def _read(self, id: str, uri: str) -> ResourceReply:
         return await self.server(id).read_resource(uri)
@@ -271,21 +271,21 @@ class Host(HostFiles):
         spec = self.federation.child_spec()
         if self._receptions:
             spec = with_guests(self.federation, self._receptions)
-        spec = spec if self.limiter is None else kept(self.limiter.spill, spec)
-        return spec if self._household is None else self._household.around(spec)
+        spec = spec if self.limiter is None else with_spill_cleanup(self.limiter.spill, spec)
+        return spec if self._config_sync is None else self._config_sync.beside_host(spec)
 
     def admit_guests(
         self, key: bytes | str | os.PathLike[str], *, address: str | None = None, most_guests: int = 64
-    ) -> Reception:
+    ) -> GuestListener:
         """Let Thespian programs in, over a keyed link, while the host is open: see `greenroom.thespian`. They may ask all servers.
 
         `key` is a file that its owner alone can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name of this
         machine alone, which what is returned knows.
         """
-        if self._holders:
+        if self._opens:
             raise ConfigError("guests are admitted before the host is opened")
-        asked, name = Asked(self.federation, self.agent), f"guests-{self.federation.key.name}"
-        reception = Reception(asked, key, address=address, most_guests=most_guests, name=name)
+        asked, name = GuestServices(self.federation, self.router), f"guests-{self.federation.key.name}"
+        reception = GuestListener(asked, key, address=address, most_guests=most_guests, name=name)
         self._receptions.append(reception)
         return reception
 
@@ -301,49 +301,49 @@ class Host(HostFiles):
 
         A host that runs already, as the child of another supervisor, is used as it is.
         """
-        if not self._holders and self._runs and not self._hosting.concerned:
-            self._visitors += 1
+        if not self._opens and self._runs and not self._runner.is_active:
+            self._outside_opens += 1
             return
-        began = () if self._holders else tuple(self._guests.values())
+        began = () if self._opens else tuple(self._in_process.values())
         for guest in began:
             guest.begin()
         try:
-            await self._hosting.hold()
+            await self._runner.acquire()
         except BaseException:
             for guest in began:
                 await guest.leave()
             raise
-        self._holders += 1
+        self._opens += 1
 
     async def close(self) -> None:
         """Let go of it. What is under way gets `ClientClosed`."""
-        if self._visitors:
-            self._visitors -= 1
+        if self._outside_opens:
+            self._outside_opens -= 1
             return
-        self._holders -= 1
+        self._opens -= 1
         try:
-            await self._hosting.let_go()
+            await self._runner.release()
         finally:
-            if not self._holders:
+            if not self._opens:
                 departing = tuple(self._departing)
                 for going in departing:
                     going.cancel()
                 await asyncio.gather(*departing, return_exceptions=True)
                 if self.limiter is not None:
                     self.limiter.spill.close()
-                for guest in tuple(self._guests.values()):
+                for guest in tuple(self._in_process.values()):
                     await guest.leave()
 
     def check_open(self) -> None:
         """Raise `NotReady` unless the host is open, or runs as the child of a supervisor."""
-        if self._holders or self._visitors or self._hosting.concerned:
+        if self._opens or self._outside_opens or self._runner.is_active:
             return
         if not self._runs:
             raise NotReady(NOT_OPEN)
 
     @property
     def _runs(self) -> bool:
-        # Between two stewards it runs all the same: the next one may have read by then what it has to begin with.
+        # Between two managers it runs all the same: the next one may have read by then what it has to begin with.
         return (
             node_of(asyncio.get_running_loop()) is not None and whereis(self.federation.name("federation")) is not None
         )
@@ -354,13 +354,13 @@ class Host(HostFiles):
         """One more. It need not be reachable yet. Raises `AlreadyRegistered`."""
         if id in self._specs:
             raise ConfigError(f"there is a server called {id!r}: replace it, or remove it first")
-        guest = _guest(server)
+        guest = _in_process_server(server)
         spec = self._spec(id, server, guest)
         if self._runs:
-            async with _running(guest):
+            async with _keep_running(guest):
                 await self.federation.start(id, spec)
         else:
-            self.federation.first = {**self.federation.first, id: spec}
+            self.federation.initial = {**self.federation.initial, id: spec}
         self._settle(id, spec, guest)
 
     async def replace(self, id: str, server: SomeServer, *, ready_within: float = 30.0, keep_old: bool = False) -> None:
@@ -369,28 +369,30 @@ class Host(HostFiles):
         With `keep_old`, a new one that is not ready in time is given up, and `Unavailable` raised.
         """
         self._known(id)
-        guest = _guest(server)
+        guest = _in_process_server(server)
         spec = self._spec(id, server, guest)
-        turn, grace = self._turns[id], self._specs[id].grace
+        turn, grace = self._incarnations[id], self._specs[id].grace
         if not self._runs:
             self._at_rest(id, spec)
             self._settle(id, spec, guest)
-            self.shelf.forget(id)
+            self.resource_lists.forget(id)
             return
-        old = self.federation.roster.get(id)
-        async with _running(guest):
-            await self.federation.place(id, spec, ready_within=ready_within, keep_old=keep_old)
+        old = self.federation.members.get(id)
+        async with _keep_running(guest):
+            await self.federation.start_or_replace(id, spec, ready_within=ready_within, keep_old=keep_old)
         before = self._settle(id, spec, guest)
-        self.shelf.forget(id)
-        going = asyncio.ensure_future(self._see_off(id, turn, grace, old, before))
+        self.resource_lists.forget(id)
+        going = asyncio.ensure_future(self._drain_replaced(id, turn, grace, old, before))
         self._departing.add(going)
         going.add_done_callback(self._departing.discard)
 
-    async def _see_off(self, id: str, turn: int, grace: float, old: Upstream | None, guest: Guest | None) -> None:
+    async def _drain_replaced(
+        self, id: str, turn: int, grace: float, old: Upstream | None, guest: InProcessServer | None
+    ) -> None:
         """A server was replaced. One of this program goes on to run until the calls of it have ended: to stop it is to end them."""
         going = [depart(id, turn, grace) for depart in self._departures]
         if old is not None:
-            going.append(self.federation.departed(old))
+            going.append(self.federation.wait_departed(old))
         try:
             await asyncio.gather(*going)
         finally:
@@ -406,23 +408,23 @@ class Host(HostFiles):
         seconds = self._specs[id].grace if grace is None else grace
         if not self._runs:
             self._at_rest(id, None)
-        elif not self.federation.lacks(id):  # or an earlier removal was interrupted
-            departing = (depart(id, self._turns[id], seconds) for depart in self._departures)
+        elif not self.federation.lacks_server(id):  # or an earlier removal was interrupted
+            departing = (depart(id, self._incarnations[id], seconds) for depart in self._departures)
             await asyncio.gather(self.federation.stop(id, seconds), *departing)
         self._specs.pop(id, None)
-        self._words.pop(id, None)
-        self.shelf.forget(id)
-        guest = self._guests.pop(id, None)
+        self._server_views.pop(id, None)
+        self.resource_lists.forget(id)
+        guest = self._in_process.pop(id, None)
         if guest is not None:
             await guest.leave()
 
     def _at_rest(self, id: str, spec: UpstreamSpec | None) -> None:
         """While nothing runs there is no process to tell: it is as if the federation had been made so."""
-        upstream = self.federation.roster.get(id)
+        upstream = self.federation.members.get(id)
         if upstream is not None:
-            self.federation.withdraw(upstream)
-        first = {each: one for each, one in self.federation.first.items() if each != id}
-        self.federation.first = first if spec is None else {**first, id: spec}
+            self.federation.unregister(upstream)
+        first = {each: one for each, one in self.federation.initial.items() if each != id}
+        self.federation.initial = first if spec is None else {**first, id: spec}
 
     def has(self, id: str) -> bool:
         """Whether there is such a server."""
@@ -430,7 +432,7 @@ class Host(HostFiles):
 
     async def forget(self, id: str) -> None:
         """End the server with that id in the federation that is not known here: a caller was interrupted while adding it."""
-        if id not in self._specs and id in self.federation.roster and self._runs:
+        if id not in self._specs and id in self.federation.members and self._runs:
             await self.federation.stop(id, 0.0)
 
     def _known(self, id: str) -> None:
@@ -444,9 +446,9 @@ class Host(HostFiles):
     def server(self, id: str) -> HostedServer:
         """One server, with all the words of a client. Raises `UnknownServer`."""
         self._known(id)
-        words = self._words.get(id)
+        words = self._server_views.get(id)
         if words is None:
-            words = self._words[id] = HostedServer(self.federation, id)
+            words = self._server_views[id] = HostedServer(self.federation, id)
         return words
 
     def connection(
@@ -457,11 +459,11 @@ class Host(HostFiles):
         Where callers have logins of their own, it shows that of `caller`. Raises `UnknownServer`, `CallerNotSignedIn`.
         """
         self._known(id)
-        return self.federation.another(id, replace(self._specs[id].personal(caller), handler=lambda: handler))
+        return self.federation.extra_connection(id, replace(self._specs[id].personal(caller), handler=lambda: handler))
 
     def per_caller(self, id: str) -> bool:
         """Whether each caller of a gateway shows a login of its own to this server."""
-        upstream = self.federation.roster.get(id)  # while a server is replaced, this is the next one already
+        upstream = self.federation.members.get(id)  # while a server is replaced, this is the next one already
         specs = (self._specs.get(id), None if upstream is None else upstream.spec)
         return any(spec is not None and spec.caller_auth is not None for spec in specs)
 
@@ -470,10 +472,10 @@ class Host(HostFiles):
         self._known(id)
         return self._specs[id].settings.max_pages
 
-    def turn(self, id: str) -> int:
+    def incarnation(self, id: str) -> int:
         """Which server it is that has this id now: another number after it was replaced. Raises `UnknownServer`."""
         self._known(id)
-        return self._turns[id]
+        return self._incarnations[id]
 
     def on_departure(self, depart: Callable[[str, int, float], Awaitable[None]]) -> None:
         """Call `depart` with the id, the turn and the seconds of grace of each server that is removed or replaced from now on."""
@@ -484,20 +486,20 @@ class Host(HostFiles):
     async def catalogue(self) -> ToolCatalogue:
         """All tools, whose they are, which servers are left out and why, and what has become of what was pinned."""
         self.check_open()
-        return await self.agent.catalogue()
+        return await self.router.catalogue()
 
     async def tools(self) -> list[Tool]:
         """All tools under their names here. Raises `ToolCollision`."""
         self.check_open()
-        return list(read_page(Tool, {"tools": await self.agent.list_tools()}).items)
+        return list(read_page(Tool, {"tools": await self.router.list_tools()}).items)
 
-    to_anthropic = _of_agent(Agent.to_anthropic)
-    to_openai = _of_agent(Agent.to_openai)
-    to_gemini = _of_agent(Agent.to_gemini)
-    from_anthropic_call = _of_agent(Agent.from_anthropic_call)
-    from_openai_call = _of_agent(Agent.from_openai_call)
-    from_gemini_call = _of_agent(Agent.from_gemini_call)
-    run = _of_agent(Agent.run)
+    to_anthropic = _from_router(ToolRouter.to_anthropic)
+    to_openai = _from_router(ToolRouter.to_openai)
+    to_gemini = _from_router(ToolRouter.to_gemini)
+    from_anthropic_call = _from_router(ToolRouter.from_anthropic_call)
+    from_openai_call = _from_router(ToolRouter.from_openai_call)
+    from_gemini_call = _from_router(ToolRouter.from_gemini_call)
+    run = _from_router(ToolRouter.run)
 
     @overload
     async def call(
@@ -515,7 +517,7 @@ class Host(HostFiles):
         """Call a tool for its value, as a client's `call` does. Raises what that raises, `InvalidArguments`, and what a wrong name raises."""
         self.check_open()
         given = {**(arguments or {}), **more}
-        tool = await self.agent.checked(name, given)
+        tool = await self.router.checked(name, given)
         return await self.server(tool.server).call(tool.tool, given, into=into)
 
     @takes_one_dict
@@ -532,9 +534,9 @@ class Host(HostFiles):
         self.check_open()
         given = dict(arguments or {})
         try:
-            tool = await self.agent.checked(name, given, timeout=timeout)
+            tool = await self.router.checked(name, given, timeout=timeout)
         except InvalidArguments as error:
-            return read_tool_reply(self.agent.excused(error))
+            return read_tool_reply(self.router.invalid_arguments_result(error))
         words = HostedServer(self.federation, tool.server)
         if timeout is not AS_SET:
             words = words.within(timeout)
@@ -567,9 +569,9 @@ class Host(HostFiles):
     async def _listed(self, kind: type[Listed], part: Part, member: str, key: str) -> list[Listed]:
         """What they offer, once all of them have listed it: where it was not wanted before, they are asked only now."""
         self.check_open()
-        for id, error in (await self.federation.listed(part, timeout=self.agent.patience)).items():
+        for id, error in (await self.federation.listed(part, timeout=self.router.patience)).items():
             _log.warning("the %s of %s are left out: %s", part, id, error)
-        entries = [{**one, key: f"{id}{self.agent.separator}{name}"} for id, name, one in self._offered(part)]
+        entries = [{**one, key: f"{id}{self.router.separator}{name}"} for id, name, one in self._offered(part)]
         return list(read_page(kind, {member: entries}).items)
 
     def _offered(self, part: Part) -> list[tuple[str, str, Mapping[str, Any]]]:
@@ -583,10 +585,10 @@ class Host(HostFiles):
 
     def _split(self, name: str) -> tuple[HostedServer, str]:
         self.check_open()
-        id, found, own = name.partition(self.agent.separator)
+        id, found, own = name.partition(self.router.separator)
         if not found:
             error = NoSeparator(name)
-            error.separator = self.agent.separator
+            error.separator = self.router.separator
             raise error
         return self.server(id), own
 
@@ -595,48 +597,48 @@ class Host(HostFiles):
     async def pin_report(self) -> PinReport | None:
         """What has become of the tools that were pinned; None when there are no pins."""
         self.check_open()
-        return (await self.agent.catalogue()).pins
+        return (await self.router.catalogue()).pins
 
     async def pin(self) -> Pins:
         """Approve of all tools as they are now: those of servers that are away stay as they were pinned. Written to the file, if there is one."""
         self.check_open()
         offered = self._offered("tools")
         known = {id for id in self.federation.ids() if self.federation.known(id) is not None}
-        before = self.agent.pins or Pins()
+        before = self.router.pins or Pins()
         gone = [id for id in before.to_json() if id.partition(":")[0] in known]
         pins = before.pinned({f"{id}:{name}": one for id, name, one in offered}, gone)
         if self._pin_file is not None:
             pins.save(self._pin_file)
-        self.agent.pins = pins
+        self.router.pins = pins
         return pins
 
     # --- how they are
 
-    def status(self) -> dict[str, Standing]:
+    def status(self) -> dict[str, UpstreamStatus]:
         """How each of them is: its state, and why it is not ready."""
-        return self.federation.standings()
+        return self.federation.statuses()
 
-    def watch(self) -> AsyncGenerator[Standing]:
+    def watch(self) -> AsyncGenerator[UpstreamStatus]:
         """How each of them is, and each change of that."""
         return self.federation.watch()
 
-    def changes(self) -> AsyncGenerator[Change]:
+    def changes(self) -> AsyncGenerator[OfferingChange]:
         """What is different in what they offer, from now on."""
         return self.federation.changes()
 
     def retry(self, id: str) -> None:
         """Try now: whatever was parked, backs off or has its breaker open. Calls and the next catalogue wait for it, as for a first start."""
-        self.agent.expect(id)
+        self.router.wait_again_for(id)
         self.federation.retry(id)
 
 
-def _guest(server: SomeServer) -> Guest | None:
+def _in_process_server(server: SomeServer) -> InProcessServer | None:
     ours = server_of(server)
-    return None if ours is None else Guest(ours)
+    return None if ours is None else InProcessServer(ours)
 
 
 @asynccontextmanager
-async def _running(guest: Guest | None) -> AsyncGenerator[None]:
+async def _keep_running(guest: InProcessServer | None) -> AsyncGenerator[None]:
     """Have it begin to run, and go on to, unless what follows fails."""
     if guest is None:
         yield
@@ -649,7 +651,7 @@ async def _running(guest: Guest | None) -> AsyncGenerator[None]:
         raise
 
 
-def _checked(servers: Any) -> Mapping[str, SomeServer] | None:
+def _check_servers(servers: Any) -> Mapping[str, SomeServer] | None:
     """Servers by ids. Raises `ConfigError` for what has none."""
     if servers is None or isinstance(servers, Mapping):
         return cast("Mapping[str, SomeServer] | None", servers)
@@ -667,18 +669,20 @@ def _pins(given: SomePins | None) -> Pins | None:
 _INTENSITY, _PERIOD = 5, 10.0
 
 
-def with_guests(federation: Federation, receptions: Sequence[Reception]) -> ChildSpec[Any]:
+def with_guests(federation: Federation, receptions: Sequence[GuestListener]) -> ChildSpec[Any]:
     """A federation and the receptions that let guests in to it: these are started anew with it, and it is not with them."""
     children = [federation.child_spec(), *(each.child_spec() for each in receptions)]
-    tree = child(Tree, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
+    tree = child(SuccessorSupervisor, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
     return tree.but(id=f"{federation.key} with guests", name=federation.name("host"))
 
 
 def admitted_to_company(
     company: Company, key: bytes | str | os.PathLike[str], address: str | None, most_guests: int
-) -> tuple[Reception, ChildSpec[Any]]:
+) -> tuple[GuestListener, ChildSpec[Any]]:
     """Where guests of a server are let in, and the child for that: the company is asked by a client of its own."""
     name = company.settings.name
     federation = Federation({name: UpstreamSpec(MemoryRoute(company, description=name))}, name=f"guests of {name}")
-    reception = Reception(Asked(federation), key, address=address, most_guests=most_guests, name=f"guests-{name}")
+    reception = GuestListener(
+        GuestServices(federation), key, address=address, most_guests=most_guests, name=f"guests-{name}"
+    )
     return reception, with_guests(federation, [reception])

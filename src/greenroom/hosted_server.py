@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from greenroom.actors.client.errors import NotReady
-from greenroom.actors.client.task_only import is_task_only
 from greenroom.actors.federation.federation_errors import UnknownServer
-from greenroom.protocol.reply_values import Promise
+from greenroom.protocol.reply_values import OutputSchema
 
-from .client import NO_PROMISE, ClientTools, Promises
+from .actors.client.task_only_tools import is_task_only
+from .client import NO_SCHEMA, ClientTools, OutputSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.federation import Federation
 
     from .actors.client.interfaces import Line
-    from .client_words import ClientWords
+    from .client_methods import ClientMethods
 
 NOT_OPEN: Final = "the host is not open: write `async with host:` around what uses it"
 
@@ -29,7 +29,7 @@ class HostedServer(ClientTools):
         """The federation, and the server's id in it."""
         self._federation = federation
         self._id = id
-        self.promises = _Offered(federation, id)
+        self.output_schemas = _OfferedSchemas(federation, id)
 
     def __repr__(self) -> str:
         return f"<HostedServer {self._id}>"
@@ -38,7 +38,7 @@ class HostedServer(ClientTools):
     def line(self) -> Line:
         """The way to the server."""
         line = self._federation.line(self._id)
-        if line is None and self._id in self._federation.first:
+        if line is None and self._id in self._federation.initial:
             raise NotReady(NOT_OPEN)
         if line is None:
             raise UnknownServer(self._id, self._federation.ids())
@@ -60,7 +60,7 @@ class HostedServer(ClientTools):
         return view
 
 
-class _Offered(Promises):
+class _OfferedSchemas(OutputSchemas):
     """What tools promise, from the lists that the federation keeps anyway; asked for where it has not had them yet."""
 
     def __init__(self, federation: Federation, id: str) -> None:
@@ -69,9 +69,9 @@ class _Offered(Promises):
         self._id = id
         self._serial = 0
 
-    def begin(self, name: str, words: ClientWords) -> Callable[[], Awaitable[tuple[Promise, bool]]]:
+    def begin(self, name: str, words: ClientMethods) -> Callable[[], Awaitable[tuple[OutputSchema, bool]]]:
         """What the tool of the server that has the id now promises: by the time of the reply another one may have it, or none."""
-        upstream = self._federation.roster.get(self._id)
+        upstream = self._federation.members.get(self._id)
         if upstream is None:
             return super().begin(name, words)
         if upstream.serial != self._serial:
@@ -79,14 +79,14 @@ class _Offered(Promises):
             self.forget()
         generation, offering = upstream.line.status.generation, upstream.own_offering
 
-        async def promised() -> tuple[Promise, bool]:
+        async def promised() -> tuple[OutputSchema, bool]:
             known = offering if upstream.line.status.generation == generation else None
             known = known or upstream.own_offering
             if known is not None:
                 tool = known.tools.get(name)
-                return Promise(None if tool is None else cast("Any", tool.get("outputSchema"))), True
+                return OutputSchema(None if tool is None else cast("Any", tool.get("outputSchema"))), True
             if self._federation.serial(self._id) != upstream.serial:
-                return NO_PROMISE, True
+                return NO_SCHEMA, True
             return await self.of(name, words), True
 
         return promised

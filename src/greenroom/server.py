@@ -25,42 +25,42 @@ from inspect import signature, unwrap
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from weakref import WeakSet
 
-from greenroom.actors.catalogue import KINDS, LISTINGS, Shelf
+from greenroom.actors.catalogue import KINDS, LISTINGS, CatalogueRef
 from greenroom.actors.company import Company
 from greenroom.actors.context import Context
-from greenroom.actors.jobs import Cancellation, Facts, Hooks, home_of_call
-from greenroom.actors.pools.handler_spec import begins
-from greenroom.actors.sessions import count_sessions
+from greenroom.actors.pools.handler_spec import stop_import_in_worker
 from greenroom.actors.settings import Settings
-from greenroom.actors.subscriptions import tell_changed
+from greenroom.actors.subscriptions import announce_list_changed
 from greenroom.actors.task_store import TaskStoreError
-from greenroom.actors.visits import Visited, find_visited
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.supervision import child, current_node, delete_child, start_child, terminate_child
-from greenroom.transports.asgi import Endpoint
-from greenroom.transports.binding import CannotListen
-from greenroom.transports.http_engine import Engine
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http_engine import HttpEngine
 from greenroom.transports.stdio import LINE_LIMIT, StandardStreams, StdioWire, stdio_child
 from greenroom.transports.tls import Certificates
 
-from . import running
+from . import program_runner
+from .actors.session_supervisor import count_sessions
+from .actors.url_elicitations import ElicitationDone, find_eliciting_session
+from .actors.worker_interfaces import Cancellation, Hooks, SessionFacts, company_of_call
+from .asgi_mount import CLOSE_TIMEOUT, LifespanProcess, MountedApp, opener_of
+from .child_runner import ChildRunner
 from .console_log import LogOptions
 from .decorators import Decorators, Registrations
 from .errors import ConfigError, suggests
-from .host_tasks import HostTasks
-from .hosting import Hosting
-from .listening import (
-    announce,
+from .run_options import (
+    announce_urls,
+    auth_gate_of,
     check_options,
     check_run,
     check_store,
-    gate_of,
-    graces,
+    closed_on_failure,
+    grace_periods,
     http_config,
-    unless_it_fails,
     urls_of,
 )
-from .mounting import CLOSES_WITHIN, Lifespan, Mounted, opener_of
+from .server_tasks import ServerTasks
+from .transports.listening_sockets import CannotListen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -69,22 +69,22 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from greenroom.actors.catalogue import Kind
-    from greenroom.actors.company import Peers
-    from greenroom.actors.ensemble.session_router import Place
+    from greenroom.actors.company import ConnectedPeers
+    from greenroom.actors.ensemble.session_router import NodeSlot
     from greenroom.actors.gateway.gateway import Gateway
-    from greenroom.actors.guest.listener import Reception
-    from greenroom.actors.jobs import House
-    from greenroom.actors.registry import WaitFor
     from greenroom.actors.task_store import TaskStore
-    from greenroom.auth.grants import Provider
     from greenroom.supervision import ChildSpec, Node
-    from greenroom.transports.binding import Binding
     from greenroom.transports.http_config import HttpConfig
 
-    from .decorators import ToolWords
+    from .actors.guest.guest_listener import GuestListener
+    from .actors.server_registry import WaitFor
+    from .actors.worker_interfaces import WorkerServices
+    from .asgi_mount import Caller
+    from .auth.auth_info import AuthProvider
+    from .decorators import ToolKeywords
     from .host import Host
-    from .mounting import Caller
-    from .transports.interfaces import Door
+    from .transports.interfaces import SessionRouter
+    from .transports.listening_sockets import Binding
 
     Transport = Literal["stdio", "http"]
 
@@ -110,7 +110,7 @@ class Server(Decorators):
         hooks: Hooks | None = None,
         wait_for: WaitFor = None,
         task_store: TaskStore | None = None,
-        auth: Provider | Sequence[Provider] | None = None,
+        auth: AuthProvider | Sequence[AuthProvider] | None = None,
         required_scopes: Collection[str] = (),
     ) -> None:
         """`settings` has all that can be set, and what is given beside it wins. `hooks` are called for sessions.
@@ -134,23 +134,25 @@ class Server(Decorators):
         said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
         given = {word: value for word, value in said.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
-        self._gate = gate_of(auth, required_scopes)
-        self._shelf = Shelf()
-        self.registry = Registrations(self._shelf, self._changed)
-        self.company = Company(self.settings, shelf=self._shelf, hooks=hooks, wait_for=wait_for, task_store=task_store)
+        self._auth_gate = auth_gate_of(auth, required_scopes)
+        self._catalogue = CatalogueRef()
+        self.registry = Registrations(self._catalogue, self._changed)
+        self.company = Company(
+            self.settings, catalogue_ref=self._catalogue, hooks=hooks, wait_for=wait_for, task_store=task_store
+        )
         self.changes: Mapping[str, Any] = {}
         """What `set_up` has changed, for the processes that serve it besides this one."""
         self._nodes: WeakSet[Node] = WeakSet()
-        self.tasks = HostTasks(self.company, self._nodes)
+        self.tasks = ServerTasks(self.company, self._nodes)
         """Work that the program begins and ends itself, and a look at all tasks. From any thread."""
-        self._hosting = Hosting(self.child_spec)
+        self._runner = ChildRunner(self.child_spec)
         self._bindings: list[tuple[Binding, HttpConfig]] = []
         self._certificates: list[Certificates] = []
         self._gateways: list[Gateway] = []
         self._lifespans: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
-        self._with: list[ChildSpec[Any]] = []
+        self._extra_children: list[ChildSpec[Any]] = []
         """What lives beside the company's listeners."""
-        self._receptions: list[Reception] = []
+        self._guest_listeners: list[GuestListener] = []
 
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
@@ -160,7 +162,7 @@ class Server(Decorators):
 
         For programs that serve the server of another module, as `greenroom serve` does. Workers are set up in the same way.
         """
-        if self._runs:
+        if self._is_running:
             raise ConfigError("a server is set up before it runs")
         known = {each.name for each in fields(Settings)}
         if unknown := sorted(changes.keys() - known):
@@ -175,12 +177,12 @@ class Server(Decorators):
         return [url for binding, config in self._bindings for url in urls_of(binding, config)]
 
     @property
-    def _running(self) -> list[Node]:
+    def _running_nodes(self) -> list[Node]:
         return [node for node in tuple(self._nodes) if node.running]
 
     @property
-    def _runs(self) -> bool:
-        return bool(self._running)
+    def _is_running(self) -> bool:
+        return bool(self._running_nodes)
 
     @property
     def mounted(self) -> int:
@@ -195,7 +197,7 @@ class Server(Decorators):
         It takes no arguments; what it opens goes into a variable of yours. What it raises before the `yield` keeps the server from starting. There can
         be several: each opens after those before it, and closes before them. Handlers with processes of their own do not see it.
         """
-        if self._runs:
+        if self._is_running:
             raise ConfigError("a lifespan is said before the server runs")
         self._lifespans.append(opener_of(function))
         return function
@@ -229,22 +231,22 @@ class Server(Decorators):
         called `name-1`, `name-2` and so on. `access_log=True` writes a line for each call and each refusal to stderr, or to the program's own log where it
         has set one up; False turns that off; with neither, the logger `greenroom.access` decides. `log_json` writes what is logged as JSON lines. Ends the program with exit code 1 when it cannot be kept alive.
         """
-        begins("server.run()")
-        running.check_no_loop()
+        stop_import_in_worker("server.run()")
+        program_runner.check_no_loop()
         if inspect and workers is None:
-            self._be_seen_as(self.settings.name)
+            self._add_inspect_socket(self.settings.name)
         with LogOptions(access=access_log, json=log_json).applied():
             try:
                 check_run(transport, host=host, port=port, config=config, workers=workers, grace=grace)
                 if transport == "stdio":
-                    self._run_stdio(running.GRACE if grace is None else grace, line_limit)
+                    self._run_stdio(program_runner.GRACE if grace is None else grace, line_limit)
                 else:
-                    self._run_http(*graces(http_config(config, host, port), grace), workers, inspect=inspect)
+                    self._run_http(*grace_periods(http_config(config, host, port), grace), workers, inspect=inspect)
             except (ConfigError, CannotListen) as error:
                 raise error.with_traceback(
                     None
                 ) from None  # the message says it, and twenty frames of ours before it say nothing
-            except (running.GaveUp, TaskStoreError) as error:
+            except (program_runner.GaveUp, TaskStoreError) as error:
                 sys.exit(f"greenroom: {error}")
 
     def _run_stdio(self, grace: float, line_limit: int) -> None:
@@ -254,19 +256,19 @@ class Server(Decorators):
         async def until(hurry: Callable[[], None]) -> None:
             await wire.ending.wait()
             hurry()
-            await wire.over.wait()
+            await wire.finished.wait()
 
-        name, patience = self.company.name("stdio"), running.for_calls(grace)
+        name, patience = self.company.name("stdio"), program_runner.grace_of_calls(grace)
         try:
-            running.run(lambda: [self._spec([stdio_child(wire, name=name, grace=patience)])], until, grace=grace)
+            program_runner.run(lambda: [self._spec([stdio_child(wire, name=name, grace=patience)])], until, grace=grace)
         finally:
             wire.close()
             streams.close()
 
-    def _be_seen_as(self, name: str) -> None:
-        from .lookout import lookout_child  # noqa: PLC0415 - few are looked at
+    def _add_inspect_socket(self, name: str) -> None:
+        from .inspect_socket import inspect_child  # noqa: PLC0415 - few are looked at
 
-        self._with.append(lookout_child(name, lambda: self.urls))
+        self._extra_children.append(inspect_child(name, lambda: self.urls))
 
     def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
         if workers is not None:
@@ -274,28 +276,28 @@ class Server(Decorators):
 
             run_workers(self, config, grace, workers, inspect=inspect)
             return
-        with unless_it_fails(config) as binding:
+        with closed_on_failure(config) as binding:
             spec = self._http_listener(config, binding)
-            running.run(
-                lambda: [self._spec([spec])], grace=grace, ready=lambda: announce(self.settings.name, self.urls)
+            program_runner.run(
+                lambda: [self._spec([spec])], grace=grace, ready=lambda: announce_urls(self.settings.name, self.urls)
             )
 
     def children_at(
-        self, place: Place, config: HttpConfig, binding: Binding, *, inspect: bool = False
+        self, place: NodeSlot, config: HttpConfig, binding: Binding, *, inspect: bool = False
     ) -> Sequence[ChildSpec[Any]]:
         """What serves on one of several nodes, on sockets that they share. For workers."""
-        from greenroom.actors.ensemble.session_router import Spread  # noqa: PLC0415 - as above
+        from greenroom.actors.ensemble.session_router import EnsembleMember  # noqa: PLC0415 - as above
 
-        if self._gate is not None:
-            self._gate.share(place.key)
-        for each in self._receptions:
+        if self._auth_gate is not None:
+            self._auth_gate.share(place.key)
+        for each in self._guest_listeners:
             each.stands_by = True  # guests are let in by one of the nodes, and by another when that is gone
         if inspect:
-            self._be_seen_as(f"{self.settings.name}-{place.number + 1}")
-        spread = Spread(self.company, place, self._renew)
+            self._add_inspect_socket(f"{self.settings.name}-{place.number + 1}")
+        member = EnsembleMember(self.company, place, self._reload_own_certificates)
         if binding.shares is not None:
-            binding.shares.besides = lambda: count_sessions(self.company)
-        return [spread.child, self._spec([self._http_listener(config, binding, spread.door, place.key)])]
+            binding.shares.extra_load = lambda: count_sessions(self.company)
+        return [member.child, self._spec([self._http_listener(config, binding, member.router, place.key)])]
 
     def child_spec(
         self,
@@ -316,30 +318,30 @@ class Server(Decorators):
         check_run(transport, host=host, port=port, config=config)
         if transport == "http":
             config = http_config(config, host, port)
-            with unless_it_fails(config) as binding:
+            with closed_on_failure(config) as binding:
                 return self._spec([self._http_listener(config, binding)])
         streams = StandardStreams() if streams is None else streams
         wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
         return self._spec([stdio_child(wire, name=self.company.name("stdio"))])
 
-    def asgi(self, config: HttpConfig | None = None, *, caller: Caller | None = None) -> Mounted:
+    def asgi(self, config: HttpConfig | None = None, *, caller: Caller | None = None) -> MountedApp:
         """An ASGI application: for any ASGI server, or mounted in another application at any path.
 
         The first request starts the company in the loop that it comes in. It ends with the host's lifespan, where the host passes that on or has
         `.lifespan` of the application as its own. `caller` is given the scope of a request, and returns the `AuthInfo` of the user that the host has
         signed in, or None; without it, that is what Starlette's `AuthenticationMiddleware` has found. A server with `auth` of its own asks by that.
         """
-        endpoint = Endpoint(self._engine(http_config(config, None, None)))
-        return Mounted(self._hosting, endpoint, caller, opens=lambda: bool(self._lifespans))
+        endpoint = AsgiEndpoint(self._engine(http_config(config, None, None)))
+        return MountedApp(self._runner, endpoint, caller, opens=lambda: bool(self._lifespans))
 
     @asynccontextmanager
     async def started(self) -> AsyncGenerator[Company]:
         """The company, running in this loop for as long as the block lasts: for tests, and for programs with a loop."""
-        await self._hosting.hold()
+        await self._runner.acquire()
         try:
             yield self.company
         finally:
-            await self._hosting.let_go()
+            await self._runner.release()
 
     def mount(
         self,
@@ -356,7 +358,7 @@ class Server(Decorators):
         it was `idle` for so many seconds. `shared` servers have one for all: say so of those that remember nothing. `prefix` comes before
         all names, where two hosts are mounted.
         """
-        if self._runs:
+        if self._is_running:
             raise ConfigError("a host is mounted before the server runs")
         from greenroom.actors.gateway.gateway import Gateway  # noqa: PLC0415 - few servers are gateways, and it is much to load
 
@@ -369,7 +371,7 @@ class Server(Decorators):
             )
         if prefix in {each.prefix for each in before}:
             raise ConfigError(f"a host is mounted with the prefix {prefix!r} already: give this one another")
-        self.settings = replace(self.settings, capabilities={**_ANY_UPSTREAM, **self.settings.capabilities})
+        self.settings = replace(self.settings, capabilities={**_GATEWAY_FEATURES, **self.settings.capabilities})
         company.set_up(self.settings)
         gateway = Gateway(
             host,
@@ -386,8 +388,8 @@ class Server(Decorators):
         company.hooks = replace(
             hooks,
             answers=gateway.answers(),
-            roots_changed=_both(lambda _, facts: gateway.roots_changed(facts.session_id), hooks.roots_changed),
-            level=_both(lambda wanted, facts: gateway.level(facts.session_id, wanted), hooks.level),
+            roots_changed=_both_hooks(lambda _, facts: gateway.roots_changed(facts.session_id), hooks.roots_changed),
+            level=_both_hooks(lambda wanted, facts: gateway.level(facts.session_id, wanted), hooks.level),
         )
         self._gateways.append(gateway)
 
@@ -399,7 +401,7 @@ class Server(Decorators):
         *,
         request: Callable[..., Any],
         reply: Callable[[Any], Any] | None = None,
-        **options: Unpack[ToolWords],
+        **options: Unpack[ToolKeywords],
     ) -> None:
         """Offer an actor of a Thespian system as a tool: its arguments are those of `request`, which makes the message that is sent.
 
@@ -407,14 +409,16 @@ class Server(Decorators):
         result of what comes back, which is the result itself otherwise. An actor that does not answer within `timeout` (30 seconds), has failed or is
         gone is an `isError` result that says so.
         """
-        from .thespian_tools import register  # noqa: PLC0415 - it loads Thespian
+        from .thespian_tools import register_actor_tool  # noqa: PLC0415 - it loads Thespian
 
-        made = register(self.registry, system, actor, name=name, request=request, reply=reply, options=options)
-        self._with.append(made)
+        made = register_actor_tool(
+            self.registry, system, actor, name=name, request=request, reply=reply, options=options
+        )
+        self._extra_children.append(made)
 
     def admit_guests(
         self, key: bytes | str | PathLike[str], *, address: str | None = None, most_guests: int = 64
-    ) -> Reception:
+    ) -> GuestListener:
         """Let Thespian programs in, over a keyed link, while the server runs: see `greenroom.thespian`. To them it is a server of its own name.
 
         `key` is a file that its owner alone can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name on
@@ -423,47 +427,48 @@ class Server(Decorators):
         from .host import admitted_to_company  # noqa: PLC0415 - few have guests
 
         reception, made = admitted_to_company(self.company, key, address, most_guests)
-        self._with.append(made)
-        self._receptions.append(reception)
+        self._extra_children.append(made)
+        self._guest_listeners.append(reception)
         return reception
 
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
-        listeners = [*self._with, *listeners]
+        listeners = [*self._extra_children, *listeners]
         if self._gateways:
             from greenroom.actors.gateway.gateway import gateway_spec  # noqa: PLC0415 - as above
 
             listeners = [*(gateway_spec(each, self._changed) for each in self._gateways), *listeners]
-        if self._gate is not None:
-            listeners = [*self._gate.children(), *listeners]
+        if self._auth_gate is not None:
+            listeners = [*self._auth_gate.children(), *listeners]
         lifespans = [
-            child(Lifespan, opener).but(id=f"lifespan {number}", shutdown=CLOSES_WITHIN)
+            child(LifespanProcess, opener).but(id=f"lifespan {number}", shutdown=CLOSE_TIMEOUT)
             for number, opener in enumerate(self._lifespans, 1)
         ]
         spec = self.company.child_spec(listeners, first=lifespans)
 
         async def start() -> Any:
-            begins("a server")
+            stop_import_in_worker("a server")
             self._nodes.add(current_node())
             return await spec.start()
 
         return replace(spec, start=start)
 
-    def _engine(self, config: HttpConfig, door: Door | None = None, key: bytes | None = None) -> Engine:
+    def _engine(self, config: HttpConfig, door: SessionRouter | None = None, key: bytes | None = None) -> HttpEngine:
         config = replace(config, session_enabled=config.session_enabled and self.settings.sessions)
-        return Engine(door or self.company, config, self._gate, key=key)
+        return HttpEngine(door or self.company, config, self._auth_gate, key=key)
 
     def _http_listener(
-        self, config: HttpConfig, binding: Binding, door: Door | None = None, key: bytes | None = None
+        self, config: HttpConfig, binding: Binding, door: SessionRouter | None = None, key: bytes | None = None
     ) -> ChildSpec[Any]:
         # A server on stdio needs neither of these.
-        from greenroom.transports.asgi import Shell  # noqa: PLC0415
-        from greenroom.transports.listener import listener  # noqa: PLC0415
+        from greenroom.transports.asgi import AsgiRouter  # noqa: PLC0415
+
+        from .transports.http_listener import listener  # noqa: PLC0415
 
         engine = self._engine(config, door, key)
         certificates = Certificates(config) if config.is_tls else None
         if certificates is not None:
             self._certificates.append(certificates)
-        app = Shell(engine, name=self.settings.name)
+        app = AsgiRouter(engine, name=self.settings.name)
         self._bindings.append((binding, config))
         return listener(app, binding, config, engine, certificates)
 
@@ -474,11 +479,11 @@ class Server(Decorators):
     ) -> str:
         """Serve on HTTP as well, while the company runs: the URL, by which `stop_listening` knows it. Raises `CannotListen`."""
         config = http_config(config, host, port)
-        if not self._runs:
+        if not self._is_running:
             raise ConfigError(
                 'listen() is for a server that runs: write `async with server.started():` around it, or server.run("http")'
             )
-        with unless_it_fails(config) as binding:
+        with closed_on_failure(config) as binding:
             spec = self._http_listener(config, binding)
             url = urls_of(binding, config)[0]
             await start_child(self.company.listeners, spec.but(id=url))
@@ -494,29 +499,29 @@ class Server(Decorators):
 
         Raises `BadCertificate`, and those that are in use stay. Where several processes serve, all of them do.
         """
-        self._renew()
-        others = self.company.others
+        self._reload_own_certificates()
+        others = self.company.other_nodes
         if others is not None:
-            self._wherever_it_runs(others.renew_certificates)
+            self._on_running_nodes(others.renew_certificates)
 
-    def _renew(self) -> None:
+    def _reload_own_certificates(self) -> None:
         for each in self._certificates:
             each.reload()
 
     # --- telling the peers
 
     @property
-    def peers(self) -> Peers:
+    def peers(self) -> ConnectedPeers:
         """All peers that the server talks to: who is there, and how to reach them when no call of theirs is under way."""
         return self.company.peers
 
     def session(self, session_id: str) -> Context:
         """One peer, to be spoken to as from a handler: `sample`, `elicit`, `roots`, `log`, `notify`. Raises `UnknownSession`."""
-        card = self.peers.card(session_id)
+        card = self.peers.info(session_id)
         version = card.version or DEFAULT_NEGOTIATED
-        facts = Facts(card.id, version, card.peer, card.client_info, card.client_capabilities)
+        facts = SessionFacts(card.id, version, card.peer, card.client_info, card.client_capabilities)
         return Context(
-            facts, _Voice(self.peers, session_id), Cancellation(), None, {}, self.company.settings.ask_timeout
+            facts, _PeerChannel(self.peers, session_id), Cancellation(), None, {}, self.company.settings.ask_timeout
         )
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
@@ -525,7 +530,7 @@ class Server(Decorators):
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
         """A resource is not what it was: its subscribers are told. From any thread."""
-        self._tell(lambda house: house.updated(uri, extra or {}))
+        self._on_company(lambda house: house.updated(uri, extra or {}))
 
     def notify_list_changed(self, kind: Kind) -> None:
         """What is offered has changed in a way that was not registered here. From any thread."""
@@ -533,7 +538,7 @@ class Server(Decorators):
             raise ConfigError(
                 f"a list is of one of {', '.join(KINDS)}, not {kind!r}: write server.notify_list_changed('tool')"
             )
-        self._tell(lambda house: house.list_changed(kind))
+        self._on_company(lambda house: house.list_changed(kind))
 
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """A user has done with the page that they were sent to: the one client that was asked to send them is told. From any thread.
@@ -542,11 +547,13 @@ class Server(Decorators):
         processes serve, True as well when the others were asked to tell it.
         """
         company = self.company
-        nodes = self._running
-        if not nodes and (home := home_of_call()) is not None:
+        nodes = self._running_nodes
+        if not nodes and (home := company_of_call()) is not None:
             return home.completed(elicitation_id)
-        found = [(node, ref) for node in nodes if (ref := find_visited(node, company, elicitation_id)) is not None]
-        told, others = Visited(elicitation_id), company.others
+        found = [
+            (node, ref) for node in nodes if (ref := find_eliciting_session(node, company, elicitation_id)) is not None
+        ]
+        told, others = ElicitationDone(elicitation_id), company.other_nodes
         if others is not None and not found:
             tell = partial(others.completed, elicitation_id)
             return any(node.from_thread(node.context.run, tell) for node in nodes)
@@ -554,17 +561,17 @@ class Server(Decorators):
 
     def _changed(self, kind: Kind) -> None:
         company = self.company
-        self._wherever_it_runs(lambda: tell_changed(company.subscriptions, company.board, kind))
+        self._on_running_nodes(lambda: announce_list_changed(company.subscriptions, company.subscription_table, kind))
 
-    def _tell(self, tell: Callable[[House], object]) -> None:
-        home = home_of_call()
-        if home is not None and not self._runs:
+    def _on_company(self, tell: Callable[[WorkerServices], object]) -> None:
+        home = company_of_call()
+        if home is not None and not self._is_running:
             tell(home)  # by a handler in a worker, whose company runs elsewhere
         else:
-            self._wherever_it_runs(lambda: tell(self.company))
+            self._on_running_nodes(lambda: tell(self.company))
 
-    def _wherever_it_runs(self, tell: Callable[[], object]) -> None:
-        for node in self._running:
+    def _on_running_nodes(self, tell: Callable[[], object]) -> None:
+        for node in self._running_nodes:
             node.from_thread(node.context.run, tell)
 
 
@@ -574,7 +581,7 @@ Server.__new__.__signature__ = signature(Server.__init__)  # type: ignore[attr-d
 
 # --- Mounting a host: the server then serves all of the host's servers as well as what is registered at itself.
 
-_ANY_UPSTREAM: Final[dict[str, Any]] = {
+_GATEWAY_FEATURES: Final[dict[str, Any]] = {
     "tools": {"listChanged": True},
     "resources": {"subscribe": True, "listChanged": True},
     "prompts": {"listChanged": True},
@@ -600,10 +607,10 @@ def _check_host(server: Server, host: object, prefix: object) -> None:
     raise ConfigError(f'a server mounts a Host, as in server.mount(Host({{"there": "https://…/mcp"}})), not {host!r}')
 
 
-def _both(first: Callable[[Any, Facts], Awaitable[None]], then: Callable[[Any, Any], Any] | None) -> Any:
+def _both_hooks(first: Callable[[Any, SessionFacts], Awaitable[None]], then: Callable[[Any, Any], Any] | None) -> Any:
     """A hook of the gateway's, and after it the server's own."""
 
-    async def both(value: Any, facts: Facts) -> None:
+    async def both(value: Any, facts: SessionFacts) -> None:
         await first(value, facts)
         answer = None if then is None else then(value, facts)
         if answer is not None:
@@ -615,10 +622,10 @@ def _both(first: Callable[[Any, Facts], Awaitable[None]], then: Callable[[Any, A
 # --- A peer as a handler has it, for code that is no handler: the same words (`ctx`), outside of any call.
 
 
-class _Voice:
+class _PeerChannel:
     """Speaks on the session's general stream, or its channel."""
 
-    def __init__(self, peers: Peers, session_id: str) -> None:
+    def __init__(self, peers: ConnectedPeers, session_id: str) -> None:
         self._peers = peers
         self._id = session_id
 

@@ -10,11 +10,11 @@ from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.context import Context
 from greenroom.actors.handlers import ToolOptions
 from greenroom.protocol.errors import ToolError
-from greenroom.protocol.hints import BadHint, docstring_of, parameters_of, return_hint_of
 from greenroom.supervision import GenServer, child, in_thread
-from greenroom.supervision.cluster.foreign import TIMEOUT, ForeignActor
 
 from .decorators import name_of, options_of
+from .protocol.type_hints import BadHint, docstring_of, parameters_of, return_hint_of
+from .supervision.cluster.foreign_actor import TIMEOUT, ForeignActor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .decorators import Registrations
 
 
-def register(  # noqa: PLR0913 - as the server's method
+def register_actor_tool(  # noqa: PLR0913 - as the server's method
     registry: Registrations,
     system: Any,
     actor: Any,
@@ -60,7 +60,7 @@ def register(  # noqa: PLR0913 - as the server's method
     registry.register_tool(
         name, function, replace(said, timeout=timeout + SLACK if timeout > 0 else timeout), replace=False
     )
-    return employer_spec(asked, name)
+    return cleanup_spec(asked, name)
 
 
 # --- An actor of a user's Thespian system as a tool: arguments become its message, and its reply the result.
@@ -75,7 +75,7 @@ def tool_function(
     actor: ForeignActor, request: Callable[..., Any], reply: Callable[[Any], Any] | None, timeout: float
 ) -> Callable[..., Any]:
     """A handler with the hints of `request`, and of what `reply` makes of the answer. Raises `BadHint`."""
-    from greenroom.supervision.cluster.foreign import ForeignActorError  # noqa: PLC0415 - it loads Thespian
+    from .supervision.cluster.foreign_actor import ForeignActorError  # noqa: PLC0415 - it loads Thespian
 
     own = _defaults(request)
     parameters = [
@@ -104,7 +104,7 @@ def tool_function(
         [*parameters, inspect.Parameter(context, inspect.Parameter.KEYWORD_ONLY, annotation=Context)],
         return_annotation=inspect.Signature.empty if reply is None else return_hint_of(reply),
     )
-    call.__doc__ = _said(request)
+    call.__doc__ = _description(request)
     return call
 
 
@@ -115,14 +115,14 @@ def _defaults(request: Any) -> Mapping[str, Any]:
     return {each.name: each.default_factory() for each in fields(request) if each.default_factory is not MISSING}
 
 
-def _said(request: Any) -> str | None:
+def _description(request: Any) -> str | None:
     """Its docstring, unless Python has made that up."""
     text = docstring_of(request)
     made_up = inspect.isclass(request) and text is not None and text.startswith(f"{request.__name__}(")
     return None if made_up else text
 
 
-class Employer(GenServer):
+class ActorCleanup(GenServer):
     """Ends an actor that was made for a server, when the server ends. It is made when it is first called."""
 
     traps_exit: ClassVar[bool] = True
@@ -136,6 +136,6 @@ class Employer(GenServer):
         await in_thread(bool, self._actor.close)
 
 
-def employer_spec(actor: ForeignActor, name: str) -> ChildSpec[Any]:
+def cleanup_spec(actor: ForeignActor, name: str) -> ChildSpec[Any]:
     """It, as a child of the company."""
-    return child(Employer, actor).but(id=f"actor of {name}")
+    return child(ActorCleanup, actor).but(id=f"actor of {name}")

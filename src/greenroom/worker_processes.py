@@ -123,11 +123,11 @@ class WorkerProcesses:
         config: HttpConfig,
         binding: Binding,
         grace: float,
-        seen: Sequence[ChildSpec[Any]] = (),
+        inspectors: Sequence[ChildSpec[Any]] = (),
     ) -> None:
         """`binding` is that of the whole, and has listened since it was made. They have `grace` seconds to let their peers go.
 
-        With `seen`, by which this program is looked at, each of them can be looked at as well.
+        With `inspectors`, by which this program is looked at, each of them can be looked at as well.
         """
         if config.is_tls:
             paths = {word: getattr(config, word) for word in ("certfile", "keyfile", "cacertfile")}
@@ -141,44 +141,44 @@ class WorkerProcesses:
         self.open = False
         self._application = application
         self._config = config
-        self._seen = seen
+        self._inspectors = inspectors
         self._key = secrets.token_bytes(32)
         self._ticket = new_socket_ticket()
         self._page = create_shares_file(count)
-        self._known: dict[str, Sequence[str]] = {}
+        self._addresses: dict[str, Sequence[str]] = {}
         """Where each node is found."""
 
     def child_spec(self) -> ChildSpec[Any]:
         """The whole, as a child of the program's topmost supervisor."""
-        wings = [self._wing(number) for number in range(len(self.names))]
-        often = RESTARTS * len(self.names)
+        workers_specs = [self._node(number) for number in range(len(self.names))]
+        restarts = RESTARTS * len(self.names)
         children: list[ChildSpec[Any]] = [
             self._cluster.child_spec(),
             handover_child(self.binding, self._ticket, self._page),
-            child(Supervisor, wings, intensity=often, period=60.0, backoff=_BACKOFF).but(
-                id="wings", restart="transient", significant=True
+            child(Supervisor, workers_specs, intensity=restarts, period=60.0, backoff=_BACKOFF).but(
+                id="processes", restart="transient", significant=True
             ),
-            *self._seen,
-            child(ServingControl, self).but(id="doors", shutdown=self.grace + 2 * _DRAIN_SLACK),
+            *self._inspectors,
+            child(ServingControl, self).but(id="serving", shutdown=self.grace + 2 * _DRAIN_SLACK),
         ]
         # A supervisor that gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
         return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
 
-    def _wing(self, number: int) -> ChildSpec[Any]:
+    def _node(self, number: int) -> ChildSpec[Any]:
         name = self.names[number]
-        place = NodeSlot(number, self.names, self._key)
+        slot = NodeSlot(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
-        plan = WorkerNodeSpec(self._application, self._config, place, self._ticket, bool(self._seen), is_on())
-        made = child(WorkerOwner, self, self._cluster.engine, spec, plan)
+        spec = WorkerNodeSpec(self._application, self._config, slot, self._ticket, bool(self._inspectors), is_on())
+        made = child(WorkerOwner, self, self._cluster.engine, spec, spec)
         return made.but(id=name, shutdown=self.grace + _STOP + 1.0)
 
-    def arrived(self, name: str, addresses: Sequence[str]) -> None:
+    def on_node_started(self, name: str, addresses: Sequence[str]) -> None:
         """A node is there: it is told of the others, and they of it."""
-        for other, theirs in self._known.items():
+        for other, theirs in self._addresses.items():
             if other != name:
-                Ref[SessionServer](On(SESSION_SERVER, other)).cast(SessionServer.meet, name, addresses)
-                Ref[SessionServer](On(SESSION_SERVER, name)).cast(SessionServer.meet, other, theirs)
-        self._known[name] = addresses
+                Ref[SessionServer](On(SESSION_SERVER, other)).cast(SessionServer.introduce, name, addresses)
+                Ref[SessionServer](On(SESSION_SERVER, name)).cast(SessionServer.introduce, other, theirs)
+        self._addresses[name] = addresses
 
 
 def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *, inspect: bool = False) -> None:
@@ -189,8 +189,8 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
     name, binding = server.settings.name, bind_sockets(config)
     try:
         urls = urls_of(binding, config)
-        seen = [inspect_child(name, lambda: urls)] if inspect else []
-        workers = WorkerProcesses(count, application, config, binding, grace, seen)
+        inspectors = [inspect_child(name, lambda: urls)] if inspect else []
+        workers = WorkerProcesses(count, application, config, binding, grace, inspectors)
         workers.announce = lambda: announce_urls(name, urls)
         with echo_worker_output():
             program_runner.run(lambda: [workers.child_spec()], grace=grace)
@@ -247,30 +247,30 @@ class WorkerOwner(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, workers: WorkerProcesses, engine: Ref[NodeEngine], spec: NodeSpec, plan: WorkerNodeSpec) -> None:
-        """`plan` is what a `WorkerNode` is made of. It has the grace of all workers to stop, and its process as many seconds as `spec` says."""
+    def __init__(self, workers: WorkerProcesses, engine: Ref[NodeEngine], spec: NodeSpec, spec: WorkerNodeSpec) -> None:
+        """`spec` is what a `WorkerNode` is made of. It has the grace of all workers to stop, and its process as many seconds as `spec` says."""
         assert spec.name is not None
         self._workers = workers
         self._engine = engine
         self._spec = spec
         self._name: str = spec.name
-        self._plan = plan
+        self._node_spec = spec
         self._host: Ref[NodeOwner] | None = None
-        self._wing: Ref[WorkerNode] | None = None
+        self._node: Ref[WorkerNode] | None = None
 
     async def init(self) -> None:
         """Start the process, and what serves in it. It begins to serve when all are there, or at once if they have been."""
         self._host = await start_link(NodeOwner, self._engine, self._spec)
         try:
-            self._wing = wing = await launch_on(
-                self._name, Options(name=WORKER_NODE), WorkerNode, (self._plan,), link=True
+            self._node = worker = await launch_on(
+                self._name, Options(name=WORKER_NODE), WorkerNode, (self._node_spec,), link=True
             )
         except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
             raise Quit(Shutdown(worker_error(failed))) from None
-        addresses = await wing.call(WorkerNode.addresses)
-        self._workers.arrived(self._name, addresses)  # before a request comes to it for another's session
+        addresses = await worker.call(WorkerNode.addresses)
+        self._workers.on_node_started(self._name, addresses)  # before a request comes to it for another's session
         if self._workers.open:
-            await wing.within(None).call(WorkerNode.open)
+            await worker.within(None).call(WorkerNode.open)
 
     def handle_info(self, message: Any) -> Stop | None:
         """One of the two has ended."""
@@ -287,7 +287,7 @@ class WorkerOwner(GenServer):
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """First what serves, in order; then the process."""
-        await _stop_and_wait(self._wing, self._workers.grace)
+        await _stop_and_wait(self._node, self._workers.grace)
         await _stop_and_wait(self._host, self._spec.stop_timeout + _SLACK)
 
 
@@ -307,16 +307,16 @@ def _short_reason(reason: ExitReason) -> ExitReason:
     return Shutdown(str(reason.error)) if isinstance(reason, Crash) else reason
 
 
-async def _stop_and_wait(who: Ref[Any] | None, seconds: float) -> None:
-    if who is None:
+async def _stop_and_wait(ref: Ref[Any] | None, seconds: float) -> None:
+    if ref is None:
         return
-    exit(who, SHUTDOWN)
+    exit(ref, SHUTDOWN)
     try:
-        await wait_down(who, seconds)
+        await wait_down(ref, seconds)
     except CallTimeout:
-        kill(who)
+        kill(ref)
         with contextlib.suppress(ActorError):
-            await wait_down(who, _SLACK)
+            await wait_down(ref, _SLACK)
 
 
 # --- The doors: whether new peers are let in.
@@ -336,7 +336,7 @@ class ServingControl(GenServer):
     async def init(self) -> None:
         """Open them. A worker that cannot serve, the first time, keeps the program from starting."""
         first, self._workers.open = not self._workers.open, True
-        await self._all(None, lambda wing: _open_worker(wing, first=first))
+        await self._all(None, lambda worker: _open_worker(worker, first=first))
         if first:
             self._workers.announce()
 
@@ -351,9 +351,9 @@ class ServingControl(GenServer):
         await asyncio.gather(*(act(Ref[WorkerNode](On(WORKER_NODE, name), seconds)) for name in self._workers.names))
 
 
-async def _open_worker(wing: Ref[WorkerNode], *, first: bool) -> None:
+async def _open_worker(worker: Ref[WorkerNode], *, first: bool) -> None:
     try:
-        await wing.call(WorkerNode.open)
+        await worker.call(WorkerNode.open)
     except ProcessExited as error:  # one that is being replaced just now sees by itself how things are
         match error.reason:
             case Shutdown(detail=ActorError() as why) if first:
@@ -362,9 +362,9 @@ async def _open_worker(wing: Ref[WorkerNode], *, first: bool) -> None:
                 pass
 
 
-async def _drain_worker(wing: Ref[WorkerNode]) -> None:
+async def _drain_worker(worker: Ref[WorkerNode]) -> None:
     with contextlib.suppress(ProcessExited, CallTimeout):  # a worker that has not done it by now is stopped next
-        await wing.call(WorkerNode.drain)
+        await worker.call(WorkerNode.drain)
 
 
 # --- One of several processes that serve: what runs in it, and how it is told to let its peers go.
@@ -381,7 +381,7 @@ class WorkerNodeSpec:
 
     application: ServerLocation
     config: HttpConfig
-    place: NodeSlot
+    slot: NodeSlot
     ticket: SocketTicket
     inspect: bool
     """Whether its user may look at this process as well."""
@@ -392,25 +392,25 @@ class WorkerNodeSpec:
 class WorkerNode(Supervisor):
     """One on each node that serves."""
 
-    def __init__(self, plan: WorkerNodeSpec) -> None:
-        """`plan` has come from the program that was run."""
+    def __init__(self, spec: WorkerNodeSpec) -> None:
+        """`spec` has come from the program that was run."""
         super().__init__()
-        self._plan = plan
+        self._node_spec = spec
         self._company: Any = None
         self._serving: ChildSpec[Any] | None = None
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
         """Import, be handed the sockets, and have the desk ready."""
-        plan = self._plan
+        spec = self._node_spec
         try:
-            server = await asyncio.to_thread(plan.application.load)
+            server = await asyncio.to_thread(spec.application.load)
         except ConfigError as error:  # for the user, where the program was started: nothing has crashed
             raise Quit(Shutdown(error)) from None
-        access.setLevel(logging.INFO if plan.logs_access else logging.CRITICAL)
-        binding = await take_over_binding(plan.ticket, plan.place.number)
+        access.setLevel(logging.INFO if spec.logs_access else logging.CRITICAL)
+        binding = await take_over_binding(spec.ticket, spec.slot.number)
         self._company = server.company.name("company")
-        desk, self._serving = server.children_at(plan.place, plan.config, binding, inspect=plan.inspect)
-        super().__init__([desk], intensity=_INTENSITY)
+        session_server, self._serving = server.children_at(spec.slot, spec.config, binding, inspect=spec.inspect)
+        super().__init__([session_server], intensity=_INTENSITY)
         return await super().init()
 
     async def open(self) -> None:

@@ -9,32 +9,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from greenroom.lazy import load
+from greenroom.lazy_names import load_name
 
 from .addresses import CannotTravel
 from .framing import LinkRefused
 from .peers import LinkOffence, NodeDown, NodeUp, Peering, Peers
-from .ushering import child_on, launch_on, start_link_on, start_on, whereis_on
-from .values import RemoteError, RemoteTraceback
+from .remote_spawn import child_on, launch_on, start_link_on, start_on, whereis_on
+from .value_codec import RemoteError, RemoteTraceback
 
 if TYPE_CHECKING:
     from .cluster import Cluster as Cluster
-    from .cluster import Host as Host
+    from .cluster import NodeOwner as NodeOwner
     from .cluster import node_child as node_child
-    from .keys import write_key as write_key
+    from .cluster_settings import ClusterSettings as ClusterSettings
+    from .cluster_settings import MainModule as MainModule
+    from .cluster_settings import NodeSpec as NodeSpec
+    from .cluster_settings import ProcessLimits as ProcessLimits
+    from .key_files import write_key as write_key
     from .machines import Machine as Machine
     from .machines import MachineDown as MachineDown
     from .machines import MachineUp as MachineUp
     from .machines import NothingFits as NothingFits
-    from .membership import Membership as Membership
-    from .node_records import Ending as Ending
+    from .membership import ClusterMembership as ClusterMembership
     from .node_records import EngineFailed as EngineFailed
     from .node_records import NodeFailed as NodeFailed
     from .node_records import NodeLost as NodeLost
-    from .specs import ClusterSettings as ClusterSettings
-    from .specs import Limits as Limits
-    from .specs import Main as Main
-    from .specs import NodeSpec as NodeSpec
+    from .node_records import ProcessEnding as ProcessEnding
 
 __all__ = [
     "CannotTravel",
@@ -72,12 +72,12 @@ __all__ = [
 
 # Each module of the engine, and the names that the room takes of it: `python -m tests.house --write` makes it of the imports for type checkers.
 _HOMES: Final[dict[str, str]] = {
-    "greenroom.supervision.cluster.cluster": "Cluster Host node_child",
-    "greenroom.supervision.cluster.keys": "write_key",
+    "greenroom.supervision.cluster.cluster": "Cluster NodeOwner node_child",
+    "greenroom.supervision.cluster.key_files": "write_key",
     "greenroom.supervision.cluster.machines": "Machine MachineDown MachineUp NothingFits",
-    "greenroom.supervision.cluster.membership": "Membership",
-    "greenroom.supervision.cluster.node_records": "Ending EngineFailed NodeFailed NodeLost",
-    "greenroom.supervision.cluster.specs": "ClusterSettings Limits Main NodeSpec",
+    "greenroom.supervision.cluster.membership": "ClusterMembership",
+    "greenroom.supervision.cluster.node_records": "ProcessEnding EngineFailed NodeFailed NodeLost",
+    "greenroom.supervision.cluster.cluster_settings": "ClusterSettings ProcessLimits MainModule NodeSpec",
 }
 
 
@@ -85,7 +85,7 @@ if not TYPE_CHECKING:  # a checker that saw this function would believe in every
 
     def __getattr__(name: str) -> object:
         """Load a name of the engine when it is first used."""
-        return load(__name__, _HOMES, name)
+        return load_name(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks.client import fixed
 from benchmarks.client import over_http as bench
-from benchmarks.rounds import Effort, Program
+from benchmarks.contest_rounds import Effort, Program
 
 if TYPE_CHECKING:
     from pathlib import Path

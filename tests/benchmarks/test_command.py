@@ -13,12 +13,12 @@ import pytest
 from benchmarks.catalogue import BENCHMARKS, CURVES
 from benchmarks.curves import draw
 from benchmarks.measure import Plan, measure
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.bench import Benchmark
+    from benchmarks.benchmark_types import Benchmark
     from benchmarks.curves import Curve
 
 SMALLEST = Plan(repeats=1, divisor=1_000, largest=100)

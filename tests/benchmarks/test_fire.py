@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from benchmarks.client import fire
-from benchmarks.rounds import Program
+from benchmarks.contest_rounds import Program
 
 pytestmark = pytest.mark.deep
 

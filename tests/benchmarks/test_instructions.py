@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import benchmarks.__main__ as command
 import pytest
 from benchmarks import instructions
-from benchmarks.counting import unwatched, without_watchdog
+from benchmarks.instruction_marks import unwatched, without_watchdog
 from benchmarks.instructions import Held, Row, Size
 from benchmarks.measure import Plan
-from benchmarks.results import write
+from benchmarks.result_files import write
 
 from greenroom.supervision import Node
 from greenroom.transports import asgi

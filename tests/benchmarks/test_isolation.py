@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from benchmarks.cluster import isolation, survival
-from benchmarks.rounds import Effort
+from benchmarks.contest_rounds import Effort
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from benchmarks import bench, curves
-from benchmarks.bench import Benchmark, Run, benchmark
+from benchmarks import benchmark_types, curves
+from benchmarks.benchmark_types import Benchmark, Run, benchmark
 from benchmarks.curves import Point, curve, draw
 from benchmarks.measure import Plan, Result, measure, spread, with_floors
 
@@ -19,7 +19,7 @@ ONCE = Plan(repeats=1)
 @pytest.fixture(autouse=True)
 def empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is the test's alone."""
-    monkeypatch.setattr(bench, "_registered", {})
+    monkeypatch.setattr(benchmark_types, "_registered", {})
     monkeypatch.setattr(curves, "_registered", {})
 
 
@@ -32,18 +32,18 @@ def recording(name: str, values: Iterable[float], log: list[str], **options: obj
         log.append(name)
         run.record(next(rest))
 
-    return benchmark(name, unit="bytes", **options)(record)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return benchmark_types(name, unit="bytes", **options)(record)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_benchmark_is_registered_under_its_name_with_its_docstring() -> None:
-    @benchmark("sleep", count=3)
+    @benchmark_types("sleep", count=3)
     def sleep(run: Run) -> None:
         """Nothing.
 
         At all.
         """
 
-    assert bench.registered() == (sleep,)
+    assert benchmark_types.registered() == (sleep,)
     assert (sleep.name, sleep.about, sleep.count) == ("sleep", "Nothing. At all.", 3)
 
 
@@ -52,7 +52,7 @@ def test_a_benchmark_that_does_not_say_what_it_measures_is_refused() -> None:
         pass
 
     with pytest.raises(ValueError, match="silent: a benchmark says in its docstring"):
-        benchmark("silent")(silent)
+        benchmark_types("silent")(silent)
     with pytest.raises(ValueError, match="silent: a curve says in its docstring"):
         curve("silent", sizes=[1], size="things")(silent)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
@@ -66,7 +66,7 @@ def test_a_name_is_given_once() -> None:
 
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(ValueError, match="the unit 'parsec' is none of"):
-        benchmark("far", unit="parsec")
+        benchmark_types("far", unit="parsec")
 
 
 def test_cpu_time_is_averaged_and_a_latency_is_the_median() -> None:
@@ -90,7 +90,7 @@ def test_a_block_is_measured_by_both_clocks_for_as_many_operations_as_it_did() -
 
 
 def test_a_benchmark_that_measures_nothing_is_an_error() -> None:
-    @benchmark("lazy")
+    @benchmark_types("lazy")
     def lazy(run: Run) -> None:
         """Measure nothing."""
 
@@ -134,7 +134,7 @@ def test_a_result_is_told_as_soon_as_it_is_there() -> None:
 def test_a_plan_divides_counts_and_bounds_them() -> None:
     counts: list[int] = []
 
-    @benchmark("counted", count=5_000)
+    @benchmark_types("counted", count=5_000)
     async def counted(run: Run) -> None:
         """Write down how many operations are asked for."""
         counts.append(run.count)
@@ -152,7 +152,7 @@ def test_a_benchmark_may_say_itself_how_often_it_runs() -> None:
 
 
 def test_asides_are_kept_for_each_repeat_in_the_benchmarks_unit() -> None:
-    @benchmark("steps", unit="ms")
+    @benchmark_types("steps", unit="ms")
     def steps(run: Run) -> None:
         """Two steps."""
         run.record(0.003)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
-from benchmarks.bench import Benchmark, Run
+from benchmarks.benchmark_types import Benchmark, Run
+from benchmarks.curve_chart import LINE, Scale, apart, svg, tick
 from benchmarks.curves import Curve, Drawn, Point
 from benchmarks.measure import Plan, Result
-from benchmarks.picture import LINE, Scale, apart, svg, tick
-from benchmarks.results import write
-from benchmarks.table import HEAD, block, number, row
+from benchmarks.result_files import write
+from benchmarks.result_table import HEAD, block, number, row
 
 if TYPE_CHECKING:
     from pathlib import Path

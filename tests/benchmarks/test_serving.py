@@ -9,8 +9,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from benchmarks.rounds import Effort
-from benchmarks.serving import blast, contest, faults, neighbours, processes, profiling
+from benchmarks.contest_rounds import Effort
+from benchmarks.serving import blast_radius, contest, faults, noisy_neighbours, processes, profiling
 from benchmarks.serving.contenders import FLOOR, Contender
 from benchmarks.serving.load import Load, callers, drive
 from benchmarks.serving.sessions import Unexpected, answer_in
@@ -195,29 +195,30 @@ def test_what_a_guilty_caller_hears_is_put_into_words(answer: bytes, heard: str)
 
 def test_the_trials_of_ours_that_do_not_wait_for_long(tmp_path: Path) -> None:
     fault = faults.Fault("exits", "leave")
-    with processes.serving(blast.OURS.command, tmp_path / "log") as served:
+    with processes.serving(blast_radius.OURS.command, tmp_path / "log") as served:
         assert str(faults.try_out(served, fault)) == "0 of 100 lost; caller: `isError`; serves on"
-    flooded = neighbours.flood(["0" if word == "PORT" else word for word in blast.OURS.command])
+    flooded = noisy_neighbours.flood(["0" if word == "PORT" else word for word in blast_radius.OURS.command])
     assert flooded.endswith("an error; goes on")
 
 
 def test_the_table_goes_between_the_pages_marks(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{blast.BEGIN}\nold\n{blast.END}\nafter\n", encoding="utf-8")
-    blast.put("| new |", page)
-    assert page.read_text(encoding="utf-8") == f"before\n{blast.BEGIN}\n\n| new |\n\n{blast.END}\nafter\n"
+    page.write_text(f"before\n{blast_radius.BEGIN}\nold\n{blast_radius.END}\nafter\n", encoding="utf-8")
+    blast_radius.put("| new |", page)
+    assert page.read_text(encoding="utf-8") == f"before\n{blast_radius.BEGIN}\n\n| new |\n\n{blast_radius.END}\nafter\n"
 
 
 def test_a_trial_that_comes_to_grief_is_one_cell_of_the_table(tmp_path: Path) -> None:
     def fail(_: object) -> object:
         raise ValueError
 
-    broken = blast.Trial("broken", of_command=fail)
-    alone = blast.Trial("alone", of_command=fail, ours_alone=True)
+    broken = blast_radius.Trial("broken", of_command=fail)
+    alone = blast_radius.Trial("alone", of_command=fail, ours_alone=True)
     peer = Contender("peer", "", (sys.executable, "-c", "raise SystemExit('no such show')", "PORT"))
-    table = blast.table([broken, alone], [peer], lambda _line: None)
+    table = blast_radius.table([broken, alone], [peer], lambda _line: None)
     assert "| broken | the trial came to grief: ValueError |" in table
     assert "| alone | there is no such thing |" in table
     assert (
-        blast.try_out(blast.Trial("it", lambda served: served), peer, tmp_path / "log") == "did not start: no such show"
+        blast_radius.try_out(blast_radius.Trial("it", lambda served: served), peer, tmp_path / "log")
+        == "did not start: no such show"
     )

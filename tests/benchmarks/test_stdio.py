@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import benchmarks.__main__ as command
 import pytest
+from benchmarks.contest_rounds import Effort, Program
 from benchmarks.measure import Plan
-from benchmarks.results import write
-from benchmarks.rounds import Effort, Program
+from benchmarks.result_files import write
 from benchmarks.serving import stdio
 from benchmarks.serving.sessions import Unexpected
 

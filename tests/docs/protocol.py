@@ -13,27 +13,35 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
-from greenroom.protocol.messages import LIMITS, Limits, Overlong, Request, encode_error, parse, too_long
+from greenroom.protocol.jsonrpc import (
+    LIMITS,
+    JsonRpcRequest,
+    MessageLimits,
+    OversizedMessage,
+    encode_error,
+    parse,
+    too_long_error,
+)
 from greenroom.protocol.methods import (
     METHODS,
     TABLE,
     UNGATED,
-    Direction,
-    Event,
-    Kind,
-    Side,
-    State,
-    Verdict,
+    MessageDirection,
+    MethodKind,
+    PeerSide,
+    SessionAction,
+    SessionEvent,
+    SessionState,
     check_params,
-    find,
-    not_found,
+    find_method,
+    method_not_found,
 )
-from greenroom.protocol.pages import page
-from greenroom.protocol.shapes import Params, Result
-from greenroom.protocol.uris import BadTemplate, Template
+from greenroom.protocol.pagination import page
+from greenroom.protocol.uri_templates import BadTemplate, UriTemplate
 from greenroom.protocol.versions import SUPPORTED
+from greenroom.protocol.wire_shapes import BaseParams, BaseResult
 
-from . import picture
+from . import automaton_picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,10 +75,10 @@ def members(shape: type[msgspec.Struct] | None) -> str:
         if member.encode_name != "_meta"
     ]
     found.sort(key=lambda name: name.endswith("?"))
-    return ", ".join(found) or ("" if shape in {Params, Result} else "empty")
+    return ", ".join(found) or ("" if shape in {BaseParams, BaseResult} else "empty")
 
 
-def _line(method: Method, hearer: Side) -> list[str]:
+def _line(method: Method, hearer: PeerSide) -> list[str]:
     needs = f"{method.declarer(hearer).value}: `{method.capability}`" if method.capability else ""
     return [f"`{method.name}`", members(method.params), members(method.result), needs, method.since, method.until or ""]
 
@@ -90,18 +98,18 @@ def methods_page() -> str:
     ]
     head = ("Method", "Params", "Result", "Needs", "Since", "Until")
     for title, kind, hearer in (
-        ("Requests to a server", Kind.REQUEST, Side.SERVER),
-        ("Requests to a client", Kind.REQUEST, Side.CLIENT),
-        ("Notifications to a server", Kind.NOTIFICATION, Side.SERVER),
-        ("Notifications to a client", Kind.NOTIFICATION, Side.CLIENT),
+        ("Requests to a server", MethodKind.REQUEST, PeerSide.SERVER),
+        ("Requests to a client", MethodKind.REQUEST, PeerSide.CLIENT),
+        ("Notifications to a server", MethodKind.NOTIFICATION, PeerSide.SERVER),
+        ("Notifications to a client", MethodKind.NOTIFICATION, PeerSide.CLIENT),
     ):
         rows = [
             _line(each, hearer) for each in METHODS.values() if each.kind is kind and each.direction.reaches(hearer)
         ]
-        keep = [column for column in range(len(head)) if kind is Kind.REQUEST or head[column] != "Result"]
+        keep = [column for column in range(len(head)) if kind is MethodKind.REQUEST or head[column] != "Result"]
         lines += [f"## {title}", ""]
         lines += table([head[column] for column in keep], [[row[column] for column in keep] for row in rows])
-    both = sum(method.direction is Direction.BOTH for method in METHODS.values())
+    both = sum(method.direction is MessageDirection.BOTH for method in METHODS.values())
     lines += [f"{len(METHODS)} methods in all, {both} of which go both ways.", ""]
     return "\n".join(lines)
 
@@ -109,11 +117,11 @@ def methods_page() -> str:
 # --- the automaton
 
 
-def _cell(state: State, event: Event) -> str:
+def _cell(state: SessionState, event: SessionEvent) -> str:
     rule = TABLE[state, event]
-    if rule.verdict is Verdict.REFUSE:
+    if rule.action is SessionAction.REFUSE:
         return f"refuse: {rule.why}"
-    return f"take → **{rule.state.value}**" if rule.state is not state else rule.verdict.value
+    return f"take → **{rule.state.value}**" if rule.state is not state else rule.action.value
 
 
 def automaton_page() -> str:
@@ -130,8 +138,8 @@ def automaton_page() -> str:
         "",
     ]
     lines += table(
-        ["", *(state.value for state in State)],
-        [[event.value, *(_cell(state, event) for state in State)] for event in Event],
+        ["", *(state.value for state in SessionState)],
+        [[event.value, *(_cell(state, event) for state in SessionState)] for event in SessionEvent],
     )
     lines += ["Without the gate (`gate=False`) a session also takes:", ""]
     lines += [f"- {event.value}, when {state.value}" for state, event in differing]
@@ -198,11 +206,11 @@ def refusal(frame: bytes) -> RemoteProtocolError:
         request = parse(frame)
     except RemoteProtocolError as error:
         return error
-    assert isinstance(request, Request), frame
+    assert isinstance(request, JsonRpcRequest), frame
     try:
-        method = find(request.method, SUPPORTED[0], Side.SERVER)
+        method = find_method(request.method, SUPPORTED[0], PeerSide.SERVER)
         if method is None:
-            raise not_found(request.method)
+            raise method_not_found(request.method)
         check_params(method, request.params)
         page([], request.params["cursor"], 50, "tools")
     except McpError as error:
@@ -234,13 +242,13 @@ def bad_input_page() -> str:
         "",
     ]
     rows = [_row(name, refusal(frame)) for name, frame in FRAMES.items()]
-    long = Overlong(5_000_000, b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"', b"")
-    rows.append(_row("a line of 5 MB", too_long(long, LIMITS.size)))
+    long = OversizedMessage(5_000_000, b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"', b"")
+    rows.append(_row("a line of 5 MB", too_long_error(long, LIMITS.size)))
     rows.append(_row("a list of a million zeros", refusal(b'{"id":1,"method":"a","x":[' + b"0," * 1_000_000 + b"0]}")))
     lines += table(("What came", "Code", "Status", "Id", "Text"), rows)
     lines += ["## Bounds", "", "What one message may be, unless a server is set up otherwise:", ""]
     said = {"size": "bytes", "depth": "objects and lists inside each other", "values": "members and items in all"}
-    lines += [f"- {getattr(LIMITS, name):,} {said[name]}".replace(",", " ") for name in Limits._fields]
+    lines += [f"- {getattr(LIMITS, name):,} {said[name]}".replace(",", " ") for name in MessageLimits._fields]
     lines += ["", "## Codes", ""]
     lines += table(("Code", "Name", "When"), [[str(code.value), f"`{code.name}`", CODES[code]] for code in ErrorCode])
     return "\n".join(lines)
@@ -288,14 +296,14 @@ def templates_page() -> str:
     ]
     rows: list[tuple[str, str, str]] = []
     for text, uri in TEMPLATES:
-        found = Template(text).match(uri)
+        found = UriTemplate(text).match(uri)
         values = "no match" if found is None else ", ".join(f"`{name}` = `{value}`" for name, value in found.items())
         rows.append((f"`{text}`", f"`{uri}`", values))
     lines += table(("Template", "URI", "Values"), rows)
     lines += ["A template that cannot be is refused when it is registered:", ""]
     for text in BAD_TEMPLATES:
         try:
-            Template(text)
+            UriTemplate(text)
         except BadTemplate as error:
             lines.append(f"- `{error}`")
     return "\n".join([*lines, ""])
@@ -305,7 +313,7 @@ def pages() -> dict[str, str]:
     """Everything that is written, by file name."""
     return {
         "automaton.md": automaton_page(),
-        "automaton.svg": picture.draw(TABLE),
+        "automaton.svg": automaton_picture.draw(TABLE),
         "bad-input.md": bad_input_page(),
         "methods.md": methods_page(),
         "uri-templates.md": templates_page(),

@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from greenroom.protocol.errors import ErrorCode
-from greenroom.protocol.methods import METHODS, TABLE, Event, State
+from greenroom.protocol.methods import METHODS, TABLE, SessionEvent, SessionState
 
-from . import picture, protocol
+from . import automaton_picture, protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,13 +39,16 @@ def test_every_bad_template_is_bad() -> None:
 
 
 def test_the_picture_shows_every_state_and_every_change_of_state() -> None:
-    drawn = ET.fromstring(picture.draw(TABLE))
+    drawn = ET.fromstring(automaton_picture.draw(TABLE))
     texts = [element.text for element in drawn.iter() if element.tag.endswith("}text")]
-    assert set(texts) >= {state.value for state in State}
+    assert set(texts) >= {state.value for state in SessionState}
     changes = {(state, rule.state) for (state, _), rule in TABLE.items() if rule.state is not state}
     assert len([element for element in drawn.iter() if element.tag.endswith("}path")]) == len(changes)
 
 
 def test_a_change_in_the_table_changes_the_page_and_the_picture() -> None:
-    changed = {**TABLE, (State.CLOSED, Event.INITIALIZE): TABLE[State.NEW, Event.INITIALIZE]}
-    assert picture.draw(changed) != picture.draw(TABLE)
+    changed = {
+        **TABLE,
+        (SessionState.CLOSED, SessionEvent.INITIALIZE): TABLE[SessionState.NEW, SessionEvent.INITIALIZE],
+    }
+    assert automaton_picture.draw(changed) != automaton_picture.draw(TABLE)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from . import linearity
 from .catalogue import TARGETS
-from .target import Target, dictionary
+from .fuzz_target import Target, dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ def searched(target: Target, seconds: int, findings: Path) -> Run:
     words.write_text(dictionary(target.words), "ascii")
     before = set(findings.glob(f"{target.name}-*"))
     patience = seconds + SLACK + EACH * sum(1 for _ in corpus.iterdir())
-    command = [sys.executable, "-m", "tests.fuzz.guided", target.name, str(patience), str(corpus)]
+    command = [sys.executable, "-m", "tests.fuzz.atheris_runner", target.name, str(patience), str(corpus)]
     command += [
         f"-max_total_time={seconds}",
         f"-timeout={SLOW}",

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
-from tests.transports.http.wire import Client
+from tests.example_counts import examples
+from tests.transports.http.raw_http import Client
 
-from greenroom.protocol.sse import Lines
+from greenroom.protocol.sse import LineFramer
 from greenroom.supervision import Supervisor, start, stop
 from greenroom.supervision.testing import run
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.stdio import StdioWire, stdio_child
 
-from .playhouse import LONG, company, watched
-from .target import pieces
+from .fuzz_target import pieces
+from .fuzzed_server import LONG, company, watched
+from .memory_connection import answers
 from .targets.channels import LIMIT, Talk, texts
 from .targets.connections import HELLO, STATUSES, post
-from .wires import answers
 
 if TYPE_CHECKING:
     from greenroom.actors.company import Company
@@ -136,7 +136,7 @@ def test_standard_streams_answer_who_asks_once(stream: bytes) -> None:
     async def talk() -> None:
         async with company().started() as house, watched():
             books = Talk(house)
-            framer = Lines(LIMIT)
+            framer = LineFramer(LIMIT)
             for line in [*framer.feed(stream), framer.end() or b""]:
                 books.owe(line)
             for frame in (await piped(house, stream)).splitlines():

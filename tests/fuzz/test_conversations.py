@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.messages import Request, parse
+from greenroom.protocol.jsonrpc import JsonRpcRequest, parse
 from greenroom.protocol.methods import METHODS
-from greenroom.transports.asgi import Endpoint
-from greenroom.transports.http_engine import Engine
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http_engine import HttpEngine
 
-from .playhouse import LONG, NAMES, Standing
-from .riders import PLAIN, Ride, answers
-from .target import pieces
+from .asgi_requests import PLAIN, Ride, answers
+from .fuzz_target import pieces
+from .fuzzed_server import LONG, NAMES, Standing
 from .targets.connections import CONFIG, call, entered, leave
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Conversation:
 
     def __init__(self, company: Company) -> None:
         self.company = company
-        self.app = Endpoint(Engine(company, CONFIG))
+        self.app = AsgiEndpoint(HttpEngine(company, CONFIG))
         self.right: list[tuple[Right, int, Ride]] = []
         self.wrong: list[tuple[Wrong, bytes, Ride]] = []
 
@@ -204,7 +204,7 @@ class Conversation:
             return
         for answer in told:
             assert ("result" in answer) != ("error" in answer)
-            own = isinstance(message, Request) and answers([answer], message.id)
+            own = isinstance(message, JsonRpcRequest) and answers([answer], message.id)
             assert own or (answer["id"] is None and "error" in answer)
 
 

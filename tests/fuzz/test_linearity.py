@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from .linearity import SIZES, Cost, Reader, instructions, readers, repeated, run, short, steps
 

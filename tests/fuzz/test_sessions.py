@@ -21,19 +21,19 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from tests.searches import examples
+from tests.example_counts import examples
 
-from greenroom.actors.sessions import Sessions
+from greenroom.actors.session_supervisor import SessionSupervisor
 from greenroom.protocol.versions import SUPPORTED
 from greenroom.supervision.kernel.node import Node
-from greenroom.supervision.testing.leaks import Census, raise_for, settled_here
+from greenroom.supervision.testing.leak_check import ResourceSnapshot, loop_leftovers, raise_for_leaks
 from greenroom.supervision.testing.virtual_time import VirtualLoop
-from greenroom.transports.asgi import Endpoint
-from greenroom.transports.http_engine import Engine
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http_engine import HttpEngine
 
-from .playhouse import LONG, Watch, company
-from .riders import PLAIN, Ride, answers
-from .target import pieces
+from .asgi_requests import PLAIN, Ride, answers
+from .fuzz_target import pieces
+from .fuzzed_server import LONG, Watch, company
 from .targets.channels import lines
 from .targets.connections import CONFIG, HELLO, call
 
@@ -106,9 +106,9 @@ class Machine(RuleBasedStateMachine):
         self.watch = Watch(node, asyncio.get_running_loop())
         self.open.callback(self.watch.close)
         self.company = await self.open.enter_async_context(company().started())
-        self.app = Endpoint(Engine(self.company, CONFIG))
+        self.app = AsgiEndpoint(HttpEngine(self.company, CONFIG))
         await asyncio.sleep(1)
-        self.before = Census.of_loop(asyncio.get_running_loop())
+        self.before = ResourceSnapshot.of_loop(asyncio.get_running_loop())
 
     def ride(
         self, verb: str, client: Client | None, message: Any = None, steps: bytes = b"\xff", last: str | None = None
@@ -265,11 +265,11 @@ class Machine(RuleBasedStateMachine):
         for client in self.known:
             for ride in [*client.streams, *(made.ride for made in client.calls)]:
                 await ride.gone()
-        for card in await self.company.sessions.call(Sessions.cards):
+        for card in await self.company.sessions.call(SessionSupervisor.cards):
             await self.company.peers.end(card.id)
         # What a session's tasks were doing is told to stop, and has the grace to do so.
         await asyncio.sleep(2 * self.company.settings.cancel_grace + 1)
-        raise_for(await settled_here(self.before))
+        raise_for_leaks(await loop_leftovers(self.before))
         self.watch.check()
 
     def judge(self, made: Call) -> None:

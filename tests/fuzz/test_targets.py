@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from .catalogue import TARGETS
-from .target import dictionary, numbers, pieces
+from .fuzz_target import dictionary, numbers, pieces
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DataObject
 
-    from .target import Target
+    from .fuzz_target import Target
 
 EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 

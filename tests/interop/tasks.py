@@ -15,7 +15,7 @@ from itertools import groupby
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from greenroom.protocol.messages import is_object
+from greenroom.protocol.jsonrpc import is_object
 
 from .peers import HERE, MODULES, NODE
 

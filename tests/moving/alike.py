@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from greenroom.protocol.messages import is_object
-from greenroom.protocol.wire import is_array
+from greenroom.protocol.jsonrpc import is_object
+from greenroom.protocol.serialization import is_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,8 +10,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.protocol.messages import is_object
-from greenroom.protocol.wire import is_array
+from greenroom.protocol.jsonrpc import is_object
+from greenroom.protocol.serialization import is_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

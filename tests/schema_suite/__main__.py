@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from greenroom.protocol.schema_nodes import BadSchema
+from greenroom.protocol.schema_compiler import BadSchema
+from greenroom.protocol.serialization import is_object
 from greenroom.protocol.validation import Validator
-from greenroom.protocol.wire import is_object
 
 DRAFTS: Final = {
     "draft2020-12": "https://json-schema.org/draft/2020-12/schema",

@@ -17,8 +17,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from greenroom.protocol.messages import Overlong
-from greenroom.protocol.sse import Lines
+from greenroom.protocol.jsonrpc import OversizedMessage
+from greenroom.protocol.sse import LineFramer
 from greenroom.supervision import (
     ActorError,
     CallTimeout,
@@ -35,42 +35,42 @@ from greenroom.supervision import (
     trap_exit,
 )
 
-from .command_child import Child
+from .child_process import ChildProcess
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError, WireFull
-from .interfaces import TURN, Broken, Inbound, Lost, process_of, read, unread
+from .interfaces import READ_TURN, Inbound, InvalidMessage, UnansweredRequest, parse_inbound, process_of, unread_mails
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.protocol.messages import RequestId
+    from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ExitReason, Pid
 
-    from .command import Command
-    from .interfaces import Heard
+    from .interfaces import InboundItem
+    from .server_command import Command
 
 CHUNK: Final = 64 * 1024
-LAST_WORDS: Final = 1024 * 1024
+READ_AFTER_EXIT: Final = 1024 * 1024
 """How much is still read of a child that has ended: more than a pipe holds, and an end to what a grandchild goes on writing."""
 EOF_GRACE: Final = 0.5
 """How long after its pipes the exit status may come."""
-UNREAD: Final = 16
+UNREAD_MAILS: Final = 16
 """So many mails of ours in the connection's mailbox, and nothing more is read until it has caught up."""
-LOOK_AGAIN: Final = 0.005
-BREATH: Final = 0.005
+RETRY_DELAY: Final = 0.005
+STDERR_PAUSE: Final = 0.005
 """How long a child that floods its stderr waits for the next reading."""
 
 
-class Ended(NamedTuple):
+class ChildExited(NamedTuple):
     """The child has ended, and all that it had said is heard."""
 
 
-class Deaf(NamedTuple):
+class PipeClosed(NamedTuple):
     """One of its pipes has ended: it says nothing more, or takes nothing more."""
 
     what: str
 
 
-class Hopeless(NamedTuple):
+class GiveUp(NamedTuple):
     """There is no use in going on."""
 
     error: TransportError
@@ -84,15 +84,15 @@ class CommandWire:
         self.description = command.description
         self._command = command
         self._owner = process_of(owner)
-        self._lines = Lines(command.limits.line)
+        self._lines = LineFramer(command.limits.line)
         self._limits = command.limits.messages
-        self._behind: deque[bytes | Overlong] = deque()  # lines that wait for their turn
+        self._behind: deque[bytes | OversizedMessage] = deque()  # lines that wait for their turn
         self._in_a_row = 0
         self._hopeless = False
         """It has said too much that is no message: nothing more is heard."""
-        self._outlet = Outlet(command.limits.queue, self._broken)
-        self._errors = Errors(command.limits.stderr, command.sink)
-        self._child: Child  # since the process has begun, and so in all callbacks
+        self._outlet = ChildStdin(command.limits.queue, self._broken)
+        self._errors = ChildStderr(command.limits.stderr, command.sink)
+        self._child: ChildProcess  # since the process has begun, and so in all callbacks
         self._loop = asyncio.get_running_loop()
         self._listening = False
         self.pid: Pid = spawn_link(self._live)
@@ -103,7 +103,7 @@ class CommandWire:
     @property
     def process_id(self) -> int | None:
         """The system's number of the child; None before it is started."""
-        child: Child | None = getattr(self, "_child", None)
+        child: ChildProcess | None = getattr(self, "_child", None)
         return None if child is None else child.pid
 
     @property
@@ -120,7 +120,7 @@ class CommandWire:
     def forget(self, id: RequestId) -> None:
         """A no-op: nothing is held for an answer."""
 
-    def agreed(self, version: str) -> None:
+    def on_negotiated(self, version: str) -> None:
         """It may speak at any time as it is."""
 
     # --- the process
@@ -129,7 +129,7 @@ class CommandWire:
         trap_exit()
         command = self._command
         try:
-            self._child = child = Child(command.words, command.environment(), command.cwd, command.shown[0])
+            self._child = child = ChildProcess(command.words, command.environment(), command.cwd, command.shown[0])
         except ConnectFailed as error:
             raise Quit(Shutdown(error)) from None
         reason: ExitReason | None = None
@@ -153,18 +153,18 @@ class CommandWire:
             if reason is None or not child.group_lives():
                 child.destroy()
         if child.group_lives():
-            _leave_to_others(child, command.limits.grace)
+            _end_in_background(child, command.limits.grace)
         assert reason is not None
         raise Quit(reason)
 
-    async def _end_of(self, child: Child) -> ExitReason:
+    async def _end_of(self, child: ChildProcess) -> ExitReason:
         """Wait for the first end, and say what to call it."""
-        end = await receive(_is_ours)
-        if isinstance(end, Hopeless):
+        end = await receive(_is_end)
+        if isinstance(end, GiveUp):
             return Shutdown(end.error)
-        if isinstance(end, Deaf):
+        if isinstance(end, PipeClosed):
             try:
-                end = await receive(_is_final, timeout=EOF_GRACE)
+                end = await receive(_is_exit, timeout=EOF_GRACE)
             except CallTimeout:
                 return self._lost(ConnectionLost(f"the server process ({self.description}) {end.what}, and runs on"))
         if isinstance(end, Exit):
@@ -174,10 +174,10 @@ class CommandWire:
         return self._lost(ProcessDied(self.description, child.status, self._errors.text()))
 
     def _lost(self, error: TransportError) -> Shutdown:
-        self._tell([Lost(id, error, resend=True, ending=True) for id in self._outlet.unsent()])
+        self._tell([UnansweredRequest(id, error, resend=True, ending=True) for id in self._outlet.unsent()])
         return Shutdown(error)
 
-    async def _close(self, child: Child) -> None:
+    async def _close(self, child: ChildProcess) -> None:
         """In order: what was said is read, then the input ends. It is listened to until the end, so that the child's last words are heard."""
         grace = self._command.limits.grace
         await self._outlet.drained(grace)
@@ -202,7 +202,7 @@ class CommandWire:
             self._listening = True
             self._loop.add_reader(child.output, self._guarded, self._readable)
 
-    def _pause(self, child: Child) -> None:
+    def _pause(self, child: ChildProcess) -> None:
         self._listening = False
         self._loop.remove_reader(child.output)
 
@@ -214,7 +214,7 @@ class CommandWire:
         if not chunk:
             self._pause(child)
             self._hear_last()
-            send(self.pid, Deaf("has closed its output"))
+            send(self.pid, PipeClosed("has closed its output"))
             return
         self._behind.extend(self._lines.feed(chunk))
         self._catch_up()
@@ -222,14 +222,14 @@ class CommandWire:
     def _catch_up(self) -> None:
         """Hear what is behind, for as long as a turn lasts; nothing more is read before all of it was heard."""
         child = self._child
-        self._hear(perf_counter() + TURN)
+        self._hear(perf_counter() + READ_TURN)
         if not child.holds(child.output):
             return
         if self._hopeless:
             self._pause(child)
         elif self._crowded():
             self._pause(child)
-            self._loop.call_later(LOOK_AGAIN, self._look_again)
+            self._loop.call_later(RETRY_DELAY, self._look_again)
         elif self._behind:
             self._pause(child)
             self._loop.call_soon(self._guarded, self._catch_up)
@@ -238,15 +238,15 @@ class CommandWire:
 
     def _look_again(self) -> None:
         if self._crowded():
-            self._loop.call_later(LOOK_AGAIN, self._look_again)
+            self._loop.call_later(RETRY_DELAY, self._look_again)
         else:
             self._guarded(self._catch_up)
 
     def _crowded(self) -> bool:
-        return unread(self._owner) > UNREAD
+        return unread_mails(self._owner) > UNREAD_MAILS
 
     def _hear(self, until: float = math.inf) -> None:
-        heard: list[Heard] = []
+        heard: list[InboundItem] = []
         behind = self._behind
         while behind:
             if self._hopeless:
@@ -257,19 +257,19 @@ class CommandWire:
                 break
         self._tell(heard)
 
-    def _take(self, line: bytes | Overlong, heard: list[Heard]) -> None:
+    def _take(self, line: bytes | OversizedMessage, heard: list[InboundItem]) -> None:
         if type(line) is bytes and (not line or line.isspace()):
             return
-        message = read(line, self._limits)
+        message = parse_inbound(line, self._limits)
         heard.append(message)
-        if type(message) is not Broken:
+        if type(message) is not InvalidMessage:
             self._in_a_row = 0
             return
         self._in_a_row += 1
         if self._in_a_row == self._command.limits.quarantine:
             what = f"{self.description} is no MCP server: {self._in_a_row} lines in a row were no messages, the last was {message.sample!r}"
             self._hopeless = True
-            send(self.pid, Hopeless(NotMcp(what)))
+            send(self.pid, GiveUp(NotMcp(what)))
 
     def _hear_last(self) -> None:
         """Nothing more is read: what is behind is heard, and a last line without an end."""
@@ -278,7 +278,7 @@ class CommandWire:
             self._behind.append(last)
         self._hear()
 
-    def _tell(self, heard: list[Heard]) -> None:
+    def _tell(self, heard: list[InboundItem]) -> None:
         if heard:
             self._owner.send(Inbound(self.pid, heard))
 
@@ -286,7 +286,7 @@ class CommandWire:
         child = self._child
         if child.holds(child.errors) and self._errors.take(child.errors):
             self._loop.remove_reader(child.errors)
-            self._loop.call_later(BREATH, self._listen_to_complaints)
+            self._loop.call_later(STDERR_PAUSE, self._listen_to_complaints)
 
     def _listen_to_complaints(self) -> None:
         child = self._child
@@ -294,13 +294,13 @@ class CommandWire:
             self._loop.add_reader(child.errors, self._guarded, self._complain)
 
     def _broken(self) -> None:
-        send(self.pid, Deaf("has closed its input"))
+        send(self.pid, PipeClosed("has closed its input"))
 
     def _ended(self) -> None:
         """It has ended: what is left in the pipes is all that it had to say."""
         child = self._child
         if child.holds(child.output):
-            left = LAST_WORDS
+            left = READ_AFTER_EXIT
             while left > 0 and (chunk := _read(child.output)):
                 left -= len(chunk)
                 self._behind.extend(self._lines.feed(chunk))
@@ -308,15 +308,15 @@ class CommandWire:
             self._hear_last()
             self._errors.rest(child.errors)
         self._let_go(child)
-        send(self.pid, Ended())
+        send(self.pid, ChildExited())
 
-    def _let_go(self, child: Child) -> None:
+    def _let_go(self, child: ChildProcess) -> None:
         """Of the pipes, and first of all of the one that is written to: its number soon belongs to another file."""
         self._outlet.close()
         child.close_pipes()
 
 
-async def finish(child: Child, grace: float) -> None:
+async def end_child(child: ChildProcess, grace: float) -> None:
     """A process of its own, for what is left of a child when its wire has ended, so that nothing waits for that."""
     try:
         child.close_pipes()
@@ -328,29 +328,29 @@ async def finish(child: Child, grace: float) -> None:
         child.destroy()
 
 
-def _leave_to_others(child: Child, grace: float) -> None:
+def _end_in_background(child: ChildProcess, grace: float) -> None:
     try:
-        spawn(finish, child, grace)
+        spawn(end_child, child, grace)
     except ActorError:  # the node closes: no process begins there
         child.destroy()
 
 
-def _is_ours(message: object) -> bool:
-    return isinstance(message, Exit | Ended | Deaf | Hopeless)
+def _is_end(message: object) -> bool:
+    return isinstance(message, Exit | ChildExited | PipeClosed | GiveUp)
 
 
-def _is_final(message: object) -> bool:
-    return isinstance(message, Exit | Ended)
+def _is_exit(message: object) -> bool:
+    return isinstance(message, Exit | ChildExited)
 
 
 # --- What a child writes to stderr: always read, since a child that fills that pipe stops; of it the end is kept, and each line told to the callback.
 
 log = logging.getLogger("greenroom.command")
 
-LINE: Final = 16 * 1024
+STDERR_LINE: Final = 16 * 1024
 
 
-class Errors:
+class ChildStderr:
     """The end of it."""
 
     def __init__(self, limit: int, sink: Callable[[str], None] | None) -> None:
@@ -359,7 +359,7 @@ class Errors:
         self._sink = sink
         self._tail = b""
         self._cut = False
-        self._lines = Lines(LINE)
+        self._lines = LineFramer(STDERR_LINE)
         self.over = False
         """Whether it has ended."""
 
@@ -401,11 +401,15 @@ class Errors:
             for line in self._lines.feed(chunk):
                 self._tell(line)
 
-    def _tell(self, line: bytes | Overlong) -> None:
+    def _tell(self, line: bytes | OversizedMessage) -> None:
         sink = self._sink
         if sink is None:
             return
-        text = line.head.decode(errors="replace") + "…" if isinstance(line, Overlong) else line.decode(errors="replace")
+        text = (
+            line.head.decode(errors="replace") + "…"
+            if isinstance(line, OversizedMessage)
+            else line.decode(errors="replace")
+        )
         try:
             sink(text)
         except Exception:  # noqa: BLE001 - whatever is raised is answered, and logged
@@ -430,7 +434,7 @@ def _read(descriptor: int) -> bytes | None:
 # The pipe's end does not block. A burst (several messages in one turn of the loop) is written as one after the first.
 
 
-class Outlet:
+class ChildStdin:
     """The writing end."""
 
     def __init__(self, limit: int, broken: Callable[[], None]) -> None:

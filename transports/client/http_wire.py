@@ -13,7 +13,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from greenroom.protocol.messages import Failure, Limits, Response
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, MessageLimits
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, receive, spawn_link
 
 from .errors import (
@@ -26,40 +26,40 @@ from .errors import (
     instance_of,
     is_not_done,
 )
-from .http_posts import Notice, Question
-from .http_streams import Farewell, Listening, OldStream, Probe
-from .interfaces import Broken, FixedHeaders, Gap, Inbound, Lost, process_of, unread
+from .interfaces import FixedHeaders, Inbound, InvalidMessage, StreamGap, UnansweredRequest, process_of, unread_mails
+from .outgoing_requests import MessagePost, RequestPost
+from .session_requests import LegacySseStream, SessionDelete, SessionPing, StandaloneStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from greenroom.protocol.messages import RequestId
+    from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import Pid
 
-    from .http_address import Address
-    from .http_pool import Head
-    from .http_posts import Visit
+    from .http_address import ServerUrl
+    from .http_connection_pool import ResponseHead
     from .http_route import HttpRoute
-    from .interfaces import Carrier, Headers, Heard
+    from .interfaces import Headers, HttpCarrier, InboundItem
+    from .outgoing_requests import OutgoingRequest
 
-_LINGER: Final = 1.0
+_SESSION_GONE_GRACE: Final = 1.0
 """Seconds that requests under way still have when the session is gone."""
-_SOONEST: Final = 0.05
+_SHORTEST_RETRY: Final = 0.05
 """Seconds before a stream is opened again, though the server may say 0."""
-_CROWD: Final = 64
+_UNREAD_MAILS: Final = 64
 """How many mails wait for the connection before no more is read."""
-_NOTICES: Final = 32
+_NOTIFICATIONS_IN_FLIGHT: Final = 32
 """How many answers of ours, and notifications, are under way before no more is read: each has a connection of its own, so that one flood
 of pings opened a thousand."""
-_OLD: Final = frozenset({400, 404, 405})
+_FALLBACK_STATUSES: Final = frozenset({400, 404, 405})
 
 
-class _End(NamedTuple):
+class _WireEnd(NamedTuple):
     error: TransportError
 
 
 class HttpWire:
-    """The wire. What starts with an underscore is its own; the rest is for its visits, and what the seam asks for."""
+    """The wire. What starts with an underscore is its own; the rest is for its in_flight, and what the seam asks for."""
 
     def __init__(self, route: HttpRoute, owner: Pid) -> None:
         """Of the calling process, which is the owner."""
@@ -73,8 +73,8 @@ class HttpWire:
         self._loop = own.node.loop
         self.description = route.description
         self.settings = route.settings
-        self.address: Address = route.address
-        self.place: Address = route.address
+        self.address: ServerUrl = route.address
+        self.post_url: ServerUrl = route.address
         """Where messages are posted to."""
         self.credentials = route.credentials
         self.known_headers: Mapping[str, str] | None = None
@@ -86,248 +86,252 @@ class HttpWire:
         """The headers of the last message, and what they were made of: mostly they are those of the next one, too."""
         self.session = ""
         """Which session this is; empty while, or where, there is none."""
-        self.response_limits = Limits.of_size(self.settings.max_response)
-        self.event_limits = Limits.of_size(self.settings.max_event)
-        self.carrier: Carrier = carrier(own)
+        self.response_limits = MessageLimits.of_size(self.settings.max_response)
+        self.event_limits = MessageLimits.of_size(self.settings.max_event)
+        self.carrier: HttpCarrier = carrier(own)
         self._version = ""
         self.instance = ""
         """Which process has our session; empty where it does not say."""
-        self._visits: dict[Notice, None] = {}
-        self._asking: dict[RequestId, Question | Notice] = {}
-        self._waiting: deque[Notice] = deque()
-        self._weight = 0
-        self._notices = 0  # of the visits, those that are no requests
-        self._barrier: Notice | None = None
-        self._listening: Listening | None = None
-        self._old: OldStream | None = None
-        self._tries_old = route.fallback
-        self._gone: SessionGone | None = None
-        self.in_doubt = False
+        self._in_flight: dict[MessagePost, None] = {}
+        self._unanswered: dict[RequestId, RequestPost | MessagePost] = {}
+        self._waiting: deque[MessagePost] = deque()
+        self._bytes_in_flight = 0
+        self._notifications_in_flight = 0  # of the in_flight, those that are no requests
+        self._barrier: MessagePost | None = None
+        self._listening: StandaloneStream | None = None
+        self._legacy: LegacySseStream | None = None
+        self._may_fall_back = route.fallback
+        self._session_gone: SessionGone | None = None
+        self.session_in_doubt = False
         """Whether the stream of the session has ended, so that the server may have been started again without it."""
-        self._probe: Probe | None = None
-        self._probes = 0
-        self._in_a_row = 0  # so many of the last that came were no messages
+        self._ping: SessionPing | None = None
+        self._pings = 0
+        self._invalid_in_a_row = 0  # so many of the last that came were no messages
         self._closing = False
-        self._over = False
-        self._quiet: asyncio.Future[None] | None = None
+        self._has_ended = False
+        self._all_sent: asyncio.Future[None] | None = None
         self.unsent = 0
         """How many notifications and answers of ours could not be delivered."""
         if route.old:
-            self._open_old(None)
+            self._open_legacy(None)
 
     # --- the seam
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
         """Say one message."""
-        if self._closing or self._over or self._process.life:
+        if self._closing or self._has_ended or self._process.life:
             return
-        if self._gone is not None:
+        if self._session_gone is not None:
             if id is not None:
-                self.heard((Lost(id, self._gone, resend=True),))
+                self.deliver((UnansweredRequest(id, self._session_gone, resend=True),))
             return
         settings = self.settings
-        if len(self._visits) + len(self._waiting) >= settings.max_connections + settings.max_waiting:
+        if len(self._in_flight) + len(self._waiting) >= settings.max_connections + settings.max_waiting:
             raise WireFull(
-                f"{len(self._visits) + len(self._waiting)} messages are under way to {self.description} already"
+                f"{len(self._in_flight) + len(self._waiting)} messages are under way to {self.description} already"
             )
-        if self._weight + len(frame) > settings.max_waiting_bytes and self._weight:
-            raise WireFull(f"{self._weight:,} bytes are under way to {self.description} already")
-        if id is None or self._old is not None:
-            visit = Notice(self, frame, id, ordered=ordered)
+        if self._bytes_in_flight + len(frame) > settings.max_waiting_bytes and self._bytes_in_flight:
+            raise WireFull(f"{self._bytes_in_flight:,} bytes are under way to {self.description} already")
+        if id is None or self._legacy is not None:
+            request = MessagePost(self, frame, id, ordered=ordered)
         else:
-            visit = Question(self, frame, id, ordered=ordered)
-        self._weight += len(frame)
+            request = RequestPost(self, frame, id, ordered=ordered)
+        self._bytes_in_flight += len(frame)
         if id is not None:
-            self._asking[id] = visit
-            if self.in_doubt and self._barrier is None:
-                self._ask_whether_it_is_there()
-        if self._barrier is not None or self._waiting or (self._old is not None and not self._old.ready):
-            self._waiting.append(visit)
+            self._unanswered[id] = request
+            if self.session_in_doubt and self._barrier is None:
+                self._ping_session()
+        if self._barrier is not None or self._waiting or (self._legacy is not None and not self._legacy.ready):
+            self._waiting.append(request)
         else:
-            self._launch(visit)
+            self._launch(request)
 
     def forget(self, id: RequestId) -> None:
         """The caller does not wait for that answer any more."""
-        visit = self._asking.pop(id, None)
-        if visit is not None:
-            visit.drop()
-            self._leave(visit)
+        request = self._unanswered.pop(id, None)
+        if request is not None:
+            request.drop()
+            self._remove(request)
 
-    def agreed(self, version: str) -> None:
+    def on_negotiated(self, version: str) -> None:
         """The handshake is over."""
         self._version = version
-        if self._old is None and self._listening is None and not self._process.life:
+        if self._legacy is None and self._listening is None and not self._process.life:
             self._loop.call_soon(self._listen, context=self._process.own_context())
 
     # --- sending
 
-    def _ask_whether_it_is_there(self) -> None:
+    def _ping_session(self) -> None:
         """Nothing overtakes that: what comes meanwhile is sent when it is answered, or in another session."""
-        self.in_doubt = False
-        self._probes += 1
-        probe = self._probe = Probe(self, self._probes)
-        self._weight += len(probe.frame)
+        self.session_in_doubt = False
+        self._pings += 1
+        probe = self._ping = SessionPing(self, self._pings)
+        self._bytes_in_flight += len(probe.frame)
         self._launch(probe)
 
-    def _launch(self, visit: Notice) -> None:
-        self._visits[visit] = None
-        self._notices += visit.id is None
-        if visit.ordered:
-            self._barrier = visit
-        visit.go()
+    def _launch(self, request: MessagePost) -> None:
+        self._in_flight[request] = None
+        self._notifications_in_flight += request.id is None
+        if request.ordered:
+            self._barrier = request
+        request.go()
 
     def _drain(self) -> None:
         """Send what waits, up to the next that nothing may overtake."""
         if self._listening is None and self._version:
             self._listen()  # before what waits: a server that is asked something may ask back, and say it there
-        while self._waiting and self._barrier is None and not (self._old is not None and not self._old.ready):
+        while self._waiting and self._barrier is None and not (self._legacy is not None and not self._legacy.ready):
             self._launch(self._waiting.popleft())
 
-    def _leave(self, visit: Notice) -> None:
+    def _remove(self, request: MessagePost) -> None:
         """That one is over, however."""
-        if visit in self._visits:
-            del self._visits[visit]
-            self._notices -= visit.id is None
-        elif visit in self._waiting:
-            self._waiting.remove(visit)
+        if request in self._in_flight:
+            del self._in_flight[request]
+            self._notifications_in_flight -= request.id is None
+        elif request in self._waiting:
+            self._waiting.remove(request)
         else:
             return
-        self._weight -= len(visit.frame)
-        if self._barrier is visit:
+        self._bytes_in_flight -= len(request.frame)
+        if self._barrier is request:
             self._barrier = None
-        if self._probe is visit:
-            self._probe = None
+        if self._ping is request:
+            self._ping = None
         if self._barrier is None and (self._waiting or (self._version and self._listening is None)):
             self._drain()
-        if self._quiet is not None and not self._visits and not self._quiet.done():
-            self._quiet.set_result(None)
-        if self._gone is not None and not self._visits:
-            self.end(self._gone)
+        if self._all_sent is not None and not self._in_flight and not self._all_sent.done():
+            self._all_sent.set_result(None)
+        if self._session_gone is not None and not self._in_flight:
+            self.end(self._session_gone)
 
     def _listen(self) -> None:
         """Open the stream for what belongs to no request, once nothing is on its way that has to come before."""
         if (
             self._listening is None
             and self._barrier is None
-            and not (self._closing or self._over or self._gone or self._old or self._process.life)
+            and not (self._closing or self._has_ended or self._session_gone or self._legacy or self._process.life)
         ):
-            self._listening = Listening(self)
+            self._listening = StandaloneStream(self)
             self._listening.go()
 
-    # --- for visits
+    # --- for in_flight
 
-    def headers(self, visit: Visit, credentials: Mapping[str, str]) -> Headers:
-        """Those of a visit. Raises `ValueError` for credentials that are no headers."""
-        session, version, last = self.session, "" if self._old is not None else self._version, self._last
-        if visit.method == "POST" and last is not None and last[0] == credentials and last[1:3] == (session, version):
+    def headers(self, request: OutgoingRequest, credentials: Mapping[str, str]) -> Headers:
+        """Those of a request. Raises `ValueError` for credentials that are no headers."""
+        session, version, last = self.session, "" if self._legacy is not None else self._version, self._last
+        if request.method == "POST" and last is not None and last[0] == credentials and last[1:3] == (session, version):
             return last[3]
         headers = request_headers(
-            self._own_headers, credentials, login=visit.address.login, session=session, version=version
+            self._own_headers, credentials, login=request.address.login, session=session, version=version
         )
-        if visit.method != "POST":
-            return (_STREAM, *visit.extra(), *headers)
-        self._last = dict(credentials), session, version, (_BOTH, _JSON, *headers)
+        if request.method != "POST":
+            return (_ACCEPT_STREAM, *request.extra_headers(), *headers)
+        self._last = dict(credentials), session, version, (_ACCEPT_BOTH, _CONTENT_TYPE_JSON, *headers)
         return self._last[3]
 
-    def captured(self, visit: Question, head: Head) -> None:
+    def on_session_id(self, request: RequestPost, head: ResponseHead) -> None:
         """The server has said which session this is, or that there is none."""
         if not self._version:
             self.instance = instance_of(head)
         session = head.get(b"mcp-session-id")
         if session:
-            if not can_be_sent_back(session):
-                visit._fail(NotMcp(f"{self.address.origin} gave a session id that cannot be sent back"))  # noqa: SLF001
+            if not is_valid_session_id(session):
+                request._fail(NotMcp(f"{self.address.origin} gave a session id that cannot be sent back"))  # noqa: SLF001
             else:
                 self.session = session
 
-    def heard(self, heard: Sequence[Heard]) -> None:
+    def deliver(self, items: Sequence[InboundItem]) -> None:
         """Tell the connection."""
-        if self._probe is not None:
-            heard = [each for each in heard if getattr(each, "id", None) != self._probe.id]
-            if not heard:
+        if self._ping is not None:
+            items = [each for each in items if getattr(each, "id", None) != self._ping.id]
+            if not items:
                 return
-        for each in heard:
-            if type(each) is Broken:
-                self._in_a_row += 1
+        for each in items:
+            if type(each) is InvalidMessage:
+                self._invalid_in_a_row += 1
                 if (
                     each.error.answers is not None
                 ):  # it has no other, also where it comes on a stream of another request
-                    self._asking.pop(each.error.answers, None)
-            elif type(each) is not Lost and type(each) is not Gap:
-                self._in_a_row = 0
-                if type(each) is Response or type(each) is Failure:
-                    self._asking.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is no request's
+                    self._unanswered.pop(each.error.answers, None)
+            elif type(each) is not UnansweredRequest and type(each) is not StreamGap:
+                self._invalid_in_a_row = 0
+                if type(each) is JsonRpcResponse or type(each) is JsonRpcError:
+                    self._unanswered.pop(each.id, None)  # type: ignore[arg-type]  # an id that is None is no request's
         if not self._closing:
-            self._owner.send(Inbound(self.pid, heard))
-        if self._in_a_row >= self.settings.quarantine and not self._over:
-            what = f"{self.description} is no MCP server: {self._in_a_row} messages in a row were none"
-            self._go_away(NotMcp(what))
+            self._owner.send(Inbound(self.pid, items))
+        if self._invalid_in_a_row >= self.settings.quarantine and not self._has_ended:
+            what = f"{self.description} is no MCP server: {self._invalid_in_a_row} messages in a row were none"
+            self._end_now(NotMcp(what))
 
-    def crowded(self) -> bool:
+    def is_behind(self) -> bool:
         """Whether the connection has not caught up with what it was told, or the server with what was answered."""
-        return self._notices > _NOTICES or unread(self._owner) > _CROWD
+        return self._notifications_in_flight > _NOTIFICATIONS_IN_FLIGHT or unread_mails(self._owner) > _UNREAD_MAILS
 
-    def settled(self, visit: Notice, *, answered: bool = True) -> None:
+    def on_settled(self, request: MessagePost, *, answered: bool = True) -> None:
         """It was taken note of, or answered."""
-        if answered and type(visit) is Question and visit.id is not None:
-            self._asking.pop(visit.id, None)
-        self._leave(visit)
+        if answered and type(request) is RequestPost and request.id is not None:
+            self._unanswered.pop(request.id, None)
+        self._remove(request)
 
-    def unheard(self, visit: Notice, error: TransportError, *, resend: bool) -> None:
+    def on_unanswered(self, request: MessagePost, error: TransportError, *, resend: bool) -> None:
         """It had no answer, and will have none."""
-        if resend and isinstance(error, ConnectFailed) and self._is_away(visit):
-            self._go_away(error)
+        if resend and isinstance(error, ConnectFailed) and self._is_server_gone(request):
+            self._end_now(error)
             return
-        if visit.id is not None:
-            if self._asking.pop(visit.id, None) is not None:
-                self.heard((Lost(visit.id, error, resend),))
+        if request.id is not None:
+            if self._unanswered.pop(request.id, None) is not None:
+                self.deliver((UnansweredRequest(request.id, error, resend),))
         else:
             self.unsent += 1
-            if visit.ordered:
+            if request.ordered:
                 self.end(error)
-        self._leave(visit)
+        self._remove(request)
 
-    def _is_away(self, visit: Notice) -> bool:
+    def _is_server_gone(self, request: MessagePost) -> bool:
         """Whether the server is gone altogether, with nothing left that it may have seen and could answer."""
-        if not self._version or self._gone is not None or (self._listening is not None and self._listening.left):
+        if (
+            not self._version
+            or self._session_gone is not None
+            or (self._listening is not None and self._listening.may_have_been_sent)
+        ):
             return False
         # Those that were taken note of, or whose stream is to be taken up again, are on no connection, and have been seen.
-        return not any(each.seen for each in (*self._visits, *self._asking.values()) if each is not visit)
+        return not any(each.seen for each in (*self._in_flight, *self._unanswered.values()) if each is not request)
 
-    def _go_away(self, error: TransportError) -> None:
+    def _end_now(self, error: TransportError) -> None:
         """End now, with what keeps us from it. A `ConnectFailed` says that what waits here was not seen: nothing may be sent any more."""
-        self._over = True
+        self._has_ended = True
         self._drop_all()
         self._waiting.clear()
         self.end(error)
 
     def _drop_all(self) -> None:
-        for visit in (*self._visits, *self._waiting, self._listening, self._old):
-            if visit is not None:
-                visit.drop()
+        for request in (*self._in_flight, *self._waiting, self._listening, self._legacy):
+            if request is not None:
+                request.drop()
 
-    def was_not_done(self, head: Head) -> bool:
+    def was_not_done(self, head: ResponseHead) -> bool:
         """Whether what was refused so can be sent again: a handshake in any case, and anything else that was surely not acted upon."""
         return not self._version or is_not_done(head, self.instance)
 
-    def session_gone(self, visit: Notice | None, error: HttpError, *, unseen: bool) -> None:
+    def session_gone(self, request: MessagePost | None, error: HttpError, *, unseen: bool) -> None:
         """The server does not know our session. What was surely not acted upon can be sent again, in another one."""
-        if self._gone is None:
-            self._gone = SessionGone(error.status, error.body, error.where)
+        if self._session_gone is None:
+            self._session_gone = SessionGone(error.status, error.body, error.where)
             if self._listening is not None:
                 self._listening.drop()
             waiting, self._waiting = self._waiting, deque()
             for each in waiting:
-                self.unheard(each, self._gone, resend=True)
-            self.later(_LINGER, partial(self.end, self._gone))
-        if visit is not None:
-            self.unheard(visit, self._gone, resend=unseen)
-        elif not self._visits:
-            self.end(self._gone)
+                self.on_unanswered(each, self._session_gone, resend=True)
+            self.later(_SESSION_GONE_GRACE, partial(self.end, self._session_gone))
+        if request is not None:
+            self.on_unanswered(request, self._session_gone, resend=unseen)
+        elif not self._in_flight:
+            self.end(self._session_gone)
 
-    def patience(self, retry: float | None) -> float:
+    def retry_delay(self, retry: float | None) -> float:
         """How long to wait before a stream is opened again."""
-        return self.settings.retry if retry is None else max(_SOONEST, min(retry, self.settings.max_retry))
+        return self.settings.retry if retry is None else max(_SHORTEST_RETRY, min(retry, self.settings.max_retry))
 
     def now(self) -> float:
         """The loop's clock."""
@@ -357,76 +361,76 @@ class HttpWire:
 
     # --- the old transport
 
-    def falls_back(self, visit: Question, error: HttpError) -> bool:
+    def falls_back(self, request: RequestPost, error: HttpError) -> bool:
         """The first request was refused in a way in which servers of the old transport refuse it: ask whether this is one."""
-        if not self._tries_old or error.status not in _OLD or self.session or self._version:
+        if not self._may_fall_back or error.status not in _FALLBACK_STATUSES or self.session or self._version:
             return False
-        self._tries_old = False
-        frame = visit.frame
-        self._open_old(error)
-        self._leave(visit)
-        assert visit.id is not None
-        if visit.id in self._asking:
-            again = Notice(self, frame, visit.id, ordered=visit.ordered)
-            self._asking[visit.id] = again
-            self._weight += len(frame)
+        self._may_fall_back = False
+        frame = request.frame
+        self._open_legacy(error)
+        self._remove(request)
+        assert request.id is not None
+        if request.id in self._unanswered:
+            again = MessagePost(self, frame, request.id, ordered=request.ordered)
+            self._unanswered[request.id] = again
+            self._bytes_in_flight += len(frame)
             self._waiting.appendleft(again)
         return True
 
-    def _open_old(self, instead: HttpError | None) -> None:
-        self._old = OldStream(self, instead)
-        self._old.go()
+    def _open_legacy(self, instead: HttpError | None) -> None:
+        self._legacy = LegacySseStream(self, instead)
+        self._legacy.go()
 
-    def old_ready(self, place: Address) -> None:
+    def on_legacy_ready(self, post_url: ServerUrl) -> None:
         """The old transport's stream has said where messages are posted to."""
-        self.place = place
+        self.post_url = post_url
         self._drain()
 
-    def old_over(self, error: TransportError) -> None:
+    def on_legacy_end(self, error: TransportError) -> None:
         """The old transport's stream has ended, and the session with it."""
-        assert self._old is not None
-        for visit in (*self._waiting, *self._visits):
-            if visit.id is not None and self._asking.pop(visit.id, None) is not None:
-                self.heard((Lost(visit.id, error, resend=not self._old.ready),))
+        assert self._legacy is not None
+        for request in (*self._waiting, *self._in_flight):
+            if request.id is not None and self._unanswered.pop(request.id, None) is not None:
+                self.deliver((UnansweredRequest(request.id, error, resend=not self._legacy.ready),))
         self.end(error)
 
     # --- the process
 
     def end(self, error: TransportError) -> None:
         """There is no way to the server any more."""
-        self._process.send(_End(error))
+        self._process.send(_WireEnd(error))
 
     async def _run(self) -> None:
         try:
             while True:
                 message = await receive()
-                if isinstance(message, _End):
+                if isinstance(message, _WireEnd):
                     raise Quit(Shutdown(message.error))
                 if isinstance(message, Exit):
-                    await self._farewell()
+                    await self._close_session()
                     raise Quit(message.reason if isinstance(message.reason, Shutdown) else SHUTDOWN)
         finally:
             self._closing = True
             self._drop_all()
             await self.carrier.close()
 
-    async def _farewell(self) -> None:
+    async def _close_session(self) -> None:
         """Say what is still to be said, and give the session back, within the grace."""
         self._closing = True
-        for visit in (self._listening, self._probe, *self._asking.values()):
-            if visit is not None:
-                visit.drop()
-                if isinstance(visit, Notice):
-                    self._leave(visit)
+        for request in (self._listening, self._ping, *self._unanswered.values()):
+            if request is not None:
+                request.drop()
+                if isinstance(request, MessagePost):
+                    self._remove(request)
         try:
             async with asyncio.timeout(self.settings.close_grace):
-                if self._visits or self._waiting:
-                    self._quiet = self._loop.create_future()
-                    await self._quiet
-                if self.session and self._gone is None and self._old is None:
-                    goodbye = Farewell(self)
+                if self._in_flight or self._waiting:
+                    self._all_sent = self._loop.create_future()
+                    await self._all_sent
+                if self.session and self._session_gone is None and self._legacy is None:
+                    goodbye = SessionDelete(self)
                     goodbye.go()
-                    await goodbye.said.wait()
+                    await goodbye.done_event.wait()
         except TimeoutError:
             pass
 
@@ -436,12 +440,12 @@ class HttpWire:
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,1024}")
-_BOTH: Final = ("accept", "application/json, text/event-stream")
-_STREAM: Final = ("accept", "text/event-stream")
-_JSON: Final = ("content-type", "application/json")
+_ACCEPT_BOTH: Final = ("accept", "application/json, text/event-stream")
+_ACCEPT_STREAM: Final = ("accept", "text/event-stream")
+_CONTENT_TYPE_JSON: Final = ("content-type", "application/json")
 
 
-def can_be_sent_back(session: str) -> bool:
+def is_valid_session_id(session: str) -> bool:
     """Whether that is a session's id as it has to be: visible characters of ASCII, and not too many."""
     return _VISIBLE.fullmatch(session) is not None
 

@@ -2,7 +2,7 @@
 
 A `Route` says where a server is; `open` makes a `ClientWire` of it: a process, linked to the connection that opened it, and so quick to begin
 that the connection need not wait: what is sent before the server can be reached is kept in order, within bounds. What the server says comes as `Inbound`
-messages to the connection's mailbox. A failure of one request is a `Lost` for that request. The end of the whole wire is told
+messages to the connection's mailbox. A failure of one request is a `UnansweredRequest` for that request. The end of the whole wire is told
 exactly once, by its exit: the linked connection gets it as an exit signal whose reason is `Shutdown(TransportError)`, whatever happened, and
 `Crash` only for a bug of the wire's own.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.messages import parse, too_long
+from greenroom.protocol.jsonrpc import parse, too_long_error
 from greenroom.supervision import current_node
 
 from .errors import sample
@@ -22,21 +22,21 @@ from .errors import sample
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from greenroom.protocol.messages import Limits, Message, Overlong, RequestId
+    from greenroom.protocol.jsonrpc import JsonRpcMessage, MessageLimits, OversizedMessage, RequestId
     from greenroom.supervision import Pid, Process
 
     from .errors import TransportError
-    from .http_posts import Visit
-    from .remote_wire import Desk
+    from .outgoing_requests import OutgoingRequest
+    from .remote_wire import HomeCallbacks
 
-TURN: Final = 0.001
+READ_TURN: Final = 0.001
 """Seconds that what one server has sent may take of the loop before other tasks have a turn: tiny lines, chunks and events cost a
 thousand times what plain text does."""
-SLICE: Final = 4096
+READ_SLICE: Final = 4096
 """So many bytes are handed on at once, before the clock is looked at."""
 
 
-class Lost(NamedTuple):
+class UnansweredRequest(NamedTuple):
     """One request of ours will not be answered on this wire, and why; others are not concerned.
 
     `resend` says that the server cannot have seen it: it is safe to send again.
@@ -49,7 +49,7 @@ class Lost(NamedTuple):
     """The wire is at its end, and takes nothing more: whatever is sent again has to wait for the next one."""
 
 
-class Broken(NamedTuple):
+class InvalidMessage(NamedTuple):
     """Something came that is no message. `error.answers` names our request whose answer it would have been, where that can be read.
 
     `sample` is the beginning of it, for the report; never more than a line.
@@ -59,37 +59,37 @@ class Broken(NamedTuple):
     sample: str = ""
 
 
-class Gap(NamedTuple):
+class StreamGap(NamedTuple):
     """The stream for what belongs to no request was cut and begins anew: what was said in between is lost."""
 
     why: str
 
 
-Heard: TypeAlias = "Message | Broken | Lost | Gap"
+InboundItem: TypeAlias = "JsonRpcMessage | InvalidMessage | UnansweredRequest | StreamGap"
 
 
-def read(data: bytes | Overlong, limits: Limits) -> Message | Broken:
+def parse_inbound(data: bytes | OversizedMessage, limits: MessageLimits) -> JsonRpcMessage | InvalidMessage:
     """The message in it, or what is wrong with it."""
     try:
         if type(data) is bytes:
             return parse(data, limits)
-        raise too_long(data, limits.size)  # type: ignore[arg-type]
+        raise too_long_error(data, limits.size)  # type: ignore[arg-type]
     except RemoteProtocolError as error:
-        return broken(error, data if type(data) is bytes else data.head)  # type: ignore[union-attr]
+        return invalid_message(error, data if type(data) is bytes else data.head)  # type: ignore[union-attr]
 
 
-def broken(error: RemoteProtocolError, data: bytes, asked: RequestId | None = None) -> Broken:
+def invalid_message(error: RemoteProtocolError, data: bytes, expected_id: RequestId | None = None) -> InvalidMessage:
     """What has come instead of a message. `asked` is the one request that it can have been meant for, if there is one."""
     if error.answers is None:
-        error.answers = asked
-    return Broken(error, sample(data))
+        error.answers = expected_id
+    return InvalidMessage(error, sample(data))
 
 
 class Inbound(NamedTuple):
     """What the wire has heard, in order, as one mail to the connection. `wire` tells mail of a former wire from that of the present one."""
 
     wire: Pid
-    heard: Sequence[Heard]
+    items: Sequence[InboundItem]
 
 
 def process_of(pid: Pid) -> Process:
@@ -99,7 +99,7 @@ def process_of(pid: Pid) -> Process:
     return process
 
 
-def unread(owner: Process) -> int:
+def unread_mails(owner: Process) -> int:
     """How many mails it has not taken yet: a wire reads no further while there are many."""
     return 0 if owner.mailbox is None else len(owner.mailbox)
 
@@ -127,7 +127,7 @@ class ClientWire(Protocol):
     def forget(self, id: RequestId) -> None:
         """The caller does not wait for that answer any more: what was held for it can go."""
 
-    def agreed(self, version: str) -> None:
+    def on_negotiated(self, version: str) -> None:
         """The handshake is over: that revision holds, and what the server wants to say by itself may be listened for.
 
         It is said right before `notifications/initialized` is sent.
@@ -187,11 +187,11 @@ class FixedHeaders:
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 
-class Errand(Protocol):
+class InFlightRequest(Protocol):
     """What a request that is under way is on."""
 
     @property
-    def left(self) -> bool:
+    def may_have_been_sent(self) -> bool:
         """Whether anything of the request may have left."""
         ...
 
@@ -205,11 +205,11 @@ class Errand(Protocol):
         """Go on."""
 
 
-class Carrier(Protocol):
+class HttpCarrier(Protocol):
     """What carries the requests of visits."""
 
-    def begin(self, visit: Visit) -> None:
-        """Send what the visit says, and keep its `errand` true. Nothing is told to the visit before this has returned."""
+    def start(self, request: OutgoingRequest) -> None:
+        """Send what the visit says, and keep its `in_flight` true. Nothing is told to the visit before this has returned."""
         ...
 
     async def close(self) -> None:
@@ -223,33 +223,34 @@ class Carrier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class PortableRoute:
     """A route that travels: the function that makes it again, by its name, and of what."""
 
     make: Callable[..., Route]
-    given: Mapping[str, Any] = field(repr=False)
+    arguments: Mapping[str, Any] = field(repr=False)
 
-    def route(self, desk: Desk) -> Route:
+    def route(self, home: HomeCallbacks) -> Route:
         """The route, in the process that it has come to; `desk` is what stays at home."""
-        return self.make(desk, **self.given)
+        return self.make(home, **self.arguments)
 
 
-def ticket_of(route: Route) -> Ticket:
+def portable_route(route: Route) -> PortableRoute:
     """The ticket. Raises `ConfigError` for what leads through this process alone."""
-    make = getattr(route, "ticket", None)
-    ticket: Ticket = Ticket(_itself, {"route": route}) if make is None else make()
-    return ticket
+    make = getattr(route, "portable", None)
+    portable: PortableRoute = PortableRoute(_same_route, {"route": route}) if make is None else make()
+    return portable
 
 
-def _itself(_: Desk, route: Route) -> Route:
+def _same_route(_: HomeCallbacks, route: Route) -> Route:
     return route
 
 
-def check_travels(route: Route) -> None:
+def check_portable(route: Route) -> None:
     """Raises `ConfigError` for a route that cannot be followed in another process."""
-    from greenroom.supervision.cluster import CannotTravel, values  # noqa: PLC0415 - a client in one process loads none of what links several
+    # Imported here, since a client in one process needs none of the modules that link several.
+    from greenroom.supervision.cluster import CannotTravel, value_codec  # noqa: PLC0415 - as above
 
     try:
-        values.encode(ticket_of(route), "")
+        value_codec.encode(portable_route(route), "")
     except CannotTravel as error:
         raise ConfigError(f"{route!r} cannot be followed in another process: {error}") from None

@@ -132,7 +132,7 @@ class RemoteRoute:
         """Raises `ConfigError` for a route that leads through this process alone."""
         check_portable(route)
         self.route = route
-        self.provider = place
+        self.provider = provider
 
     def __repr__(self) -> str:
         return f"RemoteRoute({self.route!r})"
@@ -464,7 +464,7 @@ def _send_end(home: Ref[Any], reason: ExitReason) -> None:
         home.send([WireOp.ENDED, Shutdown(ConnectionLost(f"the wire has ended: {reason}"))])
 
 
-# --- What was items, packed for the way. Messages travel as the values that the parser there has made of them: what the server has written is
+# --- Received items, packed for the way. Messages travel as the values that the parser there has made of them: what the server has written is
 # not read again here.
 
 _KINDS: Final[tuple[type[Any], ...]] = (JsonRpcResponse, JsonRpcNotification, JsonRpcRequest)
@@ -475,11 +475,11 @@ _decode: Final = msgspec.msgpack.Decoder().decode
 
 def pack(items: Sequence[InboundItem]) -> tuple[bytes, bool]:
     """As bytes, and whether they are plain msgpack: numbers with more than 64 bits are not."""
-    items = [_packed(each) for each in items]
+packed = [_packed(each) for each in items]
     try:
-        return _encode(items), True
+        return _encode(packed), True
     except OverflowError:
-        return value_codec.encode(items, ""), False
+        return value_codec.encode(packed, ""), False
 
 
 def unpack(data: bytes, *, plain: bool) -> list[InboundItem]:
@@ -497,7 +497,7 @@ def _packed(items: InboundItem) -> list[Any]:
             error.__traceback__ = None  # it would be formatted for the way
         case _:
             pass
-    return [_OTHER, value_codec.encode(items, "")]
+    return [_OTHER, value_codec.encode(packed, "")]
 
 
 def _unpacked(kind: int, *parts: Any) -> InboundItem:

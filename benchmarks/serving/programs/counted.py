@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks.counting import unwatched, without_watchdog
+from benchmarks.instruction_marks import unwatched, without_watchdog
 
 from .echo import server
 

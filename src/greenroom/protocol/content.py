@@ -14,10 +14,10 @@ import msgspec
 
 from .definitions import Meta, ResourceFields, SomeAnnotations, SomeIcon
 from .errors import BadAnswer, LocalProtocolError
-from .wire import Wire, base64_text, is_array, is_object
+from .serialization import WireObject, base64_text, is_array, is_object
 
 
-class Text(Wire, frozen=True, tag_field="type", tag="text"):
+class Text(WireObject, frozen=True, tag_field="type", tag="text"):
     """A piece of text."""
 
     text: str
@@ -25,7 +25,7 @@ class Text(Wire, frozen=True, tag_field="type", tag="text"):
     meta: Meta | None = None
 
 
-class _Media(Wire, frozen=True):
+class _Media(WireObject, frozen=True):
     data: bytes
     mime_type: str
     annotations: SomeAnnotations | None = None
@@ -44,7 +44,7 @@ class ResourceLink(ResourceFields, frozen=True, tag_field="type", tag="resource_
     """Where a resource can be read. It need not be one that the server lists."""
 
 
-class Contents(Wire, frozen=True):
+class Contents(WireObject, frozen=True):
     """What is in a resource: text, or bytes (`blob`)."""
 
     uri: str
@@ -64,7 +64,7 @@ class Contents(Wire, frozen=True):
         return wire
 
 
-class Embedded(Wire, frozen=True, tag_field="type", tag="resource"):
+class Embedded(WireObject, frozen=True, tag_field="type", tag="resource"):
     """A resource's contents inside of something else."""
 
     resource: Contents
@@ -192,10 +192,10 @@ def mime_type_of(data: bytes) -> str | None:
 ToolChoice: TypeAlias = Literal["auto", "required", "none"]
 IncludeContext: TypeAlias = Literal["none", "thisServer", "allServers"]
 
-_SHOWN: Final = 5
+_SHOWN_TYPES: Final = 5
 
 
-class ToolUse(Wire, frozen=True, tag_field="type", tag="tool_use"):
+class ToolUse(WireObject, frozen=True, tag_field="type", tag="tool_use"):
     """The model wants a tool to be called."""
 
     id: str
@@ -204,7 +204,7 @@ class ToolUse(Wire, frozen=True, tag_field="type", tag="tool_use"):
     meta: Meta | None = None
 
 
-class ToolResult(Wire, frozen=True, tag_field="type", tag="tool_result"):
+class ToolResult(WireObject, frozen=True, tag_field="type", tag="tool_result"):
     """What came of a tool that the model wanted. `ToolResult.of` makes one of whatever a tool may return."""
 
     tool_use_id: str
@@ -216,15 +216,15 @@ class ToolResult(Wire, frozen=True, tag_field="type", tag="tool_result"):
     @classmethod
     def of(cls, use: ToolUse | str, value: Any) -> ToolResult:
         """The answer to a use, or to its id: text, blocks, `Structured`, data as JSON text; a `ToolError` is a failure."""
-        from .results import tool_result  # noqa: PLC0415 - results are made of blocks
+        from .handler_results import tool_result  # noqa: PLC0415 - results are made of blocks
 
         result = tool_result(value)
         id = use if isinstance(use, str) else use.id
         return cls(id, result["content"], result.get("structuredContent"), result["isError"], result.get("_meta"))
 
 
-SaidBlock: TypeAlias = Text | Image | Audio | ToolUse
-_KINDS: Final[Mapping[str, type[SaidBlock]]] = {"text": Text, "image": Image, "audio": Audio, "tool_use": ToolUse}
+SampledBlock: TypeAlias = Text | Image | Audio | ToolUse
+_KINDS: Final[Mapping[str, type[SampledBlock]]] = {"text": Text, "image": Image, "audio": Audio, "tool_use": ToolUse}
 
 
 # --- before it is asked
@@ -234,10 +234,10 @@ def check_sampling(params: Mapping[str, Any]) -> None:
     """Whether a client's model can go on with it. Raises `LocalProtocolError` that says which message is wrong, and how."""
     owed: list[str] = []
     for place, message in enumerate(params.get("messages", ())):
-        owed = _follow(f"messages[{place}]", message, owed)
+        owed = _check_order(f"messages[{place}]", message, owed)
     if owed:
         raise _wrong(
-            f"the messages end before {_some(owed)} got an answer: add a user message with a tool_result for each"
+            f"the messages end before {_joined_ids(owed)} got an answer: add a user message with a tool_result for each"
         )
     names = _tool_names(params.get("tools") or ())
     choice: Any = params.get("toolChoice")
@@ -252,7 +252,7 @@ def check_sampling(params: Mapping[str, Any]) -> None:
         raise _wrong("max_tokens is 1 or more")
 
 
-def _follow(where: str, message: Any, owed: list[str]) -> list[str]:
+def _check_order(where: str, message: Any, owed: list[str]) -> list[str]:
     """The next message, when these uses of tools wait for their results; those that wait then."""
     role = message.get("role") if is_object(message) else None
     if role not in ("user", "assistant"):
@@ -271,12 +271,12 @@ def _follow(where: str, message: Any, owed: list[str]) -> list[str]:
         )
     for ids, what in ((results, "answered"), (uses, "used")):
         if twice := [id for id, times in Counter(ids).items() if times > 1]:
-            raise _wrong(f"{where}: {_some(twice)} is {what} twice")
+            raise _wrong(f"{where}: {_joined_ids(twice)} is {what} twice")
     answered, waiting = set(results), set(owed)
     if missing := [id for id in owed if id not in answered]:
-        raise _wrong(f"{where}: {_some(missing)} needs its tool_result here, before anything else is said")
+        raise _wrong(f"{where}: {_joined_ids(missing)} needs its tool_result here, before anything else is said")
     if strange := [id for id in results if id not in waiting]:
-        raise _wrong(f"{where}: there is a result for {_some(strange)}, which the message before did not use")
+        raise _wrong(f"{where}: there is a result for {_joined_ids(strange)}, which the message before did not use")
     return uses
 
 
@@ -331,9 +331,9 @@ def uses_tools(params: Mapping[str, Any]) -> bool:
     return any(is_object(block) and block.get("type") in ("tool_use", "tool_result") for block in blocks)
 
 
-def _some(ids: Sequence[str]) -> str:
-    shown = ", ".join(repr(id) for id in dict.fromkeys(ids[:_SHOWN]))
-    return f"tool use {shown}" + (" …" if len(ids) > _SHOWN else "")
+def _joined_ids(ids: Sequence[str]) -> str:
+    shown = ", ".join(repr(id) for id in dict.fromkeys(ids[:_SHOWN_TYPES]))
+    return f"tool use {shown}" + (" …" if len(ids) > _SHOWN_TYPES else "")
 
 
 def _wrong(why: str) -> LocalProtocolError:
@@ -343,9 +343,9 @@ def _wrong(why: str) -> LocalProtocolError:
 # --- when it was answered
 
 
-def said_blocks(content: Any) -> list[SaidBlock | Mapping[str, Any]]:
+def sampled_blocks(content: Any) -> list[SampledBlock | Mapping[str, Any]]:
     """What a model said, one block or several; of a type that is not known here, as it came. Raises `BadAnswer`."""
-    found: list[SaidBlock | Mapping[str, Any]] = []
+    found: list[SampledBlock | Mapping[str, Any]] = []
     for block in content if is_array(content) else [content]:
         if not is_object(block):
             raise BadAnswer("the client's model said what is no content block")

@@ -26,7 +26,7 @@ from typing import (
 
 import msgspec
 
-from .wire import library_schema
+from .serialization import library_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +41,7 @@ REFERENCE: Final = "#/$defs/{name}"
 _ANY_NUMBERS: Final = {msgspec.inspect.IntType, msgspec.inspect.FloatType}
 LIMITS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 """What limits values: as `msgspec.Meta`, annotated-types and pydantic's `Field` say it."""
-WORDS: Final = ("title", "description", "examples")
+ANNOTATIONS: Final = ("title", "description", "examples")
 """What is said of values besides."""
 MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
 CONTAINERS: Final = {
@@ -57,39 +57,39 @@ class _Anything(type):
         return True
 
 
-class Either(metaclass=_Anything):
+class UntaggedUnion(metaclass=_Anything):
     """Stands for a union whose members msgspec cannot tell apart by JSON's types: two dataclasses, a date or a text."""
 
     members: ClassVar[tuple[Any, ...]] = ()
 
 
-class Adapted(metaclass=_Anything):
+class PydanticHint(metaclass=_Anything):
     """Stands for a hint that only pydantic understands (a validator, a discriminator, a type of its own): pydantic checks all of it."""
 
     hint: ClassVar[Any] = None
     adapter: ClassVar[Any] = None
 
 
-def is_adapted(kind: Any) -> TypeGuard[type[Adapted]]:
+def is_pydantic_hint(kind: Any) -> TypeGuard[type[PydanticHint]]:
     """Whether it stands for such a hint."""
-    return isinstance(kind, type) and issubclass(kind, Adapted)
+    return isinstance(kind, type) and issubclass(kind, PydanticHint)
 
 
 def union_of(members: Sequence[Any]) -> Any:
     """The union as msgspec understands it."""
     if is_dangerous(members):
-        return _either(members)
+        return _untagged_union(members)
     try:
         overlap = overlaps(members)
         union: Any = Union[tuple(members)]  # noqa: UP007 - made of what is there
         msgspec.inspect.type_info(union)
     except TypeError:
-        return _either(members)
-    return _either(members) if overlap else union
+        return _untagged_union(members)
+    return _untagged_union(members) if overlap else union
 
 
-def _either(members: Sequence[Any]) -> Any:
-    return type("Either", (Either,), {"members": tuple(members)})
+def _untagged_union(members: Sequence[Any]) -> Any:
+    return type("Either", (UntaggedUnion,), {"members": tuple(members)})
 
 
 def overlaps(members: Sequence[Any]) -> bool:
@@ -102,7 +102,8 @@ def overlaps(members: Sequence[Any]) -> bool:
         for kind in _json_kinds(info):
             seen.setdefault(kind, []).append(info)
     return any(
-        len(infos) > 1 and not (kind == "number" and _ANY_NUMBERS.issuperset(map(type, infos)) and _are_plain(infos))
+        len(infos) > 1
+        and not (kind == "number" and _ANY_NUMBERS.issuperset(map(type, infos)) and _are_unconstrained(infos))
         for kind, infos in seen.items()
     )
 
@@ -117,7 +118,7 @@ def _json_kinds(info: msgspec.inspect.Type) -> set[str]:
     return {"str" if isinstance(info, msgspec.inspect.StrType) else type(info).__name__}
 
 
-def _are_plain(infos: Sequence[msgspec.inspect.Type]) -> bool:
+def _are_unconstrained(infos: Sequence[msgspec.inspect.Type]) -> bool:
     """Whether nothing was said of which numbers they are."""
     return all(info == type(info)() for info in infos)
 
@@ -129,10 +130,12 @@ def is_dangerous(members: Sequence[Any]) -> bool:
     """
     metas = (meta for member in members for meta in getattr(member, "__metadata__", ()))
     patterns = any(isinstance(meta, msgspec.Meta) and meta.pattern is not None for meta in metas)
-    return patterns and any((get_origin(bare(member)) or bare(member)) in CONTAINERS for member in members)
+    return patterns and any(
+        (get_origin(without_annotations(member)) or without_annotations(member)) in CONTAINERS for member in members
+    )
 
 
-def bare(hint: Any) -> Any:
+def without_annotations(hint: Any) -> Any:
     """The hint without what `Annotated` says about it."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
@@ -154,16 +157,16 @@ def convert(value: Any, kind: Any, *, ours: bool = False) -> Any:
 
 def _from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
     """One value of a type that msgspec does not know."""
-    if is_either(kind):
-        return _best(kind.members, value, ours=ours)
-    if models := _models(kind):
+    if is_untagged_union(kind):
+        return _best_member(kind.members, value, ours=ours)
+    if models := _pydantic_for(kind):
         return models.from_json(kind, value, ours=ours)
     if _is_path(kind) and isinstance(value, str):
         return kind(value)
     raise ValueError(f"Expected `{getattr(kind, '__name__', kind)}`, got `{type(value).__name__}`")
 
 
-def _best(members: Iterable[Any], value: Any, *, ours: bool) -> Any:
+def _best_member(members: Iterable[Any], value: Any, *, ours: bool) -> Any:
     """The first member that the value fits; of those that know some of its keys, the one that knows most of them."""
     found: list[tuple[int, Any]] = []
     for member in members:
@@ -181,7 +184,7 @@ def _best(members: Iterable[Any], value: Any, *, ours: bool) -> Any:
 
 
 def _known_keys(member: Any, value: Any) -> int:
-    if not isinstance(value, Mapping) or _models(member):
+    if not isinstance(value, Mapping) or _pydantic_for(member):
         return 0
     fields = getattr(msgspec.inspect.type_info(member), "fields", ())
     return sum(field.encode_name in value for field in fields)
@@ -207,16 +210,16 @@ def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[di
         return dict(made) or {"$comment": "anything"}  # msgspec takes an empty one for none
 
     def name_only(kind: Any) -> dict[str, Any]:
-        if is_either(kind):
+        if is_untagged_union(kind):
             own.update(_components(kind.members, name_only)[1])
         return {"type": "object"}  # msgspec takes an empty one for none
 
     def other(kind: Any) -> dict[str, Any]:
-        if is_either(kind):
+        if is_untagged_union(kind):
             schemas, more = _components(kind.members, other)
             adopt(more)
             return {"anyOf": schemas}
-        if models := _models(kind):
+        if models := _pydantic_for(kind):
             return of_model(models, kind)
         if _is_path(kind):
             return {"type": "string"}
@@ -226,7 +229,7 @@ def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[di
 
     kinds = list(kinds)
     own: set[str] = set()
-    if pydantic_door() is not None:
+    if loaded_pydantic() is not None:
         own.update(_components(kinds, name_only)[1])
     schemas, more = _components(kinds, other)
     adopt(more)
@@ -241,7 +244,7 @@ def _components(kinds: Iterable[Any], hook: Callable[[Any], Any]) -> tuple[list[
     return list(schemas), more
 
 
-def pydantic_door() -> ModuleType | None:
+def loaded_pydantic() -> ModuleType | None:
     """The one module that imports pydantic, where the program has imported it: no hint can have anything of pydantic's otherwise."""
     if sys.modules.get("pydantic") is None:
         return None
@@ -250,20 +253,20 @@ def pydantic_door() -> ModuleType | None:
     return pydantic_models
 
 
-def _models(kind: Any) -> ModuleType | None:
+def _pydantic_for(kind: Any) -> ModuleType | None:
     """The same, when the type is a model or stands for what pydantic alone understands."""
-    door = pydantic_door()
-    return door if door is not None and (is_adapted(kind) or door.is_model(get_origin(kind) or kind)) else None
+    pydantic_models = loaded_pydantic()
+    return pydantic_models if pydantic_models is not None and (is_pydantic_hint(kind) or pydantic_models.is_model(get_origin(kind) or kind)) else None
 
 
 def is_model(kind: Any) -> bool:
     """Whether pydantic makes its values."""
-    return _models(kind) is not None
+    return _pydantic_for(kind) is not None
 
 
-def is_either(kind: Any) -> TypeGuard[type[Either]]:
+def is_untagged_union(kind: Any) -> TypeGuard[type[UntaggedUnion]]:
     """Whether it stands for a union."""
-    return isinstance(kind, type) and issubclass(kind, Either)
+    return isinstance(kind, type) and issubclass(kind, UntaggedUnion)
 
 
 def is_foreign(kind: Any) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .wire import Wire
+from .serialization import WireObject
 
 Theme: TypeAlias = Literal["light", "dark"]
 Role: TypeAlias = Literal["user", "assistant"]
 
 
-class Icon(Wire, frozen=True):
+class Icon(WireObject, frozen=True):
     """A picture for something. `src` is an https: or data: URI; `sizes` are like "48x48", or "any"."""
 
     src: str
@@ -24,7 +24,7 @@ class Icon(Wire, frozen=True):
     theme: Theme | None = None
 
 
-class Annotations(Wire, frozen=True):
+class Annotations(WireObject, frozen=True):
     """Hints on who content is for ("user", "assistant"), how much it matters (0 to 1), and when it was last changed (ISO 8601)."""
 
     audience: Sequence[Role] = ()
@@ -32,7 +32,7 @@ class Annotations(Wire, frozen=True):
     last_modified: str | None = None
 
 
-class ToolAnnotations(Wire, frozen=True):
+class ToolAnnotations(WireObject, frozen=True):
     """Hints on what a tool does. No client has to believe them."""
 
     title: str | None = None
@@ -55,7 +55,7 @@ Meta: TypeAlias = Mapping[str, Any]
 Schema: TypeAlias = Mapping[str, Any]
 
 
-class Implementation(Wire, frozen=True):
+class Implementation(WireObject, frozen=True):
     """The program that speaks: the `serverInfo` and `clientInfo` of the handshake."""
 
     name: str
@@ -66,7 +66,7 @@ class Implementation(Wire, frozen=True):
     icons: Sequence[SomeIcon] = ()
 
 
-class Tool(Wire, frozen=True):
+class Tool(WireObject, frozen=True):
     """A tool as `tools/list` shows it. A schema travels as it was written."""
 
     name: str
@@ -80,7 +80,7 @@ class Tool(Wire, frozen=True):
     meta: Meta | None = None
 
 
-class ResourceFields(Wire, frozen=True):
+class ResourceFields(WireObject, frozen=True):
     """What is said of a resource wherever it is named. `size` is in bytes, where it is known."""
 
     uri: str
@@ -98,7 +98,7 @@ class Resource(ResourceFields, frozen=True):
     """A resource as `resources/list` shows it."""
 
 
-class ResourceTemplate(Wire, frozen=True):
+class ResourceTemplate(WireObject, frozen=True):
     """A family of resources as `resources/templates/list` shows it."""
 
     uri_template: str
@@ -111,7 +111,7 @@ class ResourceTemplate(Wire, frozen=True):
     meta: Meta | None = None
 
 
-class PromptArgument(Wire, frozen=True):
+class PromptArgument(WireObject, frozen=True):
     """An argument of a prompt: always a string."""
 
     name: str
@@ -120,7 +120,7 @@ class PromptArgument(Wire, frozen=True):
     required: bool = False
 
 
-class Prompt(Wire, frozen=True):
+class Prompt(WireObject, frozen=True):
     """A prompt as `prompts/list` shows it."""
 
     name: str

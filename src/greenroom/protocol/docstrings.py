@@ -40,9 +40,9 @@ class Docstring(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def read(text: str | None) -> Docstring:
+def parse_docstring(text: str | None) -> Docstring:
     """Take a docstring apart. No docstring is an empty one."""
-    reader = _Reader()
+    reader = _DocstringParser()
     lines = cleandoc(text or "").splitlines()
     for number, line in enumerate(lines):
         following = lines[number + 1] if number + 1 < len(lines) else ""
@@ -50,7 +50,7 @@ def read(text: str | None) -> Docstring:
     return Docstring(re.sub(r"\n{3,}", "\n\n", "\n".join(reader.kept)).strip(), reader.names)
 
 
-class _Reader:
+class _DocstringParser:
     """What was read so far: the lines of the description, what was said of names, and in which section the reader is."""
 
     def __init__(self) -> None:

@@ -90,7 +90,7 @@ class McpError(GreenroomError):
                 return McpError(ErrorCode.INTERNAL_ERROR, "Internal error")
 
 
-def not_done(reason: str) -> dict[str, Any]:
+def not_executed(reason: str) -> dict[str, Any]:
     """The data of an error that says that the request was not acted upon, and may be sent again."""
     return {"reason": reason, "maybe_done": False}
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from .reasons import Telling
+from .validation_texts import ReasonWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .problems import Path
+    from .validation_errors import Path
 
 _CLASSES: Final[Mapping[str, Any]] = {
     "2020-12": Draft202012Validator,
@@ -25,12 +25,12 @@ _CLASSES: Final[Mapping[str, Any]] = {
 }
 
 
-def complaint(schema: Mapping[str, Any], dialect: str) -> tuple[Path, str] | None:
+def schema_problem(schema: Mapping[str, Any], dialect: str) -> tuple[Path, str] | None:
     """What is wrong with a schema, and where; None when nothing is."""
     try:
         _CLASSES[dialect].check_schema(schema)
     except SchemaError as error:
         return tuple(error.absolute_path), str(
-            Telling().reason(str(error.validator), error.validator_value, error.instance)
+            ReasonWriter().reason(str(error.validator), error.validator_value, error.instance)
         )
     return None

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import msgspec
 import msgspec.inspect as types
 
-from . import shapes
+from . import wire_shapes as shapes
 from .content import uses_tools
 from .errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
-from .messages import Notification, Request, is_object
+from .jsonrpc import JsonRpcNotification, JsonRpcRequest, is_object
 from .versions import OLDEST, V2025_03_26, V2025_06_18, V2025_11_25, negotiate
 
 if TYPE_CHECKING:
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
     from msgspec import Struct, ValidationError
 
-    from .messages import Message
+    from .jsonrpc import JsonRpcMessage
 
 
-class Side(Enum):
+class PeerSide(Enum):
     """The two ends."""
 
     CLIENT = "client"
     SERVER = "server"
 
     @property
-    def other(self) -> Side:
+    def other(self) -> PeerSide:
         """The one opposite."""
-        return Side.SERVER if self is Side.CLIENT else Side.CLIENT
+        return PeerSide.SERVER if self is PeerSide.CLIENT else PeerSide.CLIENT
 
 
-class Direction(Enum):
+class MessageDirection(Enum):
     """Which side says it to which."""
 
     TO_SERVER = "client → server"
     TO_CLIENT = "server → client"
     BOTH = "both ways"
 
-    def reaches(self, side: Side) -> bool:
+    def reaches(self, side: PeerSide) -> bool:
         """Whether that end may hear it."""
-        return self is Direction.BOTH or (self is Direction.TO_SERVER) == (side is Side.SERVER)
+        return self is MessageDirection.BOTH or (self is MessageDirection.TO_SERVER) == (side is PeerSide.SERVER)
 
 
-class Kind(Enum):
+class MethodKind(Enum):
     """Whether it is answered."""
 
     REQUEST = "request"
@@ -65,8 +65,8 @@ class Method(NamedTuple):
     """A line of the table."""
 
     name: str
-    direction: Direction
-    params: type[shapes.Params] = shapes.Params
+    direction: MessageDirection
+    params: type[shapes.BaseParams] = shapes.BaseParams
     result: type[msgspec.Struct] | None = None
     """None for a notification."""
     capability: str | None = None
@@ -74,62 +74,95 @@ class Method(NamedTuple):
     since: str = OLDEST
     until: str | None = V2025_11_25
     """The last revision that has it; None for those that the stateless revision kept."""
-    kind: Kind = Kind.REQUEST
+    kind: MethodKind = MethodKind.REQUEST
 
     def exists_in(self, version: str) -> bool:
         """Whether that revision has it."""
         return self.since <= version and (self.until is None or version <= self.until)
 
-    def declarer(self, hearer: Side) -> Side:
+    def declarer(self, hearer: PeerSide) -> PeerSide:
         """The side that has to have declared the capability, when `hearer` is told: the one that answers a request, or sends a notification.
 
         The word that a url elicitation is over is an exception: it is for clients that can do those.
         """
-        if self.kind is Kind.REQUEST or self.name == "notifications/elicitation/complete":
+        if self.kind is MethodKind.REQUEST or self.name == "notifications/elicitation/complete":
             return hearer
         return hearer.other
 
 
-_TO_SERVER, _TO_CLIENT, _BOTH = Direction.TO_SERVER, Direction.TO_CLIENT, Direction.BOTH
-_told = partial(Method, kind=Kind.NOTIFICATION)
+_TO_SERVER, _TO_CLIENT, _BOTH = MessageDirection.TO_SERVER, MessageDirection.TO_CLIENT, MessageDirection.BOTH
+_notification_method = partial(Method, kind=MethodKind.NOTIFICATION)
 
 METHODS: Final[Mapping[str, Method]] = {
     method.name: method
     for method in (
-        Method("initialize", _TO_SERVER, shapes.Initialize, shapes.Welcome),
-        Method("ping", _BOTH, shapes.Params, shapes.Result),
-        Method("tools/list", _TO_SERVER, shapes.Page, shapes.Tools, "tools", until=None),
-        Method("tools/call", _TO_SERVER, shapes.CallTool, shapes.ToolResult, "tools", until=None),
-        Method("resources/list", _TO_SERVER, shapes.Page, shapes.Resources, "resources", until=None),
-        Method("resources/templates/list", _TO_SERVER, shapes.Page, shapes.ResourceTemplates, "resources", until=None),
-        Method("resources/read", _TO_SERVER, shapes.Uri, shapes.Contents, "resources", until=None),
-        Method("resources/subscribe", _TO_SERVER, shapes.Uri, shapes.Result, "resources.subscribe"),
-        Method("resources/unsubscribe", _TO_SERVER, shapes.Uri, shapes.Result, "resources.subscribe"),
-        Method("prompts/list", _TO_SERVER, shapes.Page, shapes.Prompts, "prompts", until=None),
-        Method("prompts/get", _TO_SERVER, shapes.GetPrompt, shapes.PromptMessages, "prompts", until=None),
+        Method("initialize", _TO_SERVER, shapes.InitializeParams, shapes.InitializeResult),
+        Method("ping", _BOTH, shapes.BaseParams, shapes.BaseResult),
+        Method("tools/list", _TO_SERVER, shapes.ListParams, shapes.ListToolsResult, "tools", until=None),
+        Method("tools/call", _TO_SERVER, shapes.CallToolParams, shapes.CallToolResultShape, "tools", until=None),
+        Method("resources/list", _TO_SERVER, shapes.ListParams, shapes.ListResourcesResult, "resources", until=None),
+        Method(
+            "resources/templates/list",
+            _TO_SERVER,
+            shapes.ListParams,
+            shapes.ListResourceTemplatesResult,
+            "resources",
+            until=None,
+        ),
+        Method(
+            "resources/read", _TO_SERVER, shapes.ResourceUriParams, shapes.ReadResourceResult, "resources", until=None
+        ),
+        Method("resources/subscribe", _TO_SERVER, shapes.ResourceUriParams, shapes.BaseResult, "resources.subscribe"),
+        Method("resources/unsubscribe", _TO_SERVER, shapes.ResourceUriParams, shapes.BaseResult, "resources.subscribe"),
+        Method("prompts/list", _TO_SERVER, shapes.ListParams, shapes.ListPromptsResult, "prompts", until=None),
+        Method("prompts/get", _TO_SERVER, shapes.GetPromptParams, shapes.GetPromptResult, "prompts", until=None),
         # Before 2025-03-26 no server could declare completions; one that has them says so all the same.
-        Method("completion/complete", _TO_SERVER, shapes.Complete, shapes.Completion, "completions", until=None),
-        Method("logging/setLevel", _TO_SERVER, shapes.SetLevel, shapes.Result, "logging"),
-        Method("tasks/list", _BOTH, shapes.Page, shapes.Tasks, "tasks.list", V2025_11_25),
-        Method("tasks/get", _BOTH, shapes.TaskId, shapes.TaskResult, "tasks", V2025_11_25),
-        Method("tasks/result", _BOTH, shapes.TaskId, shapes.Result, "tasks", V2025_11_25),
-        Method("tasks/cancel", _BOTH, shapes.TaskId, shapes.TaskResult, "tasks.cancel", V2025_11_25),
-        Method("roots/list", _TO_CLIENT, shapes.Params, shapes.Roots, "roots"),
-        Method("sampling/createMessage", _TO_CLIENT, shapes.CreateMessage, shapes.Sampled, "sampling"),
-        Method("elicitation/create", _TO_CLIENT, shapes.Elicit, shapes.Answered, "elicitation", V2025_06_18),
-        _told("notifications/initialized", _TO_SERVER),
-        _told("notifications/cancelled", _BOTH, shapes.Cancelled, until=None),
-        _told("notifications/progress", _BOTH, shapes.Progress, until=None),
-        _told("notifications/roots/list_changed", _TO_SERVER, capability="roots.listChanged"),
-        _told("notifications/message", _TO_CLIENT, shapes.LogMessage, None, "logging", until=None),
-        _told("notifications/tools/list_changed", _TO_CLIENT, capability="tools.listChanged", until=None),
-        _told("notifications/resources/list_changed", _TO_CLIENT, capability="resources.listChanged", until=None),
-        _told("notifications/resources/updated", _TO_CLIENT, shapes.Uri, None, "resources.subscribe", until=None),
-        _told("notifications/prompts/list_changed", _TO_CLIENT, capability="prompts.listChanged", until=None),
-        _told("notifications/elicitation/complete", _TO_CLIENT, shapes.Elicited, None, "elicitation.url", V2025_11_25),
-        _told("notifications/tasks/status", _BOTH, shapes.TaskState, None, "tasks", V2025_11_25),
+        Method(
+            "completion/complete", _TO_SERVER, shapes.CompleteParams, shapes.CompleteResult, "completions", until=None
+        ),
+        Method("logging/setLevel", _TO_SERVER, shapes.SetLevelParams, shapes.BaseResult, "logging"),
+        Method("tasks/list", _BOTH, shapes.ListParams, shapes.ListTasksResult, "tasks.list", V2025_11_25),
+        Method("tasks/get", _BOTH, shapes.TaskIdParams, shapes.GetTaskResult, "tasks", V2025_11_25),
+        Method("tasks/result", _BOTH, shapes.TaskIdParams, shapes.BaseResult, "tasks", V2025_11_25),
+        Method("tasks/cancel", _BOTH, shapes.TaskIdParams, shapes.GetTaskResult, "tasks.cancel", V2025_11_25),
+        Method("roots/list", _TO_CLIENT, shapes.BaseParams, shapes.ListRootsResult, "roots"),
+        Method(
+            "sampling/createMessage", _TO_CLIENT, shapes.CreateMessageParams, shapes.CreateMessageResult, "sampling"
+        ),
+        Method("elicitation/create", _TO_CLIENT, shapes.ElicitParams, shapes.ElicitResult, "elicitation", V2025_06_18),
+        _notification_method("notifications/initialized", _TO_SERVER),
+        _notification_method("notifications/cancelled", _BOTH, shapes.CancelledParams, until=None),
+        _notification_method("notifications/progress", _BOTH, shapes.ProgressParams, until=None),
+        _notification_method("notifications/roots/list_changed", _TO_SERVER, capability="roots.listChanged"),
+        _notification_method("notifications/message", _TO_CLIENT, shapes.LogMessageParams, None, "logging", until=None),
+        _notification_method(
+            "notifications/tools/list_changed", _TO_CLIENT, capability="tools.listChanged", until=None
+        ),
+        _notification_method(
+            "notifications/resources/list_changed", _TO_CLIENT, capability="resources.listChanged", until=None
+        ),
+        _notification_method(
+            "notifications/resources/updated",
+            _TO_CLIENT,
+            shapes.ResourceUriParams,
+            None,
+            "resources.subscribe",
+            until=None,
+        ),
+        _notification_method(
+            "notifications/prompts/list_changed", _TO_CLIENT, capability="prompts.listChanged", until=None
+        ),
+        _notification_method(
+            "notifications/elicitation/complete",
+            _TO_CLIENT,
+            shapes.ElicitationCompleteParams,
+            None,
+            "elicitation.url",
+            V2025_11_25,
+        ),
+        _notification_method("notifications/tasks/status", _BOTH, shapes.TaskStatusParams, None, "tasks", V2025_11_25),
         # Ours alone, and no revision's: some of what you missed is no longer kept.
-        _told("notifications/replay_truncated", _TO_CLIENT),
+        _notification_method("notifications/replay_truncated", _TO_CLIENT),
     )
 }
 
@@ -137,7 +170,7 @@ ALIASES: Final[Mapping[str, str]] = {"initialized": "notifications/initialized"}
 """What old clients call things."""
 
 
-def find(name: str, version: str | None = None, hearer: Side | None = None) -> Method | None:
+def find_method(name: str, version: str | None = None, hearer: PeerSide | None = None) -> Method | None:
     """The method of that name, if that revision has it, and if that end may be told it."""
     method = METHODS.get(ALIASES.get(name, name))
     if method is None or (version is not None and not method.exists_in(version)):
@@ -145,14 +178,14 @@ def find(name: str, version: str | None = None, hearer: Side | None = None) -> M
     return method if hearer is None or method.direction.reaches(hearer) else None
 
 
-def methods(version: str, hearer: Side | None = None) -> Iterator[Method]:
+def methods_of(version: str, hearer: PeerSide | None = None) -> Iterator[Method]:
     """All that a revision has, or all that one end may be told in it."""
     for method in METHODS.values():
         if method.exists_in(version) and (hearer is None or method.direction.reaches(hearer)):
             yield method
 
 
-def not_found(name: str) -> McpError:
+def method_not_found(name: str) -> McpError:
     """What to answer to a request that is not known here."""
     return McpError(
         ErrorCode.METHOD_NOT_FOUND, f"Method not found: {name if len(name) <= _SHOWN else name[:_SHOWN] + '…'}"
@@ -194,7 +227,7 @@ def check_progress(said: object) -> None:
 def check_result(method: Method | str, result: dict[str, Any]) -> Any:
     """The peer's result in its shape. Raises `BadAnswer` when it is not what the method answers with."""
     method = METHODS[method] if isinstance(method, str) else method
-    shape = method.result or shapes.Result
+    shape = method.result or shapes.BaseResult
     try:
         return msgspec.convert(result, shape)
     except msgspec.ValidationError as error:
@@ -232,35 +265,35 @@ def explain(error: ValidationError, shape: type[Struct]) -> str:
     if found := _EXPECTED.fullmatch(text):
         *most, last = [_WORDS.get(word, word) for word in found["wanted"].split(" | ") if word != "null"]
         wanted = f"{', '.join(most)} or {last}" if most else last
-        return f"{_place(path)} must be {wanted}, not {_WORDS.get(found['got'], found['got'])}"
+        return f"{_json_path(path)} must be {wanted}, not {_WORDS.get(found['got'], found['got'])}"
     if text.startswith(_INVALID):
-        return f"{_place(path)} must be {_choices(shape, path)}"
-    return f"{_place(path)} is wrong: {text[:1].lower()}{text[1:]}"
+        return f"{_json_path(path)} must be {_choices(shape, path)}"
+    return f"{_json_path(path)} is wrong: {text[:1].lower()}{text[1:]}"
 
 
-def _place(path: str) -> str:
+def _json_path(path: str) -> str:
     return f'"{path}"' if path else "it"
 
 
 def _choices(shape: type[Struct], path: str) -> str:
     """What a member may be that can be one of a few texts."""
-    choices = _follow(types.type_info(shape), path.split("."))
+    choices = _shape_at(types.type_info(shape), path.split("."))
     return f"one of {', '.join(choices)}" if choices else "another value"
 
 
-def _follow(shape: Any, path: list[str]) -> list[str]:
+def _shape_at(shape: Any, path: list[str]) -> list[str]:
     match shape:
         case types.UnionType():
             structs = [inner for inner in shape.types if isinstance(inner, types.StructType)]
             if path and structs and path[0] == structs[0].tag_field:
                 return [str(inner.tag) for inner in structs]
-            return [choice for inner in shape.types for choice in _follow(inner, path)]
+            return [choice for inner in shape.types for choice in _shape_at(inner, path)]
         case types.StructType() if path:
             return [
                 choice
                 for member in shape.fields
                 if member.encode_name == path[0]
-                for choice in _follow(member.type, path[1:])
+                for choice in _shape_at(member.type, path[1:])
             ]
         case types.LiteralType():
             return [str(value) for value in shape.values]
@@ -269,16 +302,16 @@ def _follow(shape: Any, path: list[str]) -> list[str]:
 
 
 # --- What two peers agree on at the beginning: a revision, and what each side can do.
-# `read_hello` checks an `initialize`, `Features` becomes the capabilities that a server declares, `welcome` is its answer; and
-# `missing` says, of a request that is about to be sent, which capability the peer has not declared for it.
+# `read_initialize` checks an `initialize`, `ServerFeatures` becomes the capabilities that a server declares, `initialize_result` is its answer; and
+# `missing_capability` says, of a request that is about to be sent, which capability the peer has not declared for it.
 
 
-def unable(why: str) -> McpError:
+def unsupported_error(why: str) -> McpError:
     """The error for a request that the peer's revision or capabilities do not allow."""
     return McpError(ErrorCode.INVALID_REQUEST, why)
 
 
-class Hello(NamedTuple):
+class InitializeRequest(NamedTuple):
     """The client that wants to begin, and how."""
 
     requested: str
@@ -289,15 +322,15 @@ class Hello(NamedTuple):
     client_info: dict[str, Any]
 
 
-def read_hello(params: dict[str, Any]) -> Hello:
+def read_initialize(params: dict[str, Any]) -> InitializeRequest:
     """The params of an `initialize`, checked. Raises `McpError` (-32602), which travels as HTTP 400."""
     check_params("initialize", params)
     requested = params["protocolVersion"]
-    return Hello(requested, negotiate(requested), params["capabilities"], params["clientInfo"])
+    return InitializeRequest(requested, negotiate(requested), params["capabilities"], params["clientInfo"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Features:
+class ServerFeatures:
     """What a server can do, from which its capabilities follow. A feature that is off is not there at all."""
 
     tools: bool = False
@@ -334,7 +367,7 @@ class Features:
         return wire
 
 
-def welcome(
+def initialize_result(
     version: str, capabilities: Mapping[str, Any], server_info: Mapping[str, Any], instructions: str | None = None
 ) -> dict[str, Any]:
     """The result of an `initialize`. Raises `McpError` (-32603) for a server that cannot say who it is."""
@@ -351,7 +384,7 @@ def welcome(
     return result
 
 
-def declares(capabilities: Mapping[str, Any], path: str) -> bool:
+def is_declared(capabilities: Mapping[str, Any], path: str) -> bool:
     """Whether a capability was declared: an object, even an empty one, or `true`, at the end of a dotted path.
 
     An `elicitation` that names no mode means forms.
@@ -365,14 +398,27 @@ def declares(capabilities: Mapping[str, Any], path: str) -> bool:
     return here is True or is_object(here)
 
 
-def missing(
-    method: str, params: Mapping[str, Any], capabilities: Mapping[str, Any], hearer: Side, version: str = V2025_11_25
+def missing_capability(
+    method: str,
+    params: Mapping[str, Any],
+    capabilities: Mapping[str, Any],
+    hearer: PeerSide,
+    version: str = V2025_11_25,
 ) -> str | None:
     """The first capability that a request needs of `hearer` and that was not declared; None when it may be sent."""
-    return next((path for path in needs(method, params, hearer, version) if not declares(capabilities, path)), None)
+    return next(
+        (
+            path
+            for path in required_capabilities(method, params, hearer, version)
+            if not is_declared(capabilities, path)
+        ),
+        None,
+    )
 
 
-def needs(method: str, params: Mapping[str, Any], hearer: Side, version: str = V2025_11_25) -> list[str]:
+def required_capabilities(
+    method: str, params: Mapping[str, Any], hearer: PeerSide, version: str = V2025_11_25
+) -> list[str]:
     """All capabilities that `hearer` must have declared for a request: its method's, and what the params ask for besides.
 
     Parts of capabilities came with the newest revision; before it, forms and context needed no word of their own.
@@ -407,7 +453,7 @@ def needs(method: str, params: Mapping[str, Any], hearer: Side, version: str = V
 # `initialize`, as some servers always did.
 
 
-class State(StrEnum):
+class SessionState(StrEnum):
     """Where a session is in its life."""
 
     NEW = "new"
@@ -416,7 +462,7 @@ class State(StrEnum):
     CLOSED = "closed"
 
 
-class Event(StrEnum):
+class SessionEvent(StrEnum):
     """What can happen to a session, as far as its state is concerned."""
 
     INITIALIZE = "initialize"
@@ -431,7 +477,7 @@ class Event(StrEnum):
     """Of the connection, by DELETE, by whatever."""
 
 
-class Verdict(Enum):
+class SessionAction(Enum):
     """What to do with a message."""
 
     TAKE = "take"
@@ -439,74 +485,80 @@ class Verdict(Enum):
     REFUSE = "refuse"
 
 
-class Rule(NamedTuple):
+class SessionTransition(NamedTuple):
     """A cell of the table."""
 
-    verdict: Verdict
-    state: State
+    action: SessionAction
+    state: SessionState
     """The one that comes now."""
     why: str = ""
     """What the peer is told when it is refused."""
 
     @property
-    def taken(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether the message is to be acted upon."""
-        return self.verdict is Verdict.TAKE
+        return self.action is SessionAction.TAKE
 
     def error(self) -> McpError:
         """What to answer to a refused request."""
         return McpError(ErrorCode.INVALID_REQUEST, self.why)
 
 
-Table: TypeAlias = "Mapping[tuple[State, Event], Rule]"
+Table: TypeAlias = "Mapping[tuple[SessionState, SessionEvent], SessionTransition]"
 
 
-_NEW, _INITIALIZING, _READY, _CLOSED = State
+_NEW, _INITIALIZING, _READY, _CLOSED = SessionState
 
-_take, _ignore = partial(Rule, Verdict.TAKE), partial(Rule, Verdict.IGNORE)
-_HELLO_FIRST = Rule(Verdict.REFUSE, _NEW, 'Server not initialized: send "initialize" first')
-_READY_FIRST = Rule(Verdict.REFUSE, _INITIALIZING, 'Server not initialized: send "notifications/initialized" first')
-_OVER = Rule(Verdict.REFUSE, _CLOSED, "The session has ended")
+_take, _ignore = partial(SessionTransition, SessionAction.TAKE), partial(SessionTransition, SessionAction.IGNORE)
+_INITIALIZE_FIRST = SessionTransition(SessionAction.REFUSE, _NEW, 'Server not initialized: send "initialize" first')
+_INITIALIZED_FIRST = SessionTransition(
+    SessionAction.REFUSE, _INITIALIZING, 'Server not initialized: send "notifications/initialized" first'
+)
+_SESSION_ENDED = SessionTransition(SessionAction.REFUSE, _CLOSED, "The session has ended")
 
 # What to do in each state, with the state that comes then.
-_RULES: Final[Mapping[Event, tuple[Rule, Rule, Rule, Rule]]] = {
-    Event.INITIALIZE: (_take(_INITIALIZING), _take(_INITIALIZING), _take(_INITIALIZING), _OVER),
-    Event.REJECTED: (_ignore(_NEW), _take(_NEW), _ignore(_READY), _ignore(_CLOSED)),
-    Event.INITIALIZED: (_ignore(_NEW), _take(_READY), _ignore(_READY), _ignore(_CLOSED)),
-    Event.PING: (_take(_NEW), _take(_INITIALIZING), _take(_READY), _OVER),
-    Event.REQUEST: (_HELLO_FIRST, _READY_FIRST, _take(_READY), _OVER),
-    Event.NOTIFICATION: (_ignore(_NEW), _take(_INITIALIZING), _take(_READY), _ignore(_CLOSED)),
-    Event.ANSWER: (_ignore(_NEW), _take(_INITIALIZING), _take(_READY), _ignore(_CLOSED)),
-    Event.END: (_take(_CLOSED), _take(_CLOSED), _take(_CLOSED), _ignore(_CLOSED)),
+_TRANSITIONS: Final[
+    Mapping[SessionEvent, tuple[SessionTransition, SessionTransition, SessionTransition, SessionTransition]]
+] = {
+    SessionEvent.INITIALIZE: (_take(_INITIALIZING), _take(_INITIALIZING), _take(_INITIALIZING), _SESSION_ENDED),
+    SessionEvent.REJECTED: (_ignore(_NEW), _take(_NEW), _ignore(_READY), _ignore(_CLOSED)),
+    SessionEvent.INITIALIZED: (_ignore(_NEW), _take(_READY), _ignore(_READY), _ignore(_CLOSED)),
+    SessionEvent.PING: (_take(_NEW), _take(_INITIALIZING), _take(_READY), _SESSION_ENDED),
+    SessionEvent.REQUEST: (_INITIALIZE_FIRST, _INITIALIZED_FIRST, _take(_READY), _SESSION_ENDED),
+    SessionEvent.NOTIFICATION: (_ignore(_NEW), _take(_INITIALIZING), _take(_READY), _ignore(_CLOSED)),
+    SessionEvent.ANSWER: (_ignore(_NEW), _take(_INITIALIZING), _take(_READY), _ignore(_CLOSED)),
+    SessionEvent.END: (_take(_CLOSED), _take(_CLOSED), _take(_CLOSED), _ignore(_CLOSED)),
 }
 
 TABLE: Final[Table] = {
-    (state, event): rules[place] for place, state in enumerate(State) for event, rules in _RULES.items()
+    (state, event): rules[place] for place, state in enumerate(SessionState) for event, rules in _TRANSITIONS.items()
 }
 
 UNGATED: Final[Table] = {
     **TABLE,
-    (_NEW, Event.REQUEST): _take(_NEW),
-    (_NEW, Event.NOTIFICATION): _take(_NEW),
-    (_NEW, Event.ANSWER): _take(_NEW),
-    (_INITIALIZING, Event.REQUEST): _take(_INITIALIZING),
+    (_NEW, SessionEvent.REQUEST): _take(_NEW),
+    (_NEW, SessionEvent.NOTIFICATION): _take(_NEW),
+    (_NEW, SessionEvent.ANSWER): _take(_NEW),
+    (_INITIALIZING, SessionEvent.REQUEST): _take(_INITIALIZING),
 }
 
 
-def event_of(message: Message) -> Event:
+def session_event(message: JsonRpcMessage) -> SessionEvent:
     """What a message is to the table."""
-    if isinstance(message, Request):
-        return _REQUESTS.get(message.method, Event.REQUEST)
-    if isinstance(message, Notification):
-        return _NOTIFICATIONS.get(ALIASES.get(message.method, message.method), Event.NOTIFICATION)
-    return Event.ANSWER
+    if isinstance(message, JsonRpcRequest):
+        return _REQUESTS.get(message.method, SessionEvent.REQUEST)
+    if isinstance(message, JsonRpcNotification):
+        return _NOTIFICATIONS.get(ALIASES.get(message.method, message.method), SessionEvent.NOTIFICATION)
+    return SessionEvent.ANSWER
 
 
-_REQUESTS = {"initialize": Event.INITIALIZE, "ping": Event.PING}
-_NOTIFICATIONS = {"notifications/initialized": Event.INITIALIZED}
+_REQUESTS = {"initialize": SessionEvent.INITIALIZE, "ping": SessionEvent.PING}
+_NOTIFICATIONS = {"notifications/initialized": SessionEvent.INITIALIZED}
 
 
-def judge(state: State, what: Message | Event, *, gate: bool = True) -> Rule:
+def next_transition(
+    state: SessionState, what: JsonRpcMessage | SessionEvent, *, gate: bool = True
+) -> SessionTransition:
     """What to do with a message, and the state that comes then. Knows an answer to everything, in a third of a microsecond."""
-    event = what if isinstance(what, Event) else event_of(what)
+    event = what if isinstance(what, SessionEvent) else session_event(what)
     return (TABLE if gate else UNGATED)[state, event]

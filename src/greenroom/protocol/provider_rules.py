@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ge
 
 from greenroom.errors import GreenroomError
 
-from .problems import Meter, TooMuch
-from .wire import is_array, is_object, plain
+from .serialization import is_array, is_object, to_jsonable
+from .validation_errors import StepMeter, StepsExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,8 +95,8 @@ def refusals(provider: Provider, name: str, description: str, schema: Mapping[st
             found.append(f"names of its arguments have to be {rules.keys}: not {_some(wrong)}")
     if rules.every_list_has_items:
         try:
-            bare = list(_bare_lists(schema, "", Meter(), 0))
-        except TooMuch:
+            bare = list(_lists_without_items(schema, "", StepMeter(), 0))
+        except StepsExceeded:
             found.append("its schema is too large to be looked at")
         else:
             if bare:
@@ -109,7 +109,7 @@ def _some(names: list[str]) -> str:
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
-def _bare_lists(schema: Any, where: str, meter: Meter, depth: int) -> Iterator[str]:
+def _lists_without_items(schema: Any, where: str, meter: StepMeter, depth: int) -> Iterator[str]:
     """Where a list is that does not say what is in it."""
     if not is_object(schema) or depth > _DEEPEST:
         return
@@ -120,13 +120,13 @@ def _bare_lists(schema: Any, where: str, meter: Meter, depth: int) -> Iterator[s
         inner: Any = schema.get(keyword)
         if is_object(inner):
             for name, one in inner.items():
-                yield from _bare_lists(one, f"{where}.{name}" if where else name, meter, depth + 1)
+                yield from _lists_without_items(one, f"{where}.{name}" if where else name, meter, depth + 1)
     for keyword in _LISTS:
         branches: Any = schema.get(keyword)
         for one in branches if is_array(branches) else ():
-            yield from _bare_lists(one, where, meter, depth + 1)
+            yield from _lists_without_items(one, where, meter, depth + 1)
     for keyword in _SINGLE:
-        yield from _bare_lists(schema.get(keyword), where, meter, depth + 1)
+        yield from _lists_without_items(schema.get(keyword), where, meter, depth + 1)
 
 
 # --- Tools' names as models' providers take them: letters, digits, `_` and `-`, at most 64, and a letter or `_` first.
@@ -175,10 +175,10 @@ def provider_name(name: str, separator: str = ":", longest: int = LONGEST) -> st
     plain = _JOINT.join(parts)
     if all(_PART.fullmatch(part) for part in parts) and _WHOLE.fullmatch(plain) and len(plain) <= longest:
         return plain
-    return _cut(parts if found else ("tool", name), name, longest)
+    return _shortened_name(parts if found else ("tool", name), name, longest)
 
 
-def _cut(parts: tuple[str, ...], name: str, longest: int) -> str:
+def _shortened_name(parts: tuple[str, ...], name: str, longest: int) -> str:
     """What can be said of both parts, and the digest of the whole."""
     head, tail = (_OTHERS.sub("_", part).strip("_") or "x" for part in parts)
     if not (head[0].isalpha() or head[0] == "_"):
@@ -239,15 +239,15 @@ def provider_schema(schema: Any) -> dict[str, Any]:
     if not is_object(schema):
         return {"type": "object"}
     if schema.get("type") == "object" and _REFUSED.isdisjoint(schema):
-        return dict(plain(schema))
-    folded: dict[str, Any] = {name: plain(value) for name, value in schema.items() if name not in _REFUSED}
+        return dict(to_jsonable(schema))
+    folded: dict[str, Any] = {name: to_jsonable(value) for name, value in schema.items() if name not in _REFUSED}
     folded["type"] = "object"
     try:
-        properties, required = _folded(schema, schema, 0, Meter())
-    except TooMuch:  # branches that refer to each other multiply at each level
+        properties, required = _folded_schema(schema, schema, 0, StepMeter())
+    except StepsExceeded:  # branches that refer to each other multiply at each level
         properties, required = {}, []
     if properties:
-        folded["properties"] = {name: plain(one) for name, one in properties.items()}
+        folded["properties"] = {name: to_jsonable(one) for name, one in properties.items()}
     folded.pop("required", None)
     if required:
         folded["required"] = required
@@ -256,8 +256,8 @@ def provider_schema(schema: Any) -> dict[str, Any]:
     return folded
 
 
-def _folded(
-    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, meter: Meter
+def _folded_schema(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, meter: StepMeter
 ) -> tuple[dict[str, Any], list[str]]:
     """All properties of a schema and of its branches, and those that every one of them wants."""
     meter.spend(10)
@@ -267,19 +267,19 @@ def _folded(
     required: list[str] = [name for name in wanted if isinstance(name, str)] if is_array(wanted) else []
     if depth < _PROVIDER_SCHEMAS_DEEPEST:
         for branch in _branches(schema, "allOf", root):
-            more, needed = _folded(branch, root, depth + 1, meter)
-            _add(properties, more, meter)
+            more, needed = _folded_schema(branch, root, depth + 1, meter)
+            _merge_properties(properties, more, meter)
             required += needed
         for keyword in _EITHER:
-            choices = [_folded(branch, root, depth + 1, meter) for branch in _branches(schema, keyword, root)]
+            choices = [_folded_schema(branch, root, depth + 1, meter) for branch in _branches(schema, keyword, root)]
             for more, _ in choices:
-                _add(properties, more, meter)
+                _merge_properties(properties, more, meter)
             if choices:
                 required += [name for name in choices[0][1] if all(name in needed for _, needed in choices)]
     return properties, [name for name in dict.fromkeys(required) if name in properties]
 
 
-def _add(properties: dict[str, Any], more: Mapping[str, Any], meter: Meter) -> None:
+def _merge_properties(properties: dict[str, Any], more: Mapping[str, Any], meter: StepMeter) -> None:
     """One property that two branches see differently may be as either has it."""
     for name, one in more.items():
         meter.spend(5)
@@ -294,12 +294,12 @@ def _add(properties: dict[str, Any], more: Mapping[str, Any], meter: Meter) -> N
 def _branches(schema: Mapping[str, Any], keyword: str, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     listed = schema.get(keyword)
     for branch in listed if is_array(listed) else ():
-        seen = _followed(branch, root)
+        seen = _dereferenced(branch, root)
         if is_object(seen):
             yield seen
 
 
-def _followed(branch: Any, root: Mapping[str, Any]) -> Any:
+def _dereferenced(branch: Any, root: Mapping[str, Any]) -> Any:
     """The schema itself, or the one that it refers to, if that is in the usual place."""
     reference = branch.get("$ref") if is_object(branch) else None
     if not isinstance(reference, str):

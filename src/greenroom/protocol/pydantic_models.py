@@ -18,9 +18,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
 
-from .conversions import LIMITS, WORDS, Adapted, is_adapted
-from .problems import path_text
-from .wire import is_object
+from .conversions import ANNOTATIONS, LIMITS, PydanticHint, is_pydantic_hint
+from .serialization import is_object
+from .validation_errors import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ _OLDEST: Final = (2, 10)
 _UNDEFINED: Final[Any] = FieldInfo().default
 """What pydantic has for no default."""
 _PACKAGES: Final = frozenset({"pydantic", "pydantic_core", "pydantic_extra_types", "pydantic_settings"})
-_SIMPLE: Final = frozenset(WORDS)
+_SIMPLE: Final = frozenset(ANNOTATIONS)
 """What of a `Field` msgspec can say as well; a hint with nothing else stays msgspec's, which is several times faster."""
 _OWN: Final = frozenset(
     {
@@ -55,14 +55,14 @@ _IGNORED: Final[type[Warning]] = getattr(pydantic.warnings, "UnsupportedFieldAtt
 """What pydantic warns with where it would ignore a part of a hint; of no name before 2.12."""
 
 
-class Refused(Exception):
+class UnusableField(Exception):
     """A `Field` or hint that cannot be used here; the text completes a sentence that begins with the parameter's name."""
 
 
 def check_version() -> None:
-    """Raises `Refused` where the pydantic that was imported is too old to be asked."""
+    """Raises `UnusableField` where the pydantic that was imported is too old to be asked."""
     if tuple(int(part) for part in pydantic.VERSION.split(".")[:2]) < _OLDEST:
-        raise Refused(
+        raise UnusableField(
             f"pydantic {pydantic.VERSION} is too old: 2.10 or newer is needed; write pip install -U 'greenroom[pydantic]'"
         )
 
@@ -80,7 +80,7 @@ def schema(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The schema of a model, or of what stands for a hint, and the definitions that it refers to, whose names end in `suffix`."""
     template = reference.replace("{name}", "{model}" + suffix)
-    adapter = kind.adapter if is_adapted(kind) else TypeAdapter(kind)
+    adapter = kind.adapter if is_pydantic_hint(kind) else TypeAdapter(kind)
     try:
         made = adapter.json_schema(by_alias=True, ref_template=template, mode=mode)
     except PydanticUserError as error:
@@ -92,25 +92,25 @@ def schema(
 def from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
     """The value that pydantic makes of what a peer sent, coercing nothing; raises `ValueError` with all that is wrong."""
     asked: Any = kind
-    name = "value" if is_adapted(kind) else str(asked.__name__)
-    if not ours and _is_too_much(value):
+    name = "value" if is_pydantic_hint(kind) else str(asked.__name__)
+    if not ours and _is_too_large(value):
         raise ValueError(f"more than {MOST} texts, lists and objects, which is too much for a {name}")
-    validate: Callable[..., Any] = asked.adapter.validate_json if is_adapted(kind) else asked.model_validate_json
+    validate: Callable[..., Any] = asked.adapter.validate_json if is_pydantic_hint(kind) else asked.model_validate_json
     try:
         return validate(msgspec.json.encode(value), strict=True)
     except ValidationError as error:
         if (count := error.error_count()) > _MOST_TOLD:
             raise ValueError(f"{count} mistakes in a {name}") from None
-        raise ValueError(_told(error)) from None
+        raise ValueError(_problem_text(error)) from None
 
 
-def _told(error: ValidationError) -> str:
+def _problem_text(error: ValidationError) -> str:
     """Its reasons with their places, and without the values, which may be secrets."""
     said = ((path_text(one["loc"]), one["msg"]) for one in error.errors(include_url=False, include_input=False))
     return "; ".join(f"{where}: {what}" if where else what for where, what in said)
 
 
-def _is_too_much(value: Any) -> bool:
+def _is_too_large(value: Any) -> bool:
     count = 0
     waiting: list[Any] = [[value]]
     for one in waiting:  # which grows meanwhile
@@ -139,7 +139,7 @@ def is_value(value: Any) -> bool:
     return isinstance(value, BaseModel) or _package(type(value)) in _PACKAGES
 
 
-def written(adapter: TypeAdapter[Any], value: Any, in_json: Callable[[], Any]) -> Any:
+def validate_and_serialize(adapter: TypeAdapter[Any], value: Any, in_json: Callable[[], Any]) -> Any:
     """What was returned, validated and written as pydantic does: aliases, computed fields and serializers as the schema has them.
 
     What pydantic does not take as it is may be so in JSON's own types, which `in_json` makes: numpy's numbers. Raises `ValueError` with all that is wrong.
@@ -154,7 +154,7 @@ def written(adapter: TypeAdapter[Any], value: Any, in_json: Callable[[], Any]) -
                 raise error from None
         return adapter.dump_python(made, mode="json", by_alias=True, warnings=False)
     except ValidationError as error:
-        raise ValueError(_told(error)) from None
+        raise ValueError(_problem_text(error)) from None
 
 
 # --- hints that are pydantic's as a whole
@@ -164,7 +164,7 @@ def is_special(said: Any) -> bool:
     """Whether a word in `Annotated`, or a type, says something that pydantic alone understands. A model is not meant: it is known by itself."""
     if isinstance(said, FieldInfo):
         return not is_simple(said)
-    if is_model(said) or is_adapted(said):
+    if is_model(said) or is_pydantic_hint(said):
         return False
     if isinstance(said, type):
         kind: Any = said
@@ -181,7 +181,7 @@ def is_field(said: Any) -> bool:
 
 def is_simple(field: FieldInfo) -> bool:
     """Whether msgspec can say all that a `Field` in the middle of a hint says."""
-    said = {name for name, value in _words_of(field).items() if value is not None}
+    said = {name for name, value in _field_attributes(field).items() if value is not None}
     return said <= _SIMPLE | {"annotation"} and all(map(_is_limit, field.metadata))
 
 
@@ -192,9 +192,9 @@ def _is_limit(said: Any) -> bool:
     return set(words) == {"pattern"} and isinstance(words["pattern"], str)
 
 
-def adapted(hint: Any) -> type[Adapted]:
-    """What stands for a hint that pydantic has to check as a whole. Raises `Refused` that says why it cannot."""
-    return type("Adapted", (Adapted,), {"hint": hint, "adapter": _adapter_of(_readable(hint))})
+def pydantic_hint(hint: Any) -> type[PydanticHint]:
+    """What stands for a hint that pydantic has to check as a whole. Raises `UnusableField` that says why it cannot."""
+    return type("PydanticHint", (PydanticHint,), {"hint": hint, "adapter": _adapter_of(_in_pydantic_terms(hint))})
 
 
 def _adapter_of(hint: Any) -> TypeAdapter[Any]:
@@ -205,36 +205,36 @@ def _adapter_of(hint: Any) -> TypeAdapter[Any]:
             warnings.filterwarnings("ignore", "The 'deprecated' attribute")  # which is in the schema all the same
             return TypeAdapter(hint)
     except Warning as warning:
-        raise Refused(f"pydantic would ignore a part of it: {_first_line(warning)}") from None
+        raise UnusableField(f"pydantic would ignore a part of it: {_first_line(warning)}") from None
     except PydanticSchemaGenerationError as error:
         unknown = str(error).partition("<class '")[2].partition("'")[0].rpartition(".")[2] or "a part of it"
-        raise Refused(
+        raise UnusableField(
             f"something in it is pydantic's, which then has to check all of it, and it does not know {unknown}: take a BaseModel or a "
             "dataclass for that, or say the same without pydantic (msgspec.Meta(…) for limits)"
         ) from error
     except (PydanticUserError, TypeError, NameError, ImportError, ValueError, RecursionError) as error:
-        raise Refused(f"pydantic has to check it, and cannot: {_first_line(error)}") from error
+        raise UnusableField(f"pydantic has to check it, and cannot: {_first_line(error)}") from error
 
 
-def _readable(hint: Any) -> Any:
+def _in_pydantic_terms(hint: Any) -> Any:
     """The hint with what others say in `Annotated` (a text, `Doc`, `msgspec.Meta`) in pydantic's words, which ignores theirs."""
     if get_origin(hint) is Annotated:
         inner, *said = get_args(hint)
-        words = [FieldInfo(**_words_of_other(one)) if _words_of_other(one) else one for one in said]
-        made: Any = _readable(inner)
+        words = [FieldInfo(**_translated_annotations(one)) if _translated_annotations(one) else one for one in said]
+        made: Any = _in_pydantic_terms(inner)
         for word in words:
             made = Annotated[made, word]
         return made
     return hint
 
 
-def _words_of_other(said: Any) -> dict[str, Any]:
+def _translated_annotations(said: Any) -> dict[str, Any]:
     if isinstance(said, str):
         return {"description": said}
     if type(said).__name__ == "Doc":
         return {"description": said.documentation}
     if isinstance(said, msgspec.Meta):
-        words = {name: value for name in (*LIMITS, *WORDS) if (value := getattr(said, name)) is not None}
+        words = {name: value for name in (*LIMITS, *ANNOTATIONS) if (value := getattr(said, name)) is not None}
         return words | ({"json_schema_extra": said.extra_json_schema} if said.extra_json_schema else {})
     return {}
 
@@ -250,7 +250,7 @@ def _first_line(error: BaseException) -> str:
 # --- a parameter that has a `Field`
 
 
-class Said(NamedTuple):
+class FieldSettings(NamedTuple):
     """What the `Field`s of a parameter say of it: the hint without that, and what is left."""
 
     hint: Any
@@ -262,12 +262,12 @@ class Said(NamedTuple):
     checks_default: bool
 
 
-def said_of(hint: Any, default: Any) -> Said | None:
-    """What is said of a parameter by a `Field` as its default or in its `Annotated`; None where there is none. Raises `Refused`."""
+def field_settings_of(hint: Any, default: Any) -> FieldSettings | None:
+    """What is said of a parameter by a `Field` as its default or in its `Annotated`; None where there is none. Raises `UnusableField`."""
     fields = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, FieldInfo)]
     if isinstance(default, FieldInfo):
         if type(default) is not FieldInfo:
-            raise Refused(
+            raise UnusableField(
                 f"its default is {type(default).__module__}.{type(default).__name__}, which means nothing here: write pydantic's Field"
             )
         fields.append(default)
@@ -279,53 +279,53 @@ def said_of(hint: Any, default: Any) -> Said | None:
     make: Callable[[dict[str, Any]], Any] | None = None
     checks = False
     for field in fields:
-        _check_words(field)
+        _check_attributes(field)
         named: Any = field.validation_alias if field.validation_alias is not None else field.alias
         if named is not None and not isinstance(named, str):
-            raise Refused(f'{type(named).__name__} is no name for an argument: write Field(alias="one_name")')
+            raise UnusableField(f'{type(named).__name__} is no name for an argument: write Field(alias="one_name")')
         alias = named or alias
         if field.default_factory is not None:
-            make = _maker(field)
+            make = _default_factory(field)
         elif field.default is not _UNDEFINED and (found is Parameter.empty or field is default):
             found = field.default
         checks = checks or bool(field.validate_default)
-    return Said(_without_own(hint, default), found, make, alias, checks)
+    return FieldSettings(_hint_without_field(hint, default), found, make, alias, checks)
 
 
-def _maker(field: FieldInfo) -> Callable[[dict[str, Any]], Any]:
+def _default_factory(field: FieldInfo) -> Callable[[dict[str, Any]], Any]:
     return lambda before: field.get_default(call_default_factory=True, validated_data=before)
 
 
-def _check_words(field: FieldInfo) -> None:
-    words = {name for name, value in _words_of(field).items() if value is not None}
+def _check_attributes(field: FieldInfo) -> None:
+    words = {name for name, value in _field_attributes(field).items() if value is not None}
     if field.serialization_alias is not None and field.serialization_alias != field.alias:
-        raise Refused("serialization_alias is for what goes out, and a parameter comes in: write Field(alias=…)")
+        raise UnusableField("serialization_alias is for what goes out, and a parameter comes in: write Field(alias=…)")
     if unknown := sorted(words - _SIMPLE - _OF_PARAMETERS):
-        raise Refused(
+        raise UnusableField(
             f"Field({unknown[0]}=…) says nothing of a parameter, and would be lost: leave it out, or take a BaseModel with that field"
         )
 
 
-def _words_of(field: FieldInfo) -> Mapping[str, Any]:
+def _field_attributes(field: FieldInfo) -> Mapping[str, Any]:
     """What was written in `Field(…)`."""
     said: Mapping[str, Any] = cast("Any", field)._attributes_set  # noqa: SLF001 - the public attributes do not tell what was said from what was not
     return said
 
 
-def _without_own(hint: Any, default: Any) -> Any:
+def _hint_without_field(hint: Any, default: Any) -> Any:
     """The hint with what is said of its values; names and defaults are the parameter's own affair."""
     inner, said = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
     for one in (*said, *((default,) if isinstance(default, FieldInfo) else ())):
         if not isinstance(one, FieldInfo):
             inner = Annotated[inner, one]
-        elif (left := _of_values(one)) is not None:
+        elif (left := _value_constraints(one)) is not None:
             inner = Annotated[inner, left]
     return inner
 
 
-def _of_values(field: FieldInfo) -> FieldInfo | None:
+def _value_constraints(field: FieldInfo) -> FieldInfo | None:
     """What of a `Field` is about the values, if anything is."""
-    words = {name: value for name, value in _words_of(field).items() if name not in _OWN}
+    words = {name: value for name, value in _field_attributes(field).items() if name not in _OWN}
     if not words and not field.metadata:
         return None
     left = copy(field)

@@ -12,11 +12,11 @@ import msgspec
 
 from .content import Audio, Contents, Embedded, Image, Text
 from .errors import BadAnswer
-from .messages import read
-from .problems import AT_ONCE, Meter, Mismatch, Problem, Reason
-from .received import ToolReply, text_of
-from .schemas import kind_of
-from .wire import is_object
+from .jsonrpc import decode_checked
+from .serialization import is_object
+from .server_replies import ToolReply, text_of
+from .type_schemas import typed_schema_of
+from .validation_errors import STEPS_ON_LOOP, Mismatch, ProblemReason, StepMeter, ValidationProblem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,9 +63,9 @@ def typed_value(
     schema: Mapping[str, Any] | None = None,
     name: str = "the tool",
     *,
-    meter: Meter | None = None,
+    meter: StepMeter | None = None,
 ) -> Any:
-    """The value as that type. Raises `BadAnswer`, with all that is wrong in its `problems`; with a meter, `TooMuch` when that is used up.
+    """The value as that type. Raises `BadAnswer`, with all that is wrong in its `problems`; with a meter, `StepsExceeded` when that is used up.
 
     An object that only wraps one value may be meant as it is: whichever of the two fits.
     """
@@ -73,16 +73,16 @@ def typed_value(
         return whole
     structured = reply.structured_content
     if structured is None:
-        return _made(_from_content(reply, kind, name), kind, name, meter)
+        return _converted(_from_content(reply, kind, name), kind, name, meter)
     inner = unwrapped(structured, schema)
     try:
-        return kind_of(kind).make(inner, meter)
+        return typed_schema_of(kind).convert(inner, meter)
     except Mismatch as error:
         if inner is structured and not (kind is str and reply.content):
-            raise _misfit(name, kind, error) from None
+            raise _misfit_error(name, kind, error) from None
     if kind is str:
         return reply.text
-    return _made(structured, kind, name, meter)
+    return _converted(structured, kind, name, meter)
 
 
 def _from_content(reply: ToolReply, kind: Any, name: str) -> Any:
@@ -97,64 +97,70 @@ def _from_content(reply: ToolReply, kind: Any, name: str) -> Any:
     if not said:
         return None
     try:
-        return read(said)
+        return decode_checked(said)
     except msgspec.DecodeError:
         if kind_accepts_text(kind):
             return said
         shown = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
-        wrong = Problem((), Reason(f"the tool answered with text that is no JSON: {shown!r}", "type_mismatch"))
-        raise _misfit(name, kind, Mismatch([wrong])) from None
+        wrong = ValidationProblem(
+            (), ProblemReason(f"the tool answered with text that is no JSON: {shown!r}", "type_mismatch")
+        )
+        raise _misfit_error(name, kind, Mismatch([wrong])) from None
 
 
 def kind_accepts_text(kind: Any) -> bool:
     """Whether a text may be a value of that type: str, a date, a choice of texts."""
-    schema = kind_of(kind).schema
+    schema = typed_schema_of(kind).schema
     return schema.get("type", "string") == "string" or "anyOf" in schema
 
 
-def _made(value: Any, kind: Any, name: str, meter: Meter | None) -> Any:
+def _converted(value: Any, kind: Any, name: str, meter: StepMeter | None) -> Any:
     try:
-        return kind_of(kind).make(value, meter)
+        return typed_schema_of(kind).convert(value, meter)
     except Mismatch as error:
-        raise _misfit(name, kind, error) from None
+        raise _misfit_error(name, kind, error) from None
 
 
-def _misfit(name: str, kind: Any, error: Mismatch) -> BadAnswer:
+def _misfit_error(name: str, kind: Any, error: Mismatch) -> BadAnswer:
     shown = getattr(kind, "__name__", None) if isinstance(kind, type) and not hasattr(kind, "__args__") else None
     return BadAnswer(f"what {name} answered is no {shown or kind}: {error}", error.errors)
 
 
-class Promise:
+class OutputSchema:
     """A tool's output schema, compiled when it is first needed; one that cannot be used promises nothing."""
 
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
         """`schema` is a stranger's."""
         self.schema = schema
         self._validator: Any = None
-        self._meter = Meter()
+        self._meter = StepMeter()
         """For checks on the event loop, one after the other."""
-        self.broken: str | None = None
+        self.unusable_reason: str | None = None
         """Why the schema is no use."""
 
-    def problems(self, reply: ToolReply, meter: Meter | None = None) -> Sequence[Problem]:
+    def problems(self, reply: ToolReply, meter: StepMeter | None = None) -> Sequence[ValidationProblem]:
         """What is wrong with a success. A failure may say what it likes.
 
-        Raises `TooMuch` when the meter is used up, by the schema or by the value.
+        Raises `StepsExceeded` when the meter is used up, by the schema or by the value.
         """
         if meter is None:
             meter = self._meter
-            meter.left = AT_ONCE
-        if self.schema is None or reply.is_error or self.broken is not None:
+            meter.left = STEPS_ON_LOOP
+        if self.schema is None or reply.is_error or self.unusable_reason is not None:
             return ()
         if reply.structured_content is None:
-            return () if reply.task else [Problem((), Reason("there is no structuredContent", "missing_required"))]
+            return (
+                ()
+                if reply.task
+                else [ValidationProblem((), ProblemReason("there is no structuredContent", "missing_required"))]
+            )
         if self._validator is None:
             from .validation import BadSchema, Validator  # noqa: PLC0415 - jsonschema is much to load, and few need it
 
             try:
                 self._validator = Validator(self.schema, meter=meter)
             except BadSchema as error:
-                self.broken = str(error)
+                self.unusable_reason = str(error)
                 return ()
-        found: Sequence[Problem] = self._validator.check(reply.structured_content, meter)
+        found: Sequence[ValidationProblem] = self._validator.check(reply.structured_content, meter)
         return found

@@ -15,9 +15,9 @@ import msgspec
 from greenroom.errors import GreenroomError
 
 from .definitions import Tool
-from .messages import read
+from .jsonrpc import decode_checked
 from .provider_rules import provider_schema, refusals
-from .wire import is_array, is_object, plain
+from .serialization import is_array, is_object, to_jsonable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ _LARGEST: Final = 5 * 1024 * 1024
 _SHAPES: Final = frozenset({"anthropic", "openai_responses"})
 """In which results there is room for pictures."""
 _GEMINI_KEYS: Final = frozenset({"id", "name", "args", "willContinue", "will_continue", "partialArgs", "partial_args"})
-_TAKEN: Final = (
+_EXPECTED_CALL: Final = (
     "what is taken is one tool call: a tool_use block of Anthropic's, a tool call or a function_call item of OpenAI's, "
     "or a functionCall part of Gemini's, as a dict or as an object of their SDKs"
 )
@@ -43,12 +43,12 @@ class BadCall(GreenroomError, ValueError):
     """What was handed in is no call of a tool, or one whose arguments cannot be read: cut off in the middle, mostly."""
 
 
-class NoCall(BadCall):
+class NotAToolCall(BadCall):
     """What was handed in is no call of a tool at all: a mistake of the program, and not of a model."""
 
     def __init__(self, given: Any) -> None:
         """What it was instead."""
-        super().__init__(f"{_described(given)} is no tool call: {_TAKEN}")
+        super().__init__(f"{_described(given)} is no tool call: {_EXPECTED_CALL}")
 
 
 def _described(given: Any) -> str:
@@ -112,7 +112,7 @@ def to_gemini(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dic
     return {"name": name, "description": description, "parametersJsonSchema": schema}
 
 
-def refused_by(provider: Provider, tool: SomeTool) -> list[str]:
+def refusal_reasons(provider: Provider, tool: SomeTool) -> list[str]:
     """Why a provider would refuse this tool, and with it all others of the request; empty when it takes it."""
     return refusals(provider, *_read(tool))
 
@@ -132,9 +132,9 @@ def _read(tool: SomeTool) -> tuple[str, str, dict[str, Any]]:
 
 def from_anthropic_call(call: Any) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a `tool_use` block. Raises `BadCall` when there is no name."""
-    name = _named(_of(call, "name") or _of(call, "toolName"), "a tool_use block has a name")
-    given = _of(call, "input")
-    return name, dict(plain(given)) if is_object(given) else {}
+    name = _check_name(_member(call, "name") or _member(call, "toolName"), "a tool_use block has a name")
+    given = _member(call, "input")
+    return name, dict(to_jsonable(given)) if is_object(given) else {}
 
 
 def from_openai_call(call: Any) -> tuple[str, dict[str, Any]]:
@@ -142,25 +142,25 @@ def from_openai_call(call: Any) -> tuple[str, dict[str, Any]]:
 
     Raises `BadCall` when there is no name, or when the JSON is broken: a tool must not run on half of what was meant for it.
     """
-    function = _of(call, "function") or call
-    name = _named(_of(function, "name"), "a tool call has a function with a name")
-    given = _of(function, "arguments")
+    function = _member(call, "function") or call
+    name = _check_name(_member(function, "name"), "a tool call has a function with a name")
+    given = _member(function, "arguments")
     if isinstance(given, (str, bytes)):
-        given = _parsed(name, given)
-    return name, dict(plain(given)) if is_object(given) else {}
+        given = _parse_arguments(name, given)
+    return name, dict(to_jsonable(given)) if is_object(given) else {}
 
 
-def _named(name: Any, rule: str) -> str:
+def _check_name(name: Any, rule: str) -> str:
     if not isinstance(name, str) or not name:
         raise BadCall(rule)
     return name
 
 
-def _parsed(name: str, text: str | bytes) -> Any:
+def _parse_arguments(name: str, text: str | bytes) -> Any:
     if not text.strip():
         return None
     try:
-        return read(text)
+        return decode_checked(text)
     except (ValueError, RecursionError) as error:
         raise BadCall(f"the arguments of {name} are no JSON: {error}") from None
 
@@ -168,16 +168,16 @@ def _parsed(name: str, text: str | bytes) -> Any:
 def from_gemini_call(call: Any) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a `functionCall`, by itself or in its part. Raises `BadCall` when there is no name."""
     function = _gemini_call(call) or call
-    name = _named(_of(function, "name"), "a functionCall has a name")
-    given = _of(function, "args")
+    name = _check_name(_member(function, "name"), "a functionCall has a name")
+    given = _member(function, "args")
     if given is not None and not is_object(given):
         raise BadCall(f"the args of {name} are an object, not {type(given).__name__}")
-    return name, dict(plain(given)) if is_object(given) else {}
+    return name, dict(to_jsonable(given)) if is_object(given) else {}
 
 
 def _gemini_call(part: Any) -> Any:
     """The `functionCall` of a part, as the wire or the SDK spells it."""
-    return _of(part, "functionCall") or _of(part, "function_call")
+    return _member(part, "functionCall") or _member(part, "function_call")
 
 
 def _is_gemini(call: Any) -> bool:
@@ -188,22 +188,26 @@ def _is_gemini(call: Any) -> bool:
 
 
 def call_shape(call: Any) -> tuple[str, str]:
-    """The id and the shape of a call, also for the answer to one whose arguments could not be read. Raises `NoCall`."""
-    if _of(call, "type") == "tool_use" or _of(call, "input") is not None or isinstance(_of(call, "toolName"), str):
+    """The id and the shape of a call, also for the answer to one whose arguments could not be read. Raises `NotAToolCall`."""
+    if (
+        _member(call, "type") == "tool_use"
+        or _member(call, "input") is not None
+        or isinstance(_member(call, "toolName"), str)
+    ):
         return _id(call, "id", "toolUseId"), "anthropic"
     if (inner := _gemini_call(call)) is not None and not isinstance(inner, (str, bytes)):
         return _id(inner, "id"), "gemini"
-    if _of(call, "type") == "function_call":
+    if _member(call, "type") == "function_call":
         return _id(call, "call_id", "id"), "openai_responses"
-    if _of(call, "function") is not None or _of(call, "arguments") is not None:
+    if _member(call, "function") is not None or _member(call, "arguments") is not None:
         return _id(call, "id"), "openai"
     if _is_gemini(call):
         return _id(call, "id"), "gemini"
-    raise NoCall(call)
+    raise NotAToolCall(call)
 
 
 def read_call(call: Any) -> ProviderCall:
-    """A call of any of the providers, with its id. Raises `NoCall`, and `BadCall` for one whose arguments cannot be read."""
+    """A call of any of the providers, with its id. Raises `NotAToolCall`, and `BadCall` for one whose arguments cannot be read."""
     id, shape = call_shape(call)
     read = {"anthropic": from_anthropic_call, "gemini": from_gemini_call}.get(shape, from_openai_call)
     return ProviderCall(id, *read(call), shape)
@@ -211,16 +215,16 @@ def read_call(call: Any) -> ProviderCall:
 
 def called_name(call: Any) -> str:
     """The name in a call whose arguments could not be read, for the shapes whose answers repeat it."""
-    name = _of(_gemini_call(call) or call, "name")
+    name = _member(_gemini_call(call) or call, "name")
     return name if isinstance(name, str) else ""
 
 
-def _of(value: Any, name: str) -> Any:
+def _member(value: Any, name: str) -> Any:
     return value.get(name) if is_object(value) else getattr(value, name, None)
 
 
 def _id(call: Any, *names: str) -> str:
-    return next((found for name in names if isinstance(found := _of(call, name), str)), "")
+    return next((found for name in names if isinstance(found := _member(call, name), str)), "")
 
 
 # --- results
@@ -242,7 +246,7 @@ def to_result(id: str, shape: str, result: Mapping[str, Any], name: str = "") ->
 def anthropic_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """A `tool_result` block, with text and pictures. Empty texts are refused there, and so is a failure that says nothing."""
     content: list[dict[str, Any]] = []
-    for kind, value, mime_type in _shown(result):
+    for kind, value, mime_type in _shown_blocks(result):
         if kind == "image":
             content.append({
                 "type": "image", "source": {"type": "base64", "media_type": mime_type, "data": value},
@@ -263,7 +267,7 @@ def openai_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def openai_output(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """A `function_call_output`: a text, or parts where there are pictures."""
-    shown = _shown(result)
+    shown = _shown_blocks(result)
     if all(kind == "text" for kind, _, _ in shown):
         output: Any = _with_failure("\n".join(value for _, value, _ in shown), result)
     else:
@@ -286,16 +290,16 @@ def gemini_result(id: str, name: str, result: Mapping[str, Any]) -> dict[str, An
     return {"functionResponse": {**({"id": id} if id else {}), "name": name, "response": response}}
 
 
-def shows(shape: str, mime_type: str, data: str) -> bool:
+def can_show(shape: str, mime_type: str, data: str) -> bool:
     """Whether a picture can be in a result of this shape; without a shape, whether any model could look at it."""
     return mime_type in _PICTURES and len(data) <= _LARGEST and (not shape or shape in _SHAPES)
 
 
 def _text(result: Mapping[str, Any]) -> str:
     """What there is of it where there is room for text only."""
-    shown = _shown(result)
+    shown = _shown_blocks(result)
     return "\n".join(
-        value if kind == "text" else _note(mime_type, value, "picture") for kind, value, mime_type in shown
+        value if kind == "text" else _omission_note(mime_type, value, "picture") for kind, value, mime_type in shown
     )
 
 
@@ -303,19 +307,19 @@ def _with_failure(text: str, result: Mapping[str, Any]) -> str:
     return f"Error: {text or 'it said nothing more'}" if result.get("isError") is True else text
 
 
-def _shown(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _shown_blocks(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What of a result a model can be shown, as (`text` or `image`, the text or the base64, the MIME type)."""
     content = result.get("content")
     shown = [one for block in (content if is_array(content) else ()) for one in _block(block)]
     if not shown and result.get("structuredContent") is not None:
-        shown = [("text", msgspec.json.encode(plain(result["structuredContent"])).decode(), "")]
+        shown = [("text", msgspec.json.encode(to_jsonable(result["structuredContent"])).decode(), "")]
     return shown
 
 
 def _block(block: Any) -> list[tuple[str, str, str]]:
     if not is_object(block):
         return []
-    match plain(block):
+    match to_jsonable(block):
         case {"type": "text", "text": str(text)}:
             return [("text", text, "")] if text else []
         case {"type": "image" | "audio" as kind, "data": str(data), "mimeType": str(mime_type)}:
@@ -333,15 +337,15 @@ def _block(block: Any) -> list[tuple[str, str, str]]:
 
 def _media(kind: str, data: str, mime_type: str, uri: str) -> list[tuple[str, str, str]]:
     named = [("text", f"[{uri}]", "")] if uri else []
-    if shows("", mime_type, data):
+    if can_show("", mime_type, data):
         return [*named, ("image", data, mime_type)]
-    return [*named, ("text", _note(mime_type, data, KINDS.get(kind, "file")), "")]
+    return [*named, ("text", _omission_note(mime_type, data, MEDIA_KINDS.get(kind, "file")), "")]
 
 
-KINDS: Final = {"image": "picture", "audio": "sound"}
+MEDIA_KINDS: Final = {"image": "picture", "audio": "sound"}
 """What binary content is called in a text that stands for it; all other is a file."""
 
 
-def _note(mime_type: str, data: str, what: str) -> str:
+def _omission_note(mime_type: str, data: str, what: str) -> str:
     size = len(data) * 3 // 4 - data[-2:].count("=")
     return f"[a {what} ({mime_type}, {size:,} bytes), which cannot be shown here]"

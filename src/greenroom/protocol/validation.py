@@ -16,20 +16,38 @@ from uuid import UUID
 
 import msgspec
 
-from .keywords import KEYWORDS
-from .messages import read
-from .patterns import TooLong
-from .problems import AT_ONCE, IN_ALL, Meter, Problem, Reason, TooMuch, path_of, too_much
-from .reasons import Telling
-from .schema_nodes import YES_OR_NO, BadSchema, Compiler, Document, Enough, Findings, dialect_of, measure
-from .wire import is_object, plain
+from .jsonrpc import decode_checked
+from .safe_regex import TextTooLong
+from .schema_compiler import (
+    FAIL_FAST,
+    BadSchema,
+    SchemaCompiler,
+    SchemaDocument,
+    ViolationLimitReached,
+    Violations,
+    check_size,
+    dialect_of,
+)
+from .schema_keywords import KEYWORDS
+from .serialization import is_object, to_jsonable
+from .validation_errors import (
+    STEPS_IN_THREAD,
+    STEPS_ON_LOOP,
+    ProblemReason,
+    StepMeter,
+    StepsExceeded,
+    ValidationProblem,
+    path_of,
+    too_costly_reason,
+)
+from .validation_texts import ReasonWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from .schema_nodes import Finding
+    from .schema_compiler import SchemaViolation
 
-__all__ = ["BadSchema", "TooMuch", "Validator", "check_schema", "first_error", "validate"]
+__all__ = ["BadSchema", "StepsExceeded", "Validator", "check_schema", "first_error", "validate"]
 
 MOST_PROBLEMS: Final = 100
 _PER_PROBLEM: Final = 20
@@ -52,9 +70,9 @@ def check_schema(schema: Any, *, root_object: bool = False) -> None:
     if root_object and schema.get("type") != "object":
         raise BadSchema(("type",), f'its root must have the type "object", and has {schema.get("type")!r}')
     Validator(schema)
-    from .metaschemas import complaint  # noqa: PLC0415 - jsonschema is much to load, and few ask
+    from .metaschemas import schema_problem  # noqa: PLC0415 - jsonschema is much to load, and few ask
 
-    if found := complaint(schema, dialect_of(schema)):
+    if found := schema_problem(schema, dialect_of(schema)):
         raise BadSchema(*found)
 
 
@@ -64,75 +82,81 @@ class Validator:
     dialect: str | None = None
     formats: Mapping[str, Callable[[str], bool]] = MappingProxyType({})
 
-    def __init__(self, schema: Mapping[str, Any], *, steps: int = AT_ONCE, meter: Meter | None = None) -> None:
-        """`steps` bounds what one value may cost, and `meter`, what this may cost. Raises `BadSchema`, and `TooMuch` for the meter's sake."""
+    def __init__(
+        self, schema: Mapping[str, Any], *, steps: int = STEPS_ON_LOOP, meter: StepMeter | None = None
+    ) -> None:
+        """`steps` bounds what one value may cost, and `meter`, what this may cost. Raises `BadSchema`, and `StepsExceeded` for the meter's sake."""
         self._steps = steps
-        meter = Meter(IN_ALL) if meter is None else meter
+        meter = StepMeter(STEPS_IN_THREAD) if meter is None else meter
         if self.dialect is None:
             if not is_object(schema):
                 raise BadSchema((), "a schema is an object")
-            measure(schema, meter)
+            check_size(schema, meter)
         dialect = self.dialect or dialect_of(schema)
-        self._root = Compiler(Document(plain(schema), meter), dialect, KEYWORDS[dialect], self.formats, meter).compile()
+        self._root = SchemaCompiler(
+            SchemaDocument(to_jsonable(schema), meter), dialect, KEYWORDS[dialect], self.formats, meter
+        ).compile()
 
-    def errors(self, value: Any, most: int = MOST_PROBLEMS) -> list[Problem]:
+    def errors(self, value: Any, most: int = MOST_PROBLEMS) -> list[ValidationProblem]:
         """All that is wrong, up to `most` things, with paths from the root. A value of the wrong type has no other problems."""
         try:
-            return self.check(value, Meter(self._steps), most)
-        except TooMuch:
-            return [too_much(self._steps)]
+            return self.check(value, StepMeter(self._steps), most)
+        except StepsExceeded:
+            return [too_costly_reason(self._steps)]
 
-    def check(self, value: Any, meter: Meter, most: int = MOST_PROBLEMS) -> list[Problem]:
-        """The same, at the cost of a meter. Raises `TooMuch`.
+    def check(self, value: Any, meter: StepMeter, most: int = MOST_PROBLEMS) -> list[ValidationProblem]:
+        """The same, at the cost of a meter. Raises `StepsExceeded`.
 
         Most values are right, so that is asked first, which is quicker than to look for all that is wrong.
         """
         try:
-            self._root.check(value, meter, None, YES_OR_NO, None)
-        except (Enough, TooLong):
+            self._root.check(value, meter, None, FAIL_FAST, None)
+        except (ViolationLimitReached, TextTooLong):
             pass  # which is a finding where it is said of what
         except RecursionError:
-            raise TooMuch from None
+            raise StepsExceeded from None
         else:
             return []
-        found = Findings(most, unions=self.dialect is not None)
+        found = Violations(most, unions=self.dialect is not None)
         try:
             self._root.check(value, meter, None, found, None)
-        except Enough:
+        except ViolationLimitReached:
             pass
-        except TooLong as error:
-            return [Problem((), Reason(str(error), "too_complex"))]
+        except TextTooLong as error:
+            return [ValidationProblem((), ProblemReason(str(error), "too_complex"))]
         except RecursionError:
-            raise TooMuch from None
+            raise StepsExceeded from None
         meter.left -= _PER_PROBLEM * len(found)  # which has happened: what was found is said, whatever comes next
-        told = Telling()
-        return [problem for one in found for problem in self._said(one, told)]
+        told = ReasonWriter()
+        return [problem for one in found for problem in self._problems_of(one, told)]
 
-    def _said(self, one: Finding, told: Telling) -> Iterable[Problem]:
+    def _problems_of(self, one: SchemaViolation, told: ReasonWriter) -> Iterable[ValidationProblem]:
         """The problem, or problems, that a finding stands for."""
         path = path_of(one.trail)
         match one.keyword:
             case "required":
-                return [Problem((*path, one.more), Reason("is missing", "missing_required"))]
+                return [ValidationProblem((*path, one.more), ProblemReason("is missing", "missing_required"))]
             case "additionalProperties" if one.wanted is False:
                 name, known = one.more
-                return [Problem((*path, name), told.unexpected(name, known))]
+                return [ValidationProblem((*path, name), told.unexpected(name, known))]
             case "not" if not one.wanted:
-                return [Problem(path, Reason("must not be there", "unexpected_property"))]
+                return [ValidationProblem(path, ProblemReason("must not be there", "unexpected_property"))]
             case "oneOf" if one.more:
                 return [
-                    Problem(
+                    ValidationProblem(
                         path,
-                        Reason("it is more than one of the things of which it may be one", "multiple_oneof_matches"),
+                        ProblemReason(
+                            "it is more than one of the things of which it may be one", "multiple_oneof_matches"
+                        ),
                     )
                 ]
             case "pattern" if one.more:
-                return [Problem(path, Reason(one.more, "too_complex"))]
+                return [ValidationProblem(path, ProblemReason(one.more, "too_complex"))]
             case _:
-                return [Problem(path, told.reason(one.keyword, one.wanted, one.value))]
+                return [ValidationProblem(path, told.reason(one.keyword, one.wanted, one.value))]
 
 
-class OwnValidator(Validator):
+class HintSchemaValidator(Validator):
     """For schemas that were made from type hints: the formats in them are checked by the code that converts the values.
 
     Of a union it says what is wrong with the one member that was meant, where that is clear.
@@ -140,24 +164,24 @@ class OwnValidator(Validator):
 
     dialect: str | None = "own"
 
-    def _said(self, one: Finding, told: Telling) -> Iterable[Problem]:
+    def _problems_of(self, one: SchemaViolation, told: ReasonWriter) -> Iterable[ValidationProblem]:
         if one.keyword != "anyOf" or not one.more:
-            return super()._said(one, told)
-        branches: list[Findings] = one.more
-        meant = [found for found in branches if not any(_is_mistyped(each, one) for each in found)]
+            return super()._problems_of(one, told)
+        branches: list[Violations] = one.more
+        meant = [found for found in branches if not any(_is_wrong_type(each, one) for each in found)]
         if len(meant) == 1:
-            return [problem for each in meant[0] for problem in self._said(each, told)]
-        types = [each.wanted for found in branches for each in found if _is_mistyped(each, one)]
+            return [problem for each in meant[0] for problem in self._problems_of(each, told)]
+        types = [each.wanted for found in branches for each in found if _is_wrong_type(each, one)]
         if meant or not all(isinstance(each, str) for each in types):
-            return super()._said(one, told)
-        return [Problem(path_of(one.trail), told.reason("type", list(dict.fromkeys(types)), one.value))]
+            return super()._problems_of(one, told)
+        return [ValidationProblem(path_of(one.trail), told.reason("type", list(dict.fromkeys(types)), one.value))]
 
 
-def _is_mistyped(each: Finding, union: Finding) -> bool:
+def _is_wrong_type(each: SchemaViolation, union: SchemaViolation) -> bool:
     return each.keyword == "type" and each.trail is union.trail
 
 
-def validate(value: Any, schema: Mapping[str, Any] | None) -> list[Problem]:
+def validate(value: Any, schema: Mapping[str, Any] | None) -> list[ValidationProblem]:
     """All that is wrong with a value, as (path, reason); nothing when there is no schema. Raises `BadSchema`."""
     return [] if schema is None else _validator_of(msgspec.json.encode(schema)).errors(value)
 
@@ -170,7 +194,7 @@ def first_error(value: Any, schema: Mapping[str, Any] | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def _validator_of(schema: bytes) -> Validator:
-    return Validator(read(schema))
+    return Validator(decode_checked(schema))
 
 
 def _converts(kind: Any, value: str) -> bool:
@@ -185,24 +209,24 @@ def _fits(pattern: re.Pattern[str], value: str) -> bool:
     return pattern.fullmatch(value) is not None
 
 
-OwnValidator.formats = MappingProxyType(
+HintSchemaValidator.formats = MappingProxyType(
     {**{name: partial(_converts, kind) for name, kind in TYPES.items()}, "base64": partial(_converts, bytes)}
 )
 
 
-class FormValidator(OwnValidator):
+class FormValidator(HintSchemaValidator):
     """For the answers to forms: all formats that forms have are checked."""
 
     formats: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         {
-            **OwnValidator.formats,
+            **HintSchemaValidator.formats,
             "email": partial(_fits, re.compile(r"[^@\s]+@[^@\s]+")),
             "uri": partial(_fits, re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")),
         }
     )
 
 
-class AnswerValidator(FormValidator):
+class ForeignFormValidator(FormValidator):
     """For the user's answer to a form of a server's: it is bounded and read as any foreign schema is, and its formats are checked."""
 
     dialect = None

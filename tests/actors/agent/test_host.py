@@ -18,11 +18,11 @@ from greenroom.actors.federation.federation_errors import (
     UnknownTool,
     UpstreamBusy,
 )
-from greenroom.actors.federation.specs import State
+from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.protocol.errors import McpError
-from greenroom.protocol.pins import ToolRefused
+from greenroom.protocol.tool_pins import ToolRefused
 from greenroom.supervision import AlreadyRegistered, Supervisor, start, stop
 from greenroom.supervision.kernel.node import Node
 from greenroom.transports.client.errors import ConnectFailed
@@ -109,7 +109,7 @@ def test_calls_lists_and_reads_by_names_that_say_whose_it_is() -> None:
             assert "Greet Ann." in str(await host.get_prompt("more:greet", name="Ann"))
             assert await host.resource_templates() == []
             assert await host.server("calc").ping() >= 0
-            assert {one.state for one in host.status().values()} == {State.READY}
+            assert {one.state for one in host.status().values()} == {UpstreamState.READY}
 
     run(main)
 
@@ -263,7 +263,7 @@ def test_what_was_not_replaced_or_not_added_leaves_everything_as_it_was() -> Non
             outcomes = await asyncio.gather(*(host.add("new", twice) for _ in range(2)), return_exceptions=True)
             assert [type(each) for each in outcomes if each is not None] == [AlreadyRegistered]
             assert await host.call("calc:add", a=1, b=2) == await host.call("new:add", a=1, b=2) == 3
-        assert [server._hosting.concerned for server in (before, after, twice)] == [False] * 3
+        assert [server._runner.is_active for server in (before, after, twice)] == [False] * 3
 
     run(main)
 
@@ -317,7 +317,7 @@ def test_how_they_are_can_be_watched() -> None:
     async def main() -> None:
         async with Host({"calc": calc()}) as host:
             async for standing in host.watch():
-                if standing.state is State.READY:
+                if standing.state is UpstreamState.READY:
                     break
             changes = host.changes()
             await host.add("more", calc())

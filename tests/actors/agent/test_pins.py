@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.pins import Finding, Pins, ToolRefused, tool_hash
+from greenroom.protocol.tool_pins import PinComparison, Pins, ToolRefused, tool_hash
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ MUTATIONS: list[tuple[str, dict[str, Any]]] = [
 def test_each_change_is_seen_and_named(part: str, change: dict[str, Any]) -> None:
     changed = {**TOOL, **change}
     report = PINS.compare({"git:log": changed}, "refuse")
-    assert report.findings["git:log"] == Finding("git:log", "changed", (part,), None, changed)
+    assert report.findings["git:log"] == PinComparison("git:log", "changed", (part,), None, changed)
     assert set(report.refused) == {"git:log"}
     assert not report.clean
     assert str(report) == f"git:log is not what was pinned (changed: {part})"
@@ -96,9 +96,9 @@ def test_policies() -> None:
     changed = {"git:log": {**TOOL, "title": "x"}, "git:new": {"name": "new"}}
     assert not PINS.compare(changed).refused
     assert not PINS.compare(changed, "report").refused
-    asked: list[Finding] = []
+    asked: list[PinComparison] = []
 
-    def only_new(finding: Finding) -> bool:
+    def only_new(finding: PinComparison) -> bool:
         asked.append(finding)
         return finding.kind == "new"
 

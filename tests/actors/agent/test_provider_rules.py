@@ -10,9 +10,9 @@ import pytest
 from greenroom import Host, Server
 from greenroom.actors.consent.consent import Consent
 from greenroom.actors.consent.rules import Permissions, Rule
-from greenroom.cli.inspecting import oddities
+from greenroom.cli.inspect_command import oddities
 from greenroom.protocol.provider_rules import PROVIDERS, Provider, refusals
-from greenroom.protocol.tool_formats import refused_by
+from greenroom.protocol.tool_formats import refusal_reasons
 
 OBJECT = {"type": "object"}
 
@@ -104,7 +104,7 @@ def test_a_schema_too_large_to_be_looked_at_is_left_out_and_costs_little() -> No
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_what_stands_at_the_root_of_a_schema_is_folded_and_no_reason(provider: Provider) -> None:
     schema = {"type": "object", "oneOf": [properties("a"), properties("b")]}
-    assert refused_by(provider, {"name": "x", "inputSchema": schema}) == []
+    assert refusal_reasons(provider, {"name": "x", "inputSchema": schema}) == []
 
 
 def odd() -> Server:

@@ -13,7 +13,7 @@ from greenroom.protocol.definitions import Tool
 from greenroom.protocol.provider_rules import provider_schema
 from greenroom.protocol.tool_formats import (
     BadCall,
-    NoCall,
+    NotAToolCall,
     anthropic_result,
     call_shape,
     called_name,
@@ -146,12 +146,12 @@ NO_CALLS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("given", "described"), NO_CALLS)
 def test_what_is_no_tool_call_is_refused_with_what_is_taken(given: Any, described: str) -> None:
-    with pytest.raises(NoCall) as refused:
+    with pytest.raises(NotAToolCall) as refused:
         read_call(given)
     assert str(refused.value).startswith(
         f"{described} is no tool call: what is taken is one tool call: a tool_use block"
     )
-    with pytest.raises(NoCall):
+    with pytest.raises(NotAToolCall):
         call_shape(given)
 
 

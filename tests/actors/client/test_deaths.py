@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.client.connection_line import ConnectionLine, connection_spec
 from greenroom.actors.client.errors import RequestLost
-from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.supervision import Supervisor, kill, start, stop, wait_down
 
-from .stage import After, Stage
+from .fake_server import After, Stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from greenroom.actors.client.interfaces import Progress
-    from greenroom.protocol.messages import Request
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -29,7 +29,7 @@ async def test_a_connection_that_is_killed_at_any_moment_leaves_nobody_waiting(s
     chance = random.Random(seed)
     stage = Stage()
 
-    def answer(request: Request) -> Any:
+    def answer(request: JsonRpcRequest) -> Any:
         return After(chance.choice([0.01, 0.1, 1.0]), {"of": request.params["n"]})
 
     def note(number: int) -> Callable[..., object]:

@@ -8,20 +8,20 @@ import pytest
 from tests.connections import snapshot, start_connection
 
 from greenroom import Context, Server
+from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.actors.client.errors import RequestLost
-from greenroom.actors.client.handler import ClientHandler
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.protocol.errors import BadAnswer, PeerError
-from greenroom.protocol.messages import LIMITS
+from greenroom.protocol.jsonrpc import LIMITS
 from greenroom.supervision import current_node, kill
 from greenroom.transports.client.errors import ConnectFailed, WireFull
-from greenroom.transports.client.memory import WAITING, MemoryRoute
+from greenroom.transports.client.memory_route import MAX_QUEUED, MemoryRoute
 
-from .playing import phase
+from .client_helpers import phase
 
 if TYPE_CHECKING:
-    from greenroom.actors.client.line import ConnectionLine
+    from greenroom.actors.client.connection_line import ConnectionLine
 
 
 def server() -> Server:
@@ -156,7 +156,7 @@ async def test_what_waits_to_be_taken_is_bounded() -> None:
     async with server().started() as company:
         line = await start_connection(MemoryRoute(company))
         await line.ready()
-        asked = [line.begin("ping") for _ in range(WAITING + 10)]
+        asked = [line.begin("ping") for _ in range(MAX_QUEUED + 10)]
         lost: list[Exception] = []
         for each in asked:
             try:

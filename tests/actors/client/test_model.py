@@ -19,18 +19,18 @@ from tests.connections import snapshot, start_connection
 from greenroom.actors.client.errors import ClientClosed, NotReady, RequestLost, RequestTimeout, Unavailable
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.protocol.errors import PeerError, RequestCancelled
-from greenroom.protocol.messages import Request, Response
+from greenroom.protocol.jsonrpc import JsonRpcRequest, JsonRpcResponse
 from greenroom.supervision import Backoff, current_node, kill, spawn
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, SessionGone
-from greenroom.transports.client.interfaces import Lost
+from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .stage import SILENCE, Stage
+from .fake_server import SILENCE, Stage
 
 if TYPE_CHECKING:
-    from greenroom.actors.client.line import ConnectionLine
-    from greenroom.actors.client.requests import PendingRequest
+    from greenroom.actors.client.connection_line import ConnectionLine
+    from greenroom.actors.client.pending_requests import PendingRequest
 
-    from .stage import StageWire
+    from .fake_server import StageWire
 
 SEEDS = range(60)
 STEPS = 150
@@ -122,13 +122,13 @@ class Theatre:
             self.chance.choice([0, 0.1]), lambda: current_node().context.run(kill, pid)
         )
 
-    def under_way(self) -> list[tuple[StageWire, Request]]:
+    def under_way(self) -> list[tuple[StageWire, JsonRpcRequest]]:
         return [
             (wire, each)
             for wire in self.stage.wires
             if not wire.ended
             for each in wire.heard
-            if isinstance(each, Request) and each.id in self.played
+            if isinstance(each, JsonRpcRequest) and each.id in self.played
         ]
 
     def answer(self) -> None:
@@ -143,7 +143,7 @@ class Theatre:
 
     def stray(self) -> None:
         if self.stage.wires:
-            self.stage.wire.say(Response(10**9, {}), Response("odd", {}))
+            self.stage.wire.say(JsonRpcResponse(10**9, {}), JsonRpcResponse("odd", {}))
 
     def cancel(self) -> None:
         if self.played:
@@ -158,14 +158,14 @@ class Theatre:
             resend = self.chance.random() < 0.5
             self.played[request.id].lost = True
             self.played[request.id].unseen |= resend
-            wire.say(Lost(request.id, ConnectionLost("lost"), resend=resend))
+            wire.say(UnansweredRequest(request.id, ConnectionLost("lost"), resend=resend))
 
     def forget_session(self) -> None:
         open_ones = [each for each in self.under_way() if each[0] is self.stage.wire]
         if open_ones:
             wire, request = self.chance.choice(open_ones)
             self.played[request.id].lost = self.played[request.id].unseen = True
-            wire.say(Lost(request.id, SessionGone(404), resend=True))
+            wire.say(UnansweredRequest(request.id, SessionGone(404), resend=True))
 
     def break_wire(self) -> None:
         if self.stage.wires and not self.stage.wire.ended:

@@ -10,7 +10,9 @@ import pytest
 from greenroom.protocol.content import Audio, Contents, Embedded, Image, ResourceLink, Text
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.errors import BadAnswer
-from greenroom.protocol.received import (
+from greenroom.protocol.handler_results import Message, ReturnSchema, prompt_result, resource_contents, tool_result
+from greenroom.protocol.reply_values import OutputSchema, is_wrapped, plain_value, typed_value
+from greenroom.protocol.server_replies import (
     Page,
     RemoteTask,
     ToolReply,
@@ -23,8 +25,6 @@ from greenroom.protocol.received import (
     read_tasks,
     read_tool_reply,
 )
-from greenroom.protocol.reply_values import Promise, is_wrapped, plain_value, typed_value
-from greenroom.protocol.results import Message, Returns, prompt_result, resource_contents, tool_result
 
 PIXEL = {"type": "image", "data": "AAEC", "mimeType": "image/png"}
 WORKING = {
@@ -230,12 +230,12 @@ def test_a_log_message_of_an_unknown_level_is_still_one() -> None:
 
 def test_what_was_wrapped_is_unwrapped_where_the_schema_says_so() -> None:
     wrapped = reply(content=said("[1]"), structuredContent={"result": [1]})
-    schema = Returns(list[int]).schema
+    schema = ReturnSchema(list[int]).schema
     assert is_wrapped(schema)
     assert plain_value(wrapped, schema) == [1]
     assert plain_value(wrapped, {"type": "object", "x-fastmcp-wrap-result": True}) == [1]
     assert plain_value(wrapped) == {"result": [1]}
-    assert plain_value(wrapped, Returns(Day).schema) == {"result": [1]}
+    assert plain_value(wrapped, ReturnSchema(Day).schema) == {"result": [1]}
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_all_that_is_wrong_is_told() -> None:
 
 
 def test_a_result_is_held_against_what_was_promised() -> None:
-    promise = Promise(Returns(Day).schema)
+    promise = OutputSchema(ReturnSchema(Day).schema)
     assert promise.problems(reply(structuredContent={"name": "Mon", "high": 3})) == []
     assert [problem.path for problem in promise.problems(reply(structuredContent={"name": "Mon"}))] == [("high",)]
     assert "structuredContent" in str(promise.problems(reply(content=said("x")))[0])
@@ -304,8 +304,8 @@ def test_a_result_is_held_against_what_was_promised() -> None:
 
 
 def test_a_promise_that_cannot_be_read_promises_nothing() -> None:
-    assert Promise(None).problems(reply(content=[])) == ()
-    broken = Promise({"type": "nonsense"})
+    assert OutputSchema(None).problems(reply(content=[])) == ()
+    broken = OutputSchema({"type": "nonsense"})
     for _ in range(2):
         assert broken.problems(reply(structuredContent={})) == ()
-    assert broken.broken
+    assert broken.unusable_reason

@@ -11,16 +11,16 @@ from tests.connections import snapshot
 from greenroom.actors.client.errors import ClientClosed, NotReady, RequestLost, RequestTimeout, Unsupported
 from greenroom.actors.client.interfaces import Phase, Progress
 from greenroom.protocol.errors import BadAnswer, LocalProtocolError, PeerError, RemoteProtocolError, RequestCancelled
-from greenroom.protocol.messages import Failure, Notification, Response
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcResponse
 from greenroom.supervision import Ref, current_node, kill, spawn, wait_down
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, ResponseTooLarge
-from greenroom.transports.client.interfaces import Broken, Inbound, Lost
+from greenroom.transports.client.interfaces import Inbound, InvalidMessage, UnansweredRequest
 
-from .playing import phase, playing
-from .stage import SILENCE, After, Garbled, Stage
+from .client_helpers import phase, playing
+from .fake_server import SILENCE, After, Garbled, Stage
 
 if TYPE_CHECKING:
-    from greenroom.protocol.messages import Request
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
 
 CALL: dict[str, Any] = {"name": "anything", "arguments": {}}
 
@@ -92,7 +92,9 @@ async def test_progress_and_keep_alives_put_no_deadline_off() -> None:
         await stage.wire.hears("tools/call")
         for number in range(3):
             await asyncio.sleep(0.5)
-            stage.wire.say(Notification("notifications/progress", {"progressToken": pending.id, "progress": number}))
+            stage.wire.say(
+                JsonRpcNotification("notifications/progress", {"progressToken": pending.id, "progress": number})
+            )
         began = asyncio.get_running_loop().time()
         with pytest.raises(RequestTimeout):
             await pending.result()
@@ -111,7 +113,7 @@ async def test_whoever_cancels_a_request_is_told_so_and_so_is_the_server() -> No
         await stage.wire.hears("notifications/cancelled")
         assert stage.notes("notifications/cancelled") == [{"requestId": pending.id, "reason": "not needed"}]
         pending.cancel()
-        stage.wire.say(Response(pending.id, {}))
+        stage.wire.say(JsonRpcResponse(pending.id, {}))
         assert await line.request("ping") == {}
         assert len(stage.notes("notifications/cancelled")) == 1
 
@@ -216,9 +218,9 @@ async def test_progress_comes_until_the_request_is_settled() -> None:
             {"progress": "much"},
             {},
         ):
-            stage.wire.say(Notification("notifications/progress", {"progressToken": "mine", **params}))
-        stage.wire.say(Notification("notifications/progress", {"progressToken": ["odd"], "progress": 1}))
-        stage.wire.say(Response(pending.id, {"content": []}))
+            stage.wire.say(JsonRpcNotification("notifications/progress", {"progressToken": "mine", **params}))
+        stage.wire.say(JsonRpcNotification("notifications/progress", {"progressToken": ["odd"], "progress": 1}))
+        stage.wire.say(JsonRpcResponse(pending.id, {"content": []}))
         assert [each async for each in pending.progress()] == [Progress(1, 3, "one"), Progress(2.5)]
         assert await pending.result() == {"content": []}
 
@@ -229,8 +231,10 @@ async def test_progress_that_nobody_reads_is_bounded() -> None:
         pending = line.begin("tools/call", CALL, progress=True)
         await stage.wire.hears("tools/call")
         for number in range(100):
-            stage.wire.say(Notification("notifications/progress", {"progressToken": pending.id, "progress": number}))
-        stage.wire.say(Response(pending.id, {}))
+            stage.wire.say(
+                JsonRpcNotification("notifications/progress", {"progressToken": pending.id, "progress": number})
+            )
+        stage.wire.say(JsonRpcResponse(pending.id, {}))
         await pending.result()
         assert [each.progress async for each in pending.progress()] == [96, 97, 98, 99]
 
@@ -255,10 +259,10 @@ async def test_what_cannot_be_said_fails_its_own_request() -> None:
 
 
 async def test_an_answer_that_is_none_fails_the_request_that_it_would_have_answered() -> None:
-    def garbled(request: Request) -> Garbled:
+    def garbled(request: JsonRpcRequest) -> Garbled:
         error = RemoteProtocolError(-32700, "Parse error: rubbish")
         error.answers = request.id
-        return Garbled(Broken(error, "rubbish"))
+        return Garbled(InvalidMessage(error, "rubbish"))
 
     async with playing() as (line, stage):
         stage.answers["tools/call"] = garbled
@@ -271,12 +275,17 @@ async def test_answers_twice_to_nothing_and_from_a_former_wire_are_counted_and_h
     async with playing() as (line, stage):
         await line.request("ping")
         last = stage.requests[-1].id
-        stage.wire.say(Response(last, {}), Response(last, {}), Response("nobody's", {}), Response(10**6, {}))
-        stage.wire.say(Failure(None, PeerError(-32700, "what?")), Failure(last, PeerError(1, "late")))
+        stage.wire.say(
+            JsonRpcResponse(last, {}),
+            JsonRpcResponse(last, {}),
+            JsonRpcResponse("nobody's", {}),
+            JsonRpcResponse(10**6, {}),
+        )
+        stage.wire.say(JsonRpcError(None, PeerError(-32700, "what?")), JsonRpcError(last, PeerError(1, "late")))
         assert await line.request("ping") == {}
         assert (await snapshot(line))["strays"] == 6
         assert line.pid is not None
-        Ref(line.pid).send(Inbound(line.pid, [Response(10**6 + 1, {})]))
+        Ref(line.pid).send(Inbound(line.pid, [JsonRpcResponse(10**6 + 1, {})]))
         assert (await snapshot(line))["strays"] == 6
 
 
@@ -326,7 +335,7 @@ async def test_a_call_that_may_have_been_seen_is_not_repeated_and_a_read_is() ->
 
 async def test_what_is_too_large_fails_its_own_request() -> None:
     async with playing() as (line, stage):
-        stage.answers["tools/call"] = lambda request: Garbled(Lost(request.id, ResponseTooLarge(17, 16)))
+        stage.answers["tools/call"] = lambda request: Garbled(UnansweredRequest(request.id, ResponseTooLarge(17, 16)))
         with pytest.raises(RequestLost, match="16 bytes"):
             await line.request("tools/call", CALL)
         assert line.status.phase is Phase.READY
@@ -415,5 +424,5 @@ async def test_an_answer_to_what_was_not_asked_yet_settles_nothing_and_loses_not
         await wire.hears("initialize")
         forged = RemoteProtocolError(-32600, "not an answer")
         forged.answers = waiting.id
-        wire.say(Broken(forged) if kind == "a broken one" else Response(waiting.id, {"forged": True}))
+        wire.say(InvalidMessage(forged) if kind == "a broken one" else JsonRpcResponse(waiting.id, {"forged": True}))
         assert await waiting.result() == {}

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from greenroom.actors.client.connection_line import ConnectionLine, connection_spec
 from greenroom.actors.client.errors import Unsupported
-from greenroom.actors.client.handshake import NotRestored
-from greenroom.actors.client.interfaces import Phase, Told
-from greenroom.actors.client.line import ConnectionLine, connection_spec
+from greenroom.actors.client.handshake import RestoreRefused
+from greenroom.actors.client.interfaces import Phase, ServerNotification
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.messages import Notification
+from greenroom.protocol.jsonrpc import JsonRpcNotification
 from greenroom.supervision import Report, current_node, kill, wait_down
 from greenroom.transports.client.errors import ConnectionLost
-from greenroom.transports.client.interfaces import Gap
+from greenroom.transports.client.interfaces import StreamGap
 
-from .playing import phase, playing
-from .stage import After, Stage
+from .client_helpers import phase, playing
+from .fake_server import After, Stage
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Updates
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 UPDATED = "notifications/resources/updated"
 
 
-def updated(uri: str) -> Notification:
-    return Notification(UPDATED, {"uri": uri})
+def updated(uri: str) -> JsonRpcNotification:
+    return JsonRpcNotification(UPDATED, {"uri": uri})
 
 
-async def take(updates: Updates, count: int) -> list[Told]:
-    found: list[Told] = []
+async def take(updates: Updates, count: int) -> list[ServerNotification]:
+    found: list[ServerNotification] = []
     async for told in updates:
         found.append(told)
         if len(found) == count:
@@ -50,8 +50,8 @@ async def test_several_readers_of_one_resource_and_the_server_asked_once() -> No
     async with playing(stage()) as (line, played):
         async with line.subscribe("a:1") as one, line.subscribe("a:1") as two, line.subscribe("a:2") as other:
             played.wire.say(updated("a:1"), updated("a:2"), updated("a:3"))
-            assert await take(one, 1) == await take(two, 1) == [Told(UPDATED, {"uri": "a:1"})]
-            assert await take(other, 1) == [Told(UPDATED, {"uri": "a:2"})]
+            assert await take(one, 1) == await take(two, 1) == [ServerNotification(UPDATED, {"uri": "a:1"})]
+            assert await take(other, 1) == [ServerNotification(UPDATED, {"uri": "a:2"})]
             assert [each.params["uri"] for each in played.asked("resources/subscribe")] == ["a:1", "a:2"]
         assert [each.params["uri"] for each in played.asked("resources/unsubscribe")] == ["a:2", "a:1"]
 
@@ -96,7 +96,7 @@ async def test_after_a_loss_the_level_and_the_subscriptions_are_restored_and_the
             await played.wire.hears("resources/subscribe")
             assert [each.params for each in played.asked("logging/setLevel")] == [{"level": "warning"}] * 2
             assert [each.params for each in played.asked("resources/subscribe")] == [{"uri": "a:1"}] * 2
-            played.wire.say(updated("a:1"), Notification("notifications/message", {"level": "error", "data": 1}))
+            played.wire.say(updated("a:1"), JsonRpcNotification("notifications/message", {"level": "error", "data": 1}))
             first, second = await take(one, 2)
             assert (first.gap, second.params) == (True, {"uri": "a:1"})
             assert [told.gap for told in await take(log, 2)] == [True, False]
@@ -110,13 +110,13 @@ async def test_a_subscription_that_is_not_restored_is_reported() -> None:
         await played.wire.break_off(ConnectionLost("cut"))
         assert [told.gap for told in await take(one, 1)] == [True]
         await line.request("ping")
-        assert [report.method for report in reports if isinstance(report, NotRestored)] == ["resources/subscribe"]
+        assert [report.method for report in reports if isinstance(report, RestoreRefused)] == ["resources/subscribe"]
 
 
 async def test_a_reader_that_does_not_read_finds_a_gap() -> None:
     async with playing(stage(), max_updates=4) as (line, played), line.listen("n") as updates:
         for number in range(100):
-            played.wire.say(Notification("n", {"n": number}))
+            played.wire.say(JsonRpcNotification("n", {"n": number}))
         await line.request("ping")
         found = await take(updates, 4)
         assert found[0].gap
@@ -125,14 +125,20 @@ async def test_a_reader_that_does_not_read_finds_a_gap() -> None:
 
 async def test_a_stream_that_was_cut_is_a_gap_for_all() -> None:
     async with playing(stage()) as (line, played), line.listen() as everything, line.listen("a", "b") as some:
-        played.wire.say(Notification("a", {}), Notification("c", {}), Gap("cut"), Gap("cut"), Notification("b", {}))
+        played.wire.say(
+            JsonRpcNotification("a", {}),
+            JsonRpcNotification("c", {}),
+            StreamGap("cut"),
+            StreamGap("cut"),
+            JsonRpcNotification("b", {}),
+        )
         assert [told.method for told in await take(everything, 4)] == ["a", "c", "", "b"]
         assert [told.method for told in await take(some, 3)] == ["a", "", "b"]
 
 
 async def test_readers_end_with_the_client() -> None:
     async with playing(stage()) as (line, played), line.listen() as updates:
-        played.wire.say(Notification("last", {}))
+        played.wire.say(JsonRpcNotification("last", {}))
         await line.request("ping")
         await line.close()
         assert [told.method async for told in updates] == ["last"]
@@ -167,7 +173,7 @@ async def test_a_reader_without_its_block_listens_for_as_long_as_its_loop_lasts(
         news = line.listen("notifications/tools/list_changed")
         heard = asyncio.ensure_future(anext(aiter(news)))
         await asyncio.sleep(0)
-        played.wire.say(Notification("notifications/tools/list_changed", {}))
+        played.wire.say(JsonRpcNotification("notifications/tools/list_changed", {}))
         assert (await heard).method == "notifications/tools/list_changed"
 
         subscription = line.subscribe("a:1")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion, Turns
+from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion, QuestionQueue
 from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
 from greenroom.errors import ConfigError
-from greenroom.protocol.pins import Finding
+from greenroom.protocol.tool_pins import PinComparison
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ class User:
         return self.answers.pop(0)
 
 
-def push(consent: Consent, definition: dict[str, Any] = PUSH, finding: Finding | None = None) -> Any:
+def push(consent: Consent, definition: dict[str, Any] = PUSH, finding: PinComparison | None = None) -> Any:
     return consent.tool("git", "push", definition, {"force": True}, finding)
 
 
@@ -135,10 +135,10 @@ async def test_a_tool_that_is_not_what_was_pinned_is_asked_about_whatever_is_all
     user = User(YES)
     consent = Consent(Permissions([Rule("allow", "*", "git")]), ask=user)
 
-    await push(consent, finding=Finding("git:push", kind))
-    await push(consent, finding=Finding("git:push", "same"))
+    await push(consent, finding=PinComparison("git:push", kind))
+    await push(consent, finding=PinComparison("git:push", "same"))
 
-    assert [each.why for each in user.asked] == [str(Finding("git:push", kind))]
+    assert [each.why for each in user.asked] == [str(PinComparison("git:push", kind))]
 
 
 async def test_many_calls_at_once_ask_once_when_the_answer_holds() -> None:
@@ -369,7 +369,7 @@ async def test_whose_turn_does_not_come_in_time_is_declined() -> None:
 
 
 async def test_a_turn_that_comes_in_the_moment_it_is_given_up_goes_to_the_next() -> None:
-    turns = Turns(5)
+    turns = QuestionQueue(5)
     async with turns.take("a", None):
         waiting = [asyncio.ensure_future(_once(turns, who)) for who in ("b", "c")]
         await asyncio.sleep(0)
@@ -383,7 +383,7 @@ async def test_a_turn_that_comes_in_the_moment_it_is_given_up_goes_to_the_next()
 
 
 async def test_a_turn_is_not_given_to_a_question_that_was_given_up_just_before() -> None:
-    turns = Turns(5)
+    turns = QuestionQueue(5)
     async with turns.take("a", None):
         waiting = [asyncio.ensure_future(_once(turns, who)) for who in ("b", "c")]
         await asyncio.sleep(0)
@@ -394,7 +394,7 @@ async def test_a_turn_is_not_given_to_a_question_that_was_given_up_just_before()
 
 
 async def test_the_server_that_was_asked_last_comes_behind_the_others() -> None:
-    turns, asked = Turns(5), list[str]()
+    turns, asked = QuestionQueue(5), list[str]()
 
     async def ask(who: str) -> None:
         async with turns.take(who, None):
@@ -407,7 +407,7 @@ async def test_the_server_that_was_asked_last_comes_behind_the_others() -> None:
     assert asked == ["b", "a", "c", "b", "a"]
 
 
-async def _once(turns: Turns, who: str) -> None:
+async def _once(turns: QuestionQueue, who: str) -> None:
     async with turns.take(who, None):
         pass
 

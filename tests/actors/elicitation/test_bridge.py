@@ -14,7 +14,7 @@ from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
 from greenroom.client_callbacks import ElicitationRequest, UrlElicitationRequest
 from greenroom.errors import ConfigError
 from greenroom.host import Host
-from greenroom.protocol.problems import Mismatch
+from greenroom.protocol.validation_errors import Mismatch
 
 FORM = ElicitationRequest(
     "Which branch?",

@@ -20,10 +20,10 @@ import pytest
 
 from greenroom import Client, ConfigError, Server
 from greenroom.errors import GreenroomError
-from greenroom.lookout import look, lookouts
+from greenroom.inspect_socket import inspect_sockets, read_snapshot
 
-from .crews import PATIENCE, PROGRAMS, Crew, Line, crew, ended, events, is_free, is_running, started, wait_for
-from .town import until
+from .several_nodes import until
+from .worker_programs import PATIENCE, PROGRAMS, Crew, Line, crew, ended, events, is_free, is_running, started, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -309,7 +309,7 @@ def test_the_program_and_each_worker_can_be_looked_at(tmp_path: Path, monkeypatc
         monkeypatch.setenv("CREW_SEEN", "1")
         with crew(tmp_path) as program:
             one, other = program.lines()
-            seen = {each.name: look(each.path) for each in lookouts()}
+            seen = {each.name: read_snapshot(each.path) for each in inspect_sockets()}
             assert set(seen) == {"crew", "crew-1", "crew-2"}
             homes = {int(one.tool("where")), int(other.tool("where"))}
             assert {seen["crew-1"]["pid"], seen["crew-2"]["pid"]} == homes
@@ -320,7 +320,7 @@ def test_the_program_and_each_worker_can_be_looked_at(tmp_path: Path, monkeypatc
             assert program.stop() == 0
             one.close()
             other.close()
-        assert lookouts() == []
+        assert inspect_sockets() == []
 
 
 def test_what_a_worker_prints_is_printed(tmp_path: Path) -> None:

@@ -6,20 +6,20 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.actors.client.stage import SILENCE
+from tests.actors.client.fake_server import SILENCE
 
 from greenroom.actors.client.errors import CircuitOpen, NotReady, Parked, RequestLost, RequestTimeout
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.federation.breaker import BreakerSettings
-from greenroom.actors.federation.specs import State
+from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.messages import Notification
+from greenroom.protocol.jsonrpc import JsonRpcNotification
 from greenroom.supervision import kill, wait_down, whereis
 from greenroom.supervision.testing import kill as kill_and_wait
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
-from .players import STEADY, Upstairs, all_ready, call, federated, reaches, spec
+from .fake_upstreams import STEADY, Upstairs, all_ready, call, federated, reaches, spec
 
 if TYPE_CHECKING:
     from greenroom.actors.federation.federation import Federation
@@ -41,7 +41,7 @@ async def test_the_breaker_opens_probes_and_closes() -> None:
         await break_it(federation, stage)
         assert loop.time() == 3.0
         stage.answers["ping"] = SILENCE
-        assert federation.standing("git").state is State.OPEN
+        assert federation.status("git").state is UpstreamState.OPEN
         sent = len(stage.asked("tools/call"))
         with pytest.raises(CircuitOpen) as refused:
             await call(federation, "git")
@@ -54,7 +54,7 @@ async def test_the_breaker_opens_probes_and_closes() -> None:
         assert len(stage.asked("tools/call")) == sent
         stage.answers["ping"] = {}
         stage.answers["tools/call"] = {"content": [{"text": "again"}]}
-        await reaches(federation, "git", State.READY)
+        await reaches(federation, "git", UpstreamState.READY)
         assert loop.time() == 14.0
         assert await call(federation, "git") == "again"
 
@@ -67,7 +67,7 @@ async def test_who_does_not_want_to_wait_probes_now() -> None:
         line = federation.line("git")
         assert line is not None
         line.retry()
-        await reaches(federation, "git", State.READY)
+        await reaches(federation, "git", UpstreamState.READY)
         assert asyncio.get_running_loop().time() == 3.0
 
 
@@ -81,8 +81,8 @@ async def test_errors_of_the_application_open_nothing() -> None:
             for _ in range(3):
                 with pytest.raises(PeerError):
                     await call(federation, id)
-        assert federation.standing("git").state is State.READY
-        assert federation.standing("strict").state is State.OPEN
+        assert federation.status("git").state is UpstreamState.READY
+        assert federation.status("strict").state is UpstreamState.OPEN
 
 
 async def test_who_waits_when_it_opens_is_told_at_once() -> None:
@@ -105,9 +105,9 @@ async def test_a_sentry_that_dies_with_its_probe_is_succeeded() -> None:
         stage.answers["ping"] = SILENCE
         await asyncio.sleep(1.5)
         assert len(stage.asked("ping")) == 1
-        await kill_and_wait(child_of(federation, "git", "sentry"))
+        await kill_and_wait(child_of(federation, "git", "probe"))
         stage.answers["ping"] = {}
-        await reaches(federation, "git", State.READY, within=20.0)
+        await reaches(federation, "git", UpstreamState.READY, within=20.0)
 
 
 def child_of(federation: Federation, id: str, role: str) -> Any:
@@ -115,7 +115,7 @@ def child_of(federation: Federation, id: str, role: str) -> Any:
     from greenroom.supervision import tree  # noqa: PLC0415 - for this alone
 
     def walk(branch: Any) -> Any:
-        if branch.pid == federation.roster[id].pid:
+        if branch.pid == federation.members[id].pid:
             return next(each.pid for each in branch.children if each.id == role)
         return next((found for each in branch.children if (found := walk(each)) is not None), None)
 
@@ -123,7 +123,7 @@ def child_of(federation: Federation, id: str, role: str) -> Any:
 
 
 @pytest.mark.row("FE-04")
-@pytest.mark.parametrize("role", ["connection", "curator", "sentry", "supervisor", "upstreams", "steward", "errands"])
+@pytest.mark.parametrize("role", ["connection", "refresher", "probe", "supervisor", "upstreams", "manager", "jobs"])
 async def test_whoever_dies_comes_back(role: str) -> None:
     stage, other = Upstairs(), Upstairs()
     other.answers["tools/call"] = SILENCE
@@ -136,7 +136,7 @@ async def test_whoever_dies_comes_back(role: str) -> None:
         async with line.listen() as updates:
             if role == "supervisor":
                 victim: Any = federation.whereis("git")
-            elif role in ("connection", "curator", "sentry"):
+            elif role in ("connection", "refresher", "probe"):
                 victim = child_of(federation, "git", role)
             else:
                 victim = whereis(federation.name(role))
@@ -161,8 +161,8 @@ async def test_whose_processes_die_too_often_is_parked() -> None:
         line = federation.line("git")
         assert line is not None
         for _ in range(3):
-            await kill_and_wait(child_of(federation, "git", "curator"))
-        cause = await reaches(federation, "git", State.PARKED)
+            await kill_and_wait(child_of(federation, "git", "refresher"))
+        cause = await reaches(federation, "git", UpstreamState.PARKED)
         assert cause is not None
         assert "more than 2 times within 60 s" in cause.__notes__[0]
         assert line.status.phase is Phase.PARKED
@@ -173,7 +173,7 @@ async def test_whose_processes_die_too_often_is_parked() -> None:
         assert loop.time() == 0.0
         assert federation.whereis("git") is None
         assert federation.whereis("other") == before
-        await reaches(federation, "git", State.READY)
+        await reaches(federation, "git", UpstreamState.READY)
         assert loop.time() == 30.0
         assert await call(federation, "git") == "echo"
 
@@ -184,9 +184,9 @@ async def test_who_is_parked_is_started_when_somebody_says_so() -> None:
         await all_ready(federation)
         pid = federation.whereis("git")
         kill(pid)
-        await reaches(federation, "git", State.PARKED)
+        await reaches(federation, "git", UpstreamState.PARKED)
         federation.retry("git")
-        await reaches(federation, "git", State.READY)
+        await reaches(federation, "git", UpstreamState.READY)
         assert asyncio.get_running_loop().time() == 0.0
         assert federation.whereis("git") != pid
 
@@ -196,10 +196,10 @@ async def test_a_connection_that_gave_up_is_woken_slowly() -> None:
     stage.failures = [ConnectFailed("nobody there")] * 3
     settings = ClientSettings(backoff=STEADY, park_after=2)
     async with federated({"git": spec(stage, settings=settings)}) as federation:
-        cause = await reaches(federation, "git", State.PARKED)
+        cause = await reaches(federation, "git", UpstreamState.PARKED)
         assert isinstance(cause, ConnectFailed)
         began = asyncio.get_running_loop().time()
-        await reaches(federation, "git", State.READY, within=200.0)
+        await reaches(federation, "git", UpstreamState.READY, within=200.0)
         assert asyncio.get_running_loop().time() >= began + 30.0
 
 
@@ -270,9 +270,9 @@ async def test_when_those_who_start_upstreams_are_away_it_is_tried_again() -> No
         await all_ready(federation)
         kill(federation.whereis("git"))
         kill(whereis(federation.name("upstreams")))
-        kill(whereis(federation.name("errands")))
+        kill(whereis(federation.name("jobs")))
         assert await call(federation, "git") == "echo"
-        assert federation.standing("git").state is State.READY
+        assert federation.status("git").state is UpstreamState.READY
 
 
 @pytest.mark.row("FE-04")
@@ -285,15 +285,15 @@ async def test_whoever_reads_of_an_upstream_that_was_parked_hears_it_again_when_
         assert line is not None
         async with line.listen() if kind == "listen" else line.subscribe("a:1") as updates:
             for _ in range(3):
-                await kill_and_wait(child_of(federation, "git", "curator"))
+                await kill_and_wait(child_of(federation, "git", "refresher"))
                 await asyncio.sleep(0.1)
-            await reaches(federation, "git", State.PARKED)
+            await reaches(federation, "git", UpstreamState.PARKED)
             reading = aiter(updates)
             soonest = asyncio.ensure_future(anext(reading))
-            await reaches(federation, "git", State.READY, within=60.0)
+            await reaches(federation, "git", UpstreamState.READY, within=60.0)
             async with asyncio.timeout(1.0):
                 assert (await soonest).gap
-            stage.wire.say(Notification("notifications/resources/updated", {"uri": "a:1"}))
+            stage.wire.say(JsonRpcNotification("notifications/resources/updated", {"uri": "a:1"}))
             async with asyncio.timeout(1.0):
                 while (told := await anext(reading)).gap:
                     pass
@@ -319,9 +319,9 @@ async def test_a_bug_in_the_curators_or_the_sentrys_task_is_its_crash_and_not_it
     stage = Upstairs("a")
     async with federated({"git": spec(stage)}) as federation:
         await all_ready(federation)
-        upstream: Any = federation.roster["git"]
+        upstream: Any = federation.members["git"]
         upstream.spec = _FailsOnce(upstream.spec, "settings")
-        before = child_of(federation, "git", "curator")
+        before = child_of(federation, "git", "refresher")
         stage.tools["b"] = ""
         stage.changed()
         await wait_down(before)
@@ -331,5 +331,5 @@ async def test_a_bug_in_the_curators_or_the_sentrys_task_is_its_crash_and_not_it
         assert list(known.tools) == ["a", "b"]
         await break_it(federation, stage)
         upstream.breaker = _FailsOnce(upstream.breaker, "probed")
-        await wait_down(child_of(federation, "git", "sentry"), 10.0)
-        await reaches(federation, "git", State.READY)
+        await wait_down(child_of(federation, "git", "probe"), 10.0)
+        await reaches(federation, "git", UpstreamState.READY)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import ConfigError, Host, McpServer, Server
-from greenroom.actors.jobs import Hooks
-from greenroom.probe import WireProbe
+from greenroom.actors.worker_interfaces import Hooks
+from greenroom.wire_probe import WireProbe
 
 if TYPE_CHECKING:
     from greenroom import Context

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Client, Host, Server
-from greenroom.actors.jobs import Hooks
-from greenroom.auth.grants import AuthInfo
-from greenroom.probe import WireProbe
+from greenroom.actors.worker_interfaces import Hooks
+from greenroom.auth.auth_info import AuthInfo
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
-from greenroom.protocol.messages import Request
+from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.protocol.versions import LATEST
 from greenroom.transports.interfaces import Peer
+from greenroom.wire_probe import WireProbe
 
-from .upstream import NOBODY, Upstream, gateway
+from .recording_upstream import NOBODY, Upstream, gateway
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
@@ -68,7 +68,7 @@ async def test_who_subscribes_twice_is_told_once_and_who_unsubscribes_not_at_all
         for _ in range(2):
             assert await probe.request("resources/subscribe", {"uri": NOTE}) == {}
         up.server.notify_resource_updated("note://one")
-        await probe.heard(UPDATED)
+        await probe.wait_for_notifications(UPDATED)
         await probe.request("resources/unsubscribe", {"uri": NOTE})
         up.server.notify_resource_updated("note://one")
         await probe.request("resources/read", {"uri": NOTE})
@@ -116,7 +116,7 @@ async def test_the_servers_own_resources_are_subscribed_to_as_ever() -> None:
     async with WireProbe(server) as probe:
         await probe.request("resources/subscribe", {"uri": "own://one"})
         server.notify_resource_updated("own://one")
-        assert await probe.heard(UPDATED) == [{"uri": "own://one"}]
+        assert await probe.wait_for_notifications(UPDATED) == [{"uri": "own://one"}]
         await probe.request("resources/unsubscribe", {"uri": "own://one"})
         server.notify_resource_updated("own://one")
         await probe.request("ping")
@@ -311,12 +311,12 @@ async def test_requests_without_a_session_share_the_hosts_connection_and_follow_
         peer = Peer("http")
 
         async def once(method: str, **params: Any) -> dict[str, Any]:
-            answer = await company.once(peer, Request(1, method, params), LATEST)
+            answer = await company.once(peer, JsonRpcRequest(1, method, params), LATEST)
             return dict(json.loads(answer.body))
 
         for before in ("nothing", "x", "x"):
             answer = await once("tools/call", name="one__remember", arguments={"what": "x"})
             assert answer["result"]["content"][0]["text"] == before
-        assert len(mounted.lodgings) == 0
+        assert len(mounted.client_connections) == 0
         assert "no session" in (await once("resources/subscribe", uri=NOTE))["error"]["message"]
         assert (await once("resources/unsubscribe", uri=NOTE))["result"] == {}

@@ -10,12 +10,12 @@ import pytest
 from greenroom import McpServer, Server
 from greenroom.host import Consent, Host, Permissions, Rule
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.pins import Pins
+from greenroom.protocol.tool_pins import Pins
 
 if TYPE_CHECKING:
     from greenroom import Client, Context
 
-from .upstream import client, run
+from .recording_upstream import client, run
 
 
 def definition(name: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_pins_that_are_set_later_hold_for_a_sessions_own_tools() -> None:
         async with server.started(), client(server, "ann") as ann:
             await asyncio.wait_for(signed_in(ann), 30)
             assert await names(ann) == {"up__login", "up__secret"}
-            host.agent.pins = Pins.of({"up:login": definition("login")})
+            host.router.pins = Pins.of({"up:login": definition("login")})
             assert await names(ann) == {"up__login"}
 
     run(main)

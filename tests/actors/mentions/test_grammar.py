@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.mentions.reader import (
-    Typing,
-    WrongWords,
-    as_typed,
+from greenroom.actors.mentions.mention_reader import (
+    PartialMention,
+    TemplateWordsError,
     expand,
     mentions,
+    partial_mention,
     placeholders,
-    typing,
-    words_behind,
+    quoted_as_typed,
+    words_after,
 )
-from greenroom.protocol.uris import Template
+from greenroom.protocol.uri_templates import UriTemplate
 
 
 @pytest.mark.row("CB-15")
@@ -52,7 +52,7 @@ def test_what_is_a_mention(text: str, found: list[str]) -> None:
     ],
 )
 def test_which_words_are_its_own(behind: str, most: int, words: list[str]) -> None:
-    assert words_behind(f"@a:b{behind}", 4, most)[0] == words
+    assert words_after(f"@a:b{behind}", 4, most)[0] == words
 
 
 @pytest.mark.parametrize(
@@ -60,29 +60,29 @@ def test_which_words_are_its_own(behind: str, most: int, words: list[str]) -> No
     [(" 12, please", ["12"]), (" 12 ada.", ["12", "ada"]), (' "a, b" c', ["a, b", "c"]), (" ... x", ["...", "x"])],
 )
 def test_in_a_sentence_a_comma_ends_the_words(behind: str, words: list[str]) -> None:
-    assert words_behind(f"@a:b{behind}", 4, 2, sentence=True)[0] == words
+    assert words_after(f"@a:b{behind}", 4, 2, sentence=True)[0] == words
 
 
 @pytest.mark.parametrize(
     ("text", "now"),
     [
-        ("hello @", Typing(None, None, "")),
-        ("hello @gi", Typing(None, None, "gi")),
-        ("hello @git:", Typing("git", None, "")),
-        ("hello @git:rea", Typing("git", None, "rea")),
-        ("@git:issue ", Typing("git", "issue", "")),
-        ("@git:issue ada 1", Typing("git", "issue", "1", ("ada",))),
-        ('@git:"release n', Typing("git", None, '"release n')),
-        ('@git:"release notes"', Typing("git", None, '"release notes"')),
-        ("@git:'release notes' 7", Typing("git", "release notes", "7")),
-        ('@git:"', Typing("git", None, '"')),
+        ("hello @", PartialMention(None, None, "")),
+        ("hello @gi", PartialMention(None, None, "gi")),
+        ("hello @git:", PartialMention("git", None, "")),
+        ("hello @git:rea", PartialMention("git", None, "rea")),
+        ("@git:issue ", PartialMention("git", "issue", "")),
+        ("@git:issue ada 1", PartialMention("git", "issue", "1", ("ada",))),
+        ('@git:"release n', PartialMention("git", None, '"release n')),
+        ('@git:"release notes"', PartialMention("git", None, '"release notes"')),
+        ("@git:'release notes' 7", PartialMention("git", "release notes", "7")),
+        ('@git:"', PartialMention("git", None, '"')),
         ("hello", None),
         ("ada@git:rea", None),
         ("@gi hello", None),
     ],
 )
-def test_what_is_being_typed(text: str, now: Typing | None) -> None:
-    assert typing(text) == now
+def test_what_is_being_typed(text: str, now: PartialMention | None) -> None:
+    assert partial_mention(text) == now
 
 
 @pytest.mark.row("CB-15")
@@ -114,7 +114,7 @@ def test_words_fill_in_a_template_in_order(template: str, words: list[str], uri:
     ],
 )
 def test_the_wrong_number_of_words_is_told(words: list[str], says: str) -> None:
-    with pytest.raises(WrongWords, match=says):
+    with pytest.raises(TemplateWordsError, match=says):
         expand("x://{a}/{b}/{a}", words)
 
 
@@ -124,18 +124,18 @@ def test_the_wrong_number_of_words_is_told(words: list[str], says: str) -> None:
 def test_what_was_filled_in_is_what_our_own_servers_read(word: str) -> None:
     template = "x://{a}/end"
 
-    assert Template(template).match(expand(template, [word])) == {"a": word}
+    assert UriTemplate(template).match(expand(template, [word])) == {"a": word}
 
 
 @given(st.text(max_size=20) | st.text("ab @\"'.,:/?\n", max_size=8))
 def test_what_is_offered_is_read_as_what_it_was_offered_for(word: str) -> None:
-    typed = as_typed(word)
+    typed = quoted_as_typed(word)
     if typed is None:
         assert not word or not word.isprintable() or {"'", '"'} <= set(word)
         return
     found = mentions(f"see @git:{typed} now")[0]
     assert found.resource == word
-    assert words_behind(f"@a:b {typed}, now", 4, 1, sentence=True)[0] == [word]
+    assert words_after(f"@a:b {typed}, now", 4, 1, sentence=True)[0] == [word]
 
 
 @given(st.text(max_size=200))
@@ -143,5 +143,5 @@ def test_no_text_is_too_strange(text: str) -> None:
     for each in mentions(text):
         assert text[each.start] == "@"
         assert each.resource in text[each.start : each.end]
-    typing(text)
+    partial_mention(text)
     placeholders(text)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
-from greenroom.probe import WireProbe
 from greenroom.supervision import DynamicSupervisor, NotRegistered, Ref, start, start_child, which_children
 from greenroom.supervision.testing import kill, seeds
+from greenroom.wire_probe import WireProbe
 
-from .office import until
+from .registry_services import until
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context

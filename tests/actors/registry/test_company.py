@@ -12,12 +12,12 @@ import pytest
 from greenroom.actors.company import Company
 from greenroom.actors.handlers import ResourceOptions, ToolOptions
 from greenroom.actors.settings import Settings
-from greenroom.probe import WireProbe
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Ref, Supervisor, start, which_children
 from greenroom.supervision.testing import kill
+from greenroom.wire_probe import WireProbe
 
-from .office import until
+from .registry_services import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -72,11 +72,11 @@ async def test_completions_are_declared_as_soon_as_somebody_completes(company: C
 async def test_what_is_registered_is_announced_called_and_after_it_is_taken_out_unknown(company: Company) -> None:
     async with WireProbe(company) as probe:
         await company.registry.register_tool("hello", hello)
-        await probe.heard("notifications/tools/list_changed")
+        await probe.wait_for_notifications("notifications/tools/list_changed")
         assert [tool["name"] for tool in (await probe.request("tools/list"))["tools"]] == ["hello"]
         assert (await probe.call("hello", name="Ada"))["content"][0]["text"] == "hello Ada"
         await company.registry.unregister_tool("hello")
-        await probe.heard("notifications/tools/list_changed", 2)
+        await probe.wait_for_notifications("notifications/tools/list_changed", 2)
         error = await error_of(probe, "tools/call", {"name": "hello", "arguments": {"name": "Ada"}})
         assert error == {"code": -32602, "message": "Unknown tool: hello"}
 
@@ -87,13 +87,13 @@ async def test_subscribers_hear_of_updates_also_after_the_subscriptions_have_cra
     async with peers(company, 2) as (reader, other):
         await reader.request("resources/subscribe", {"uri": "a://r"})
         company.registry.notify_resource_updated("a://r")
-        assert await reader.heard("notifications/resources/updated") == [{"uri": "a://r"}]
+        assert await reader.wait_for_notifications("notifications/resources/updated") == [{"uri": "a://r"}]
         await kill(company.subscriptions, successor=True)
         company.registry.notify_resource_updated("a://r")
-        await reader.heard("notifications/resources/updated", 2)
+        await reader.wait_for_notifications("notifications/resources/updated", 2)
         assert other.notifications("notifications/resources/updated") == []
         await reader.request("resources/unsubscribe", {"uri": "a://r"})
-    assert company.board.readers == {}
+    assert company.subscription_table.readers == {}
 
 
 @pytest.mark.row("RG-04", "RG-05")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.catalogue import NotFound, RegistrationError
-from greenroom.actors.entries import tool_entry
+from greenroom.actors.catalogue_entries import tool_entry
 from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.protocol.errors import McpError, ToolError
-from greenroom.protocol.problems import Mismatch
+from greenroom.protocol.validation_errors import Mismatch
 from greenroom.supervision import CallTimeout, Crash, Pid, ProcessExited
 from greenroom.supervision.testing import Probe
 
-from .office import Office, announced, until
+from .registry_services import RegistryServices, next_announcement, until
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
@@ -32,8 +32,8 @@ def suggest(value: str) -> list[str]:
 
 
 @pytest.mark.row("RG-05", "RG-06", "RG-09", "RG-10", "RG-11", "RG-12")
-async def test_five_kinds_come_and_go_by_name(office: Office) -> None:
-    registry = office.registry
+async def test_five_kinds_come_and_go_by_name(services: RegistryServices) -> None:
+    registry = services.registry
     await registry.register_tool("t", hello)
     await registry.register_resource("r", lambda: "x", ResourceOptions(uri="a://r"))
     await registry.register_resource_template("tt", hello, TemplateOptions(uri_template="a://{name}"))
@@ -55,29 +55,29 @@ async def test_five_kinds_come_and_go_by_name(office: Office) -> None:
 
 
 @pytest.mark.row("RG-05", "RG-23")
-async def test_registering_a_name_again_replaces_it_unless_that_is_not_wanted(office: Office) -> None:
+async def test_registering_a_name_again_replaces_it_unless_that_is_not_wanted(services: RegistryServices) -> None:
     async def other(name: str) -> str:
         return f"goodbye {name}"
 
-    await office.registry.register_tool("t", hello)
-    await office.registry.register_tool("t", other)
-    assert await office.registry.call_tool("t", {"name": "Ada"}) == "goodbye Ada"
+    await services.registry.register_tool("t", hello)
+    await services.registry.register_tool("t", other)
+    assert await services.registry.call_tool("t", {"name": "Ada"}) == "goodbye Ada"
     with pytest.raises(RegistrationError, match="already"):
-        await office.registry.register_tool("t", hello, replace=False)
+        await services.registry.register_tool("t", hello, replace=False)
 
 
 @pytest.mark.row("RG-30")
-async def test_tools_have_short_words(office: Office) -> None:
-    await office.registry.reg("t", hello)
-    assert await office.registry.run("t", {"name": "Ada"}) == "hello Ada"
-    assert [name for name, _ in office.registry.all()] == ["t"]
-    found = office.registry.find("t")
+async def test_tools_have_short_words(services: RegistryServices) -> None:
+    await services.registry.reg("t", hello)
+    assert await services.registry.run("t", {"name": "Ada"}) == "hello Ada"
+    assert [name for name, _ in services.registry.all()] == ["t"]
+    found = services.registry.find("t")
     assert found is not None
-    assert await office.registry.unreg("t")
+    assert await services.registry.unreg("t")
 
 
 @pytest.mark.row("RG-07")
-async def test_what_is_registered_can_be_called_without_a_session(office: Office) -> None:
+async def test_what_is_registered_can_be_called_without_a_session(services: RegistryServices) -> None:
     async def uri(ctx: Context) -> str:
         return f"{ctx.uri} {ctx.session_id!r} {ctx.request_id}"
 
@@ -86,20 +86,20 @@ async def test_what_is_registered_can_be_called_without_a_session(office: Office
         assert not ctx.log("info", "x")
         return n + 1
 
-    await office.registry.register_tool("t", blocking)
-    await office.registry.register_resource("r", uri, ResourceOptions(uri="a://r"))
-    await office.registry.register_prompt("p", hello)
-    assert await office.registry.call_tool("t", {"n": 1}) == 2
-    assert await office.registry.read_resource("r") == "a://r '' None"
-    assert await office.registry.get_prompt("p", {"name": "Ada"}) == "hello Ada"
+    await services.registry.register_tool("t", blocking)
+    await services.registry.register_resource("r", uri, ResourceOptions(uri="a://r"))
+    await services.registry.register_prompt("p", hello)
+    assert await services.registry.call_tool("t", {"n": 1}) == 2
+    assert await services.registry.read_resource("r") == "a://r '' None"
+    assert await services.registry.get_prompt("p", {"name": "Ada"}) == "hello Ada"
 
 
 @pytest.mark.row("RG-07")
-async def test_a_program_lists_and_uses_all_kinds_without_a_session(office: Office) -> None:
+async def test_a_program_lists_and_uses_all_kinds_without_a_session(services: RegistryServices) -> None:
     def about(name: str) -> str:
         return f"about {name}"
 
-    registry = office.registry
+    registry = services.registry
     await registry.register_tool("t", about, ToolOptions(description="T"))
     await registry.register_resource("r", lambda: "x", ResourceOptions(uri="a://r"))
     await registry.register_resource_template("rt", about, TemplateOptions(uri_template="a://{name}"))
@@ -127,7 +127,7 @@ async def test_a_program_lists_and_uses_all_kinds_without_a_session(office: Offi
 
 
 @pytest.mark.row("RG-07")
-async def test_local_calls_raise_what_went_wrong(office: Office) -> None:
+async def test_local_calls_raise_what_went_wrong(services: RegistryServices) -> None:
     async def fails(how: str) -> None:
         if how == "exit":
             sys.exit(3)
@@ -136,26 +136,26 @@ async def test_local_calls_raise_what_went_wrong(office: Office) -> None:
     async def asks(ctx: Context) -> Any:
         return await ctx.sample("x")
 
-    await office.registry.register_tool("fails", fails)
-    await office.registry.register_tool("asks", asks)
-    for call in (office.registry.call_tool, office.registry.read_resource, office.registry.get_prompt):
+    await services.registry.register_tool("fails", fails)
+    await services.registry.register_tool("asks", asks)
+    for call in (services.registry.call_tool, services.registry.read_resource, services.registry.get_prompt):
         with pytest.raises(NotFound):
             await call("nobody")
     with pytest.raises(ToolError):
-        await office.registry.call_tool("fails", {"how": "tool"})
+        await services.registry.call_tool("fails", {"how": "tool"})
     with pytest.raises(ValueError, match="no"):
-        await office.registry.call_tool("fails", {"how": "value"})
+        await services.registry.call_tool("fails", {"how": "value"})
     with pytest.raises(Mismatch):
-        await office.registry.call_tool("fails", {"who": 1})
+        await services.registry.call_tool("fails", {"who": 1})
     with pytest.raises(McpError, match="local call"):
-        await office.registry.call_tool("asks")
+        await services.registry.call_tool("asks")
     with pytest.raises(ProcessExited) as ended:
-        await office.registry.call_tool("fails", {"how": "exit"})
+        await services.registry.call_tool("fails", {"how": "exit"})
     assert isinstance(ended.value.reason, Crash)
     assert isinstance(ended.value.reason.error, SystemExit)
 
 
-async def test_a_local_call_that_is_given_up_ends_its_function(office: Office) -> None:
+async def test_a_local_call_that_is_given_up_ends_its_function(services: RegistryServices) -> None:
     ended: list[str] = []
 
     async def waits() -> None:
@@ -164,8 +164,8 @@ async def test_a_local_call_that_is_given_up_ends_its_function(office: Office) -
         finally:
             ended.append("ended")
 
-    await office.registry.register_tool("t", waits)
-    calling = asyncio.create_task(office.registry.call_tool("t"))
+    await services.registry.register_tool("t", waits)
+    calling = asyncio.create_task(services.registry.call_tool("t"))
     await asyncio.sleep(1)
     calling.cancel()
     await asyncio.wait([calling])
@@ -173,49 +173,49 @@ async def test_a_local_call_that_is_given_up_ends_its_function(office: Office) -
     assert ended == ["ended"]
 
 
-async def test_a_local_call_has_its_handlers_own_deadline(office: Office) -> None:
+async def test_a_local_call_has_its_handlers_own_deadline(services: RegistryServices) -> None:
     flags: list[Context] = []
 
     def waits(ctx: Context) -> None:
         flags.append(ctx)
         ctx.cancelled.wait_in_thread()
 
-    await office.registry.register_tool("t", waits, ToolOptions(timeout=2))
+    await services.registry.register_tool("t", waits, ToolOptions(timeout=2))
     with pytest.raises(CallTimeout):
-        await office.registry.call_tool("t")
-    await until(lambda: not office.bulkheads.running)
+        await services.registry.call_tool("t")
+    await until(lambda: not services.bulkheads.running)
     assert flags[0].cancelled.reason == "the caller is gone"
 
 
 @pytest.mark.row("RG-22", "RG-23")
 async def test_declaring_works_before_the_company_runs_and_after() -> None:
-    office = Office()
-    office.registry.declare(tool_entry("early", hello))
+    services = RegistryServices()
+    services.registry.declare(tool_entry("early", hello))
     with pytest.raises(RegistrationError, match="already"):
-        office.registry.declare(tool_entry("early", hello))
-    assert [name for name, _ in office.registry.list_tools()] == ["early"]
-    await office.open()
-    office.registry.declare(tool_entry("late", hello))
-    await office.registry.ready()
-    assert [name for name, _ in office.registry.list_tools()] == ["early", "late"]
+        services.registry.declare(tool_entry("early", hello))
+    assert [name for name, _ in services.registry.list_tools()] == ["early"]
+    await services.open()
+    services.registry.declare(tool_entry("late", hello))
+    await services.registry.ready()
+    assert [name for name, _ in services.registry.list_tools()] == ["early", "late"]
 
 
 def test_declaring_works_without_any_loop() -> None:
-    office = Office()
-    office.registry.declare(tool_entry("a", hello), tool_entry("b", hello))
-    assert [name for name, _ in office.registry.list_tools()] == ["a", "b"]
-    assert repr(office.registry) == "<Registry, version 2>"
+    services = RegistryServices()
+    services.registry.declare(tool_entry("a", hello), tool_entry("b", hello))
+    assert [name for name, _ in services.registry.list_tools()] == ["a", "b"]
+    assert repr(services.registry) == "<Registry, version 2>"
 
 
 # --- notifications
 
 
 @pytest.mark.row("RG-21", "SC-04")
-async def test_every_change_of_a_list_is_announced_to_every_session(office: Office) -> None:
+async def test_every_change_of_a_list_is_announced_to_every_session(services: RegistryServices) -> None:
     sessions = [Probe(), Probe()]
     for session in sessions:
-        await office.subscriptions.call(Subscriptions.join, session.pid)
-    registry = office.registry
+        await services.subscriptions.call(Subscriptions.join, session.pid)
+    registry = services.registry
     steps: list[tuple[Any, str]] = [
         (lambda: registry.register_tool("t", hello), "tools"),
         (lambda: registry.unregister_tool("t"), "tools"),
@@ -229,31 +229,31 @@ async def test_every_change_of_a_list_is_announced_to_every_session(office: Offi
     for step, which in steps:
         await step()
         for session in sessions:
-            assert await announced(session) == (f"notifications/{which}/list_changed", {})
+            assert await next_announcement(session) == (f"notifications/{which}/list_changed", {})
     await registry.register_completion(("prompt", "p", "name"), suggest)
     await registry.unregister_tool("nobody")
     for session in sessions:
         await session.expect_nothing(within=1)
     registry.notify_list_changed("prompt")
-    assert await announced(sessions[0]) == ("notifications/prompts/list_changed", {})
+    assert await next_announcement(sessions[0]) == ("notifications/prompts/list_changed", {})
 
 
 @pytest.mark.row("RG-21")
-async def test_a_hundred_registrations_are_one_announcement(office: Office) -> None:
+async def test_a_hundred_registrations_are_one_announcement(services: RegistryServices) -> None:
     session = Probe()
-    await office.subscriptions.call(Subscriptions.join, session.pid)
+    await services.subscriptions.call(Subscriptions.join, session.pid)
     for n in range(100):
-        await office.registry.register_tool(f"t{n}", hello, ToolOptions())
-    assert await announced(session) == ("notifications/tools/list_changed", {})
+        await services.registry.register_tool(f"t{n}", hello, ToolOptions())
+    assert await next_announcement(session) == ("notifications/tools/list_changed", {})
     await session.expect_nothing(within=1)
 
 
 @pytest.mark.row("SC-01")
-async def test_a_resource_that_is_updated_is_told_to_its_readers(office: Office) -> None:
+async def test_a_resource_that_is_updated_is_told_to_its_readers(services: RegistryServices) -> None:
     reader, other = Probe(), Probe()
-    await office.subscriptions.call(Subscriptions.subscribe, reader.pid, "a://r")
-    await office.subscriptions.call(Subscriptions.subscribe, other.pid, "a://other")
-    office.registry.notify_resource_updated("a://r", {"title": "New"})
-    assert await announced(reader) == ("notifications/resources/updated", {"uri": "a://r", "title": "New"})
+    await services.subscriptions.call(Subscriptions.subscribe, reader.pid, "a://r")
+    await services.subscriptions.call(Subscriptions.subscribe, other.pid, "a://other")
+    services.registry.notify_resource_updated("a://r", {"title": "New"})
+    assert await next_announcement(reader) == ("notifications/resources/updated", {"uri": "a://r", "title": "New"})
     await other.expect_nothing(within=1)
     assert isinstance(reader.pid, Pid)

@@ -11,16 +11,16 @@ import msgspec
 import pytest
 
 from greenroom import Accepted, BadAnswer, Context, Declined, Dismissed, McpError, PeerError
+from greenroom.protocol.elicitation_forms import Email, Titles, Uri, check_form, form_of, parse_answer
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.forms import Email, Titles, Uri, answer_into, check_form, form_of
-from greenroom.protocol.hints import BadHint
+from greenroom.protocol.type_hints import BadHint
 
-from .stage import EVERYTHING, performing, said
+from .question_server import EVERYTHING, result_text, running_question_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .stage import Stage
+    from .question_server import QuestionServer
 
 
 class Sky(Enum):
@@ -116,7 +116,7 @@ def answering(content: Any, action: str = "accept") -> dict[str, Callable[[Any],
     return {"elicitation/create": lambda _: answer}
 
 
-async def peer_of(stage: Stage, content: Any, **options: Any) -> Any:
+async def peer_of(stage: QuestionServer, content: Any, **options: Any) -> Any:
     await stage.probe(answering(content), **options)
     return stage.server.session((await stage.server.peers.all())[-1].id)
 
@@ -131,15 +131,15 @@ async def test_every_field_there_is_goes_out_and_comes_back() -> None:
         values.append(answer.value)
         return answer.action
 
-    async with performing(ask) as stage:
+    async with running_question_server(ask) as stage:
         for more in (
             {},
             {"tip": 0.5, "window": False, "when": "clear", "more": ["b", "a"], "note": "x"},
             {"note": None},
         ):
             probe = await stage.probe(answering({**CONTENT, **more}))
-            assert said(await probe.call("ask")) == "accept"
-            [asked] = await probe.heard("elicitation/create")
+            assert result_text(await probe.call("ask")) == "accept"
+            [asked] = await probe.wait_for_notifications("elicitation/create")
             form = {"type": "object", "properties": FIELDS, "required": NEEDED}
             assert asked == {"message": "Everything, please.", "requestedSchema": form}
     assert values == [
@@ -172,7 +172,7 @@ BAD: dict[str, tuple[Any, ...]] = {
 @pytest.mark.row("SC-06")
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
 async def test_an_answer_that_does_not_fit_is_an_error_that_says_where(name: str, value: Any) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         peer = await peer_of(stage, {**CONTENT, name: value})
         with pytest.raises(BadAnswer) as refused:
             await peer.elicit("?", Everything)
@@ -198,9 +198,9 @@ async def test_all_that_is_wrong_is_told_at_once_and_the_tool_may_ask_again() ->
             assert isinstance(answer, Accepted)
             return str(answer.value)
 
-    async with performing(ask) as stage:
+    async with running_question_server(ask) as stage:
         probe = await stage.probe({"elicitation/create": lambda _: {"action": "accept", "content": next(answers)}})
-        assert said(await probe.call("ask")) == "{'city': 'Oslo', 'days': 2}"
+        assert result_text(await probe.call("ask")) == "{'city': 'Oslo', 'days': 2}"
         assert wrong == [[("days",), ("city",)]]
         form = probe.notifications("elicitation/create")[0]["requestedSchema"]
         assert (form["required"], form["properties"]["days"]) == (["city"], {"type": "integer", "minimum": 1})
@@ -209,7 +209,7 @@ async def test_all_that_is_wrong_is_told_at_once_and_the_tool_may_ask_again() ->
 @pytest.mark.row("SC-06")
 @pytest.mark.parametrize(("action", "value"), [("decline", Declined()), ("cancel", Dismissed())])
 async def test_a_no_needs_no_content_and_any_is_ignored(action: str, value: object) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         for content in (None, {"days": 0}):
             await stage.probe(answering(content, action))
             [*_, card] = await stage.server.peers.all()
@@ -218,7 +218,7 @@ async def test_a_no_needs_no_content_and_any_is_ignored(action: str, value: obje
 
 @pytest.mark.parametrize("answer", [{}, {"action": "maybe"}, {"action": 7}, {"action": "accept", "content": {"a": {}}}])
 async def test_what_is_no_answer_at_all(answer: dict[str, Any]) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         await stage.probe({"elicitation/create": lambda _: answer})
         [card] = await stage.server.peers.all()
         with pytest.raises(BadAnswer, match="elicitation/create"):
@@ -237,7 +237,7 @@ async def test_what_is_no_answer_at_all(answer: dict[str, Any]) -> None:
     ],
 )
 async def test_one_thing_or_nothing_may_be_asked_for(kind: Any, content: Any, value: Any) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         peer = await peer_of(stage, content)
         assert await peer.elicit("Sure?", kind) == Accepted(value)
 
@@ -249,7 +249,7 @@ BY_HAND: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/sch
 
 @pytest.mark.row("SC-06")
 async def test_a_form_by_hand_goes_out_as_it_is_and_its_answer_comes_back_checked() -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         peer = await peer_of(stage, {**CONTENT, "note": None, "unasked": "x"})
         assert await peer.elicit("?", BY_HAND) == Accepted(CONTENT)
         wrong = await peer_of(stage, {**CONTENT, "mail": "ada"})
@@ -327,7 +327,7 @@ ILLEGAL: tuple[tuple[Any, str], ...] = (
 async def test_what_is_no_flat_form_is_sent_to_nobody(form: Any, why: str) -> None:
     with pytest.raises(BadHint, match=why):
         form_of(form)
-    async with performing() as stage:
+    async with running_question_server() as stage:
         peer = await peer_of(stage, {})
         with pytest.raises(BadHint, match=why):
             await peer.elicit("?", form)
@@ -337,7 +337,7 @@ async def test_what_is_no_flat_form_is_sent_to_nobody(form: Any, why: str) -> No
 
 @pytest.mark.parametrize("message", ["", " "])
 async def test_the_user_is_told_why_they_are_asked(message: str) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         peer = await peer_of(stage, {})
         with pytest.raises(LocalProtocolError, match="tells the user why"):
             await peer.elicit(message)
@@ -361,7 +361,7 @@ def test_a_form_is_the_askers_own() -> None:
     assert form_of(Everything)["properties"] == FIELDS
     assert form_of(None)["properties"] == {}
     check_form(form_of(Everything))
-    assert answer_into(Everything, CONTENT) == Everything(*PLAIN)
+    assert parse_answer(Everything, CONTENT) == Everything(*PLAIN)
 
 
 # --- older revisions
@@ -369,7 +369,7 @@ def test_a_form_is_the_askers_own() -> None:
 
 @pytest.mark.row("SC-08")
 async def test_a_choice_of_several_is_asked_only_where_it_is_known() -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         peer = await peer_of(stage, {"a": "x"}, version="2025-06-18", capabilities={"elicitation": {}})
         with pytest.raises(McpError, match=r"2025-06-18.* no choice of several") as refused:
             await peer.elicit("?", one(type="array", items={"anyOf": TWO}))
@@ -394,7 +394,7 @@ async def test_a_choice_of_several_is_asked_only_where_it_is_known() -> None:
     ],
 )
 async def test_forms_are_for_those_who_have_said_so(elicitation: Any, version: str, *, asked: bool) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         capabilities = {} if elicitation is None else {"elicitation": elicitation}
         probe = await stage.probe(answering({"value": 1}), version=version, capabilities=capabilities)
         [card] = await stage.server.peers.all()

@@ -30,9 +30,9 @@ from greenroom import (
 from greenroom.protocol.content import check_sampling
 from greenroom.protocol.definitions import Tool
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.methods import unable
+from greenroom.protocol.methods import unsupported_error
 
-from .stage import EVERYTHING, performing, said
+from .question_server import EVERYTHING, result_text, running_question_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +98,9 @@ async def test_a_model_uses_tools_and_gets_their_results() -> None:
         assert (last.stop_reason, last.tool_uses, last.model) == ("endTurn", [], "parrot")
         return last.text
 
-    async with performing(travel) as stage:
+    async with running_question_server(travel) as stage:
         probe = await stage.probe({"sampling/createMessage": model})
-        assert said(await probe.call("travel")) == "Paris is better."
+        assert result_text(await probe.call("travel")) == "Paris is better."
     first, last = asked
     question = {"role": "user", "content": words("Paris or Oslo?")}
     assert first == {
@@ -132,7 +132,7 @@ async def test_all_that_can_be_said_of_a_conversation() -> None:
         asked.append(params)
         return answered(words())
 
-    async with performing() as stage:
+    async with running_question_server() as stage:
         await stage.probe({"sampling/createMessage": model})
         [card] = await stage.server.peers.all()
         await stage.server.session(card.id).sample(
@@ -188,7 +188,7 @@ async def test_all_that_can_be_said_of_a_conversation() -> None:
 async def test_only_what_the_client_has_declared_is_asked_of_it(
     sampling: Any, version: str, options: dict[str, Any], needed: str
 ) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         capabilities = {} if sampling is None else {"sampling": sampling}
         probe = await stage.probe(capabilities=capabilities, version=version)
         [card] = await stage.server.peers.all()
@@ -208,7 +208,7 @@ async def test_what_needs_no_declaring_is_asked_all_the_same() -> None:
         asked.append(params)
         return {"role": "assistant", "model": "m", "content": words()}
 
-    async with performing() as stage:
+    async with running_question_server() as stage:
         await stage.probe({"sampling/createMessage": model}, capabilities={"sampling": {}}, version="2025-06-18")
         await stage.probe({"sampling/createMessage": model}, capabilities={"sampling": {}})
         old, new = [stage.server.session(card.id) for card in await stage.server.peers.all()]
@@ -284,7 +284,7 @@ def test_what_no_client_would_take(messages: list[Any], why: str) -> None:
     ],
 )
 async def test_it_is_told_before_anybody_is_asked(options: dict[str, Any], why: str) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         probe = await stage.probe()
         [card] = await stage.server.peers.all()
         sample: Any = stage.server.session(card.id).sample
@@ -401,7 +401,7 @@ def test_what_a_model_says_is_typed() -> None:
     ],
 )
 async def test_an_answer_that_is_none_is_an_error_of_its_own_type(answer: dict[str, Any]) -> None:
-    async with performing() as stage:
+    async with running_question_server() as stage:
         await stage.probe({"sampling/createMessage": lambda _: answer})
         [card] = await stage.server.peers.all()
         with pytest.raises(BadAnswer) as refused:
@@ -416,7 +416,7 @@ async def test_the_users_no_is_the_clients_error(code: int) -> None:
         await asyncio.sleep(1)
         raise McpError(code, "no")
 
-    async with performing() as stage:
+    async with running_question_server() as stage:
         await stage.probe({"sampling/createMessage": refuses})
         [card] = await stage.server.peers.all()
         with pytest.raises(PeerError) as refused:
@@ -444,10 +444,10 @@ async def test_a_plain_function_samples_too() -> None:
         return ctx.wait(ctx.sample("hello", tools=[WEATHER])).tool_uses[0].name
 
     answers: dict[str, Callable[[Any], Any]] = {"sampling/createMessage": lambda _: answered(use("c"), stop="toolUse")}
-    async with performing(ask) as stage:
+    async with running_question_server(ask) as stage:
         probe = await stage.probe(answers, capabilities=EVERYTHING)
-        assert said(await probe.call("ask")) == "weather"
+        assert result_text(await probe.call("ask")) == "weather"
 
 
 def test_a_request_that_the_client_did_not_declare_is_an_invalid_request() -> None:
-    assert unable("no").code == -32600
+    assert unsupported_error("no").code == -32600

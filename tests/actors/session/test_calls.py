@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.calls import Call, InFlight
 from greenroom.actors.context import Context
-from greenroom.actors.jobs import Finished, Job
 from greenroom.actors.peer_channels import NoStream
+from greenroom.actors.session_calls import CallTable, SessionCall
 from greenroom.actors.settings import Settings
+from greenroom.actors.worker_interfaces import Job, JobReply
 from greenroom.protocol.errors import McpError
-from greenroom.protocol.messages import Notification, Request, Response, encode_result
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, encode_result
 from greenroom.supervision import ProcessExited, inbox, is_alive, kill, self_pid, trap_exit
 from greenroom.supervision.testing import kill as kill_and_wait
-from greenroom.transports.interfaces import Answer, Peer
+from greenroom.transports.interfaces import EncodedReply, Peer
 
-from .players import Tools, echo, join, message, open_company, read, said, turns
+from .session_client import ScriptedTools, echo, join, message, messages_in, open_company, read, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def leave(error: BaseException) -> Any:
 async def talks(job: Job) -> Any:
     """Say something, then answer when the argument says so."""
     for number in range(job.params["arguments"]["count"]):
-        job.voice.emit("notifications/progress", {"progressToken": "t", "progress": number})
+        job.peer_channel.emit("notifications/progress", {"progressToken": "t", "progress": number})
     await asyncio.sleep(job.params["arguments"].get("seconds", 0))
     return {"done": True}
 
@@ -67,7 +67,7 @@ TOOLS: dict[str, Any] = {
 
 
 async def test_calls_do_not_wait_for_each_other() -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
     waiting = player.later("for_ever", id="a")
     await turns()
     assert "result" in await player.call("echo")
@@ -78,7 +78,7 @@ async def test_calls_do_not_wait_for_each_other() -> None:
 
 @pytest.mark.row("WC-19")
 async def test_what_the_peer_says_besides_reaches_the_worker() -> None:
-    tools = Tools(**TOOLS)
+    tools = ScriptedTools(**TOOLS)
     player = await join(await open_company(tools))
     await player.ask("tools/call", name="echo", _meta={"progressToken": 7, "own": {"x": 1}})
     assert tools.jobs[0].params["_meta"] == {"progressToken": 7, "own": {"x": 1}}
@@ -90,7 +90,7 @@ async def test_what_the_peer_says_besides_reaches_the_worker() -> None:
 @pytest.mark.row("WC-17")
 @pytest.mark.row("TF-23")
 async def test_a_cancelled_call_is_answered_with_nothing_at_once() -> None:
-    tools = Tools(**TOOLS)
+    tools = ScriptedTools(**TOOLS)
     player = await join(await open_company(tools))
     waiting = player.later("for_ever", id="a")
     await turns()
@@ -109,7 +109,7 @@ async def test_a_call_that_does_not_notice_is_ended_after_a_grace() -> None:
         pids.append(self_pid())
         await asyncio.Event().wait()
 
-    player = await join(await open_company(Tools(tool=tool), settings=Settings(cancel_grace=2)))
+    player = await join(await open_company(ScriptedTools(tool=tool), settings=Settings(cancel_grace=2)))
     waiting = player.later("tool", id=1)
     await turns()
     await player.cancel(1)
@@ -121,11 +121,11 @@ async def test_a_call_that_does_not_notice_is_ended_after_a_grace() -> None:
 
 
 async def test_a_session_is_busy_with_a_call_that_no_worker_has_begun_and_with_a_worker_whose_call_is_over() -> None:
-    table, seen = InFlight(), list[bool]()
+    table, seen = CallTable(), list[bool]()
     async with inbox() as me:
         for step in (
             lambda: None,
-            lambda: table.add(Call(1, "a", "tools/call", None)),
+            lambda: table.add(SessionCall(1, "a", "tools/call", None)),
             lambda: table.began(1, me.pid),
             lambda: table.take(1),
             lambda: table.gone(me.pid),
@@ -143,7 +143,7 @@ async def test_a_callback_that_fails_is_not_the_sessions_end(caplog: pytest.LogC
         job.cancelled.subscribe(fail)
         await asyncio.Event().wait()
 
-    player = await join(await open_company(Tools(subscribes=subscribes, echo=echo)))
+    player = await join(await open_company(ScriptedTools(subscribes=subscribes, echo=echo)))
     waiting = player.later("subscribes", id=1)
     await turns()
     await player.cancel(1)
@@ -153,7 +153,7 @@ async def test_a_callback_that_fails_is_not_the_sessions_end(caplog: pytest.LogC
 
 
 async def test_one_that_notices_may_clean_up_in_peace() -> None:
-    tools = Tools(**TOOLS)
+    tools = ScriptedTools(**TOOLS)
     company = await open_company(tools)
     player = await join(company)
     waiting = player.later("patient", id=1)
@@ -172,7 +172,7 @@ async def test_one_that_traps_exits_is_killed_in_the_end() -> None:
         trap_exit()
         await asyncio.Event().wait()
 
-    player = await join(await open_company(Tools(tool=tool), settings=Settings(cancel_grace=1)))
+    player = await join(await open_company(ScriptedTools(tool=tool), settings=Settings(cancel_grace=1)))
     waiting = player.later("tool", id=1)
     await turns()
     await player.cancel(1)
@@ -185,7 +185,7 @@ async def test_one_that_traps_exits_is_killed_in_the_end() -> None:
 
 @pytest.mark.row("SE-20")
 async def test_a_cancellation_may_overtake_its_request() -> None:
-    tools = Tools(**TOOLS)
+    tools = ScriptedTools(**TOOLS)
     player = await join(await open_company(tools))
     await player.cancel("late")
     assert await player.reply("tools/call", id="late", name="echo") is None
@@ -195,21 +195,21 @@ async def test_a_cancellation_may_overtake_its_request() -> None:
 
 @pytest.mark.row("SE-20")
 async def test_but_it_waits_for_it_only_so_long() -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
     await player.cancel("late")
     await asyncio.sleep(6)
     assert "result" in await player.ask("tools/call", id="late", name="echo")
 
 
 async def test_a_cancellation_that_comes_after_the_answer_does_nothing() -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
     assert "result" in await player.ask("tools/call", id=1, name="echo")
     await player.cancel(1)
     assert "result" in await player.ask("tools/call", id=1, name="echo")
 
 
 async def test_cancellations_of_nothing_are_not_kept_for_ever() -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
     for number in range(200):
         await player.cancel(f"x{number}")
     assert "result" in await player.ask("tools/call", id="x0", name="echo")
@@ -217,7 +217,7 @@ async def test_cancellations_of_nothing_are_not_kept_for_ever() -> None:
 
 
 async def test_text_and_number_are_different_ids() -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
     text, number = player.later("for_ever", id="1"), player.later("for_ever", id=1)
     await turns()
     await player.cancel("1")
@@ -228,7 +228,7 @@ async def test_text_and_number_are_different_ids() -> None:
 
 
 async def test_the_same_id_cannot_be_under_way_twice() -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
     waiting = player.later("for_ever", id=1)
     await turns()
     error = (await player.ask("tools/call", id=1, name="echo"))["error"]
@@ -241,7 +241,7 @@ async def test_the_same_id_cannot_be_under_way_twice() -> None:
 
 
 async def test_only_so_many_calls_are_under_way_at_once() -> None:
-    player = await join(await open_company(Tools(**TOOLS), settings=Settings(max_in_flight=2)))
+    player = await join(await open_company(ScriptedTools(**TOOLS), settings=Settings(max_in_flight=2)))
     waiting = [player.later("for_ever", id=id) for id in "ab"]
     await turns()
     error = (await player.call("echo"))["error"]
@@ -258,7 +258,7 @@ async def test_only_so_many_calls_are_under_way_at_once() -> None:
 
 @pytest.mark.row("TF-21")
 async def test_a_call_that_takes_too_long_is_answered_without_its_result() -> None:
-    tools = Tools(**TOOLS)
+    tools = ScriptedTools(**TOOLS)
     player = await join(await open_company(tools, settings=Settings(call_timeout=60)))
     began = asyncio.get_running_loop().time()
     result = (await player.call("for_ever"))["result"]
@@ -272,7 +272,7 @@ async def test_a_call_that_takes_too_long_is_answered_without_its_result() -> No
 @pytest.mark.row("TF-21")
 async def test_each_of_several_calls_has_its_own_deadline_whatever_comes_of_those_before_it() -> None:
     loop = asyncio.get_running_loop()
-    player = await join(await open_company(Tools(**TOOLS), settings=Settings(call_timeout=60)))
+    player = await join(await open_company(ScriptedTools(**TOOLS), settings=Settings(call_timeout=60)))
     first = player.later("for_ever", id="first")
     await asyncio.sleep(30)
     second = player.later("for_ever", id="second")
@@ -294,13 +294,13 @@ async def test_the_general_deadline_begins_anew_with_each_word() -> None:
     async def chatty(job: Job) -> Any:
         for seconds in (0, 59, 59, 59, job.params["arguments"]["last"]):
             await asyncio.sleep(seconds)
-            job.voice.emit("notifications/progress", {"progress": seconds})
+            job.peer_channel.emit("notifications/progress", {"progress": seconds})
         return {"done": True}
 
-    player = await join(await open_company(Tools(chatty=chatty), settings=Settings(call_timeout=60)))
+    player = await join(await open_company(ScriptedTools(chatty=chatty), settings=Settings(call_timeout=60)))
     patient, late = [await player.reply("tools/call", name="chatty", arguments={"last": last}) for last in (59, 61)]
-    assert said(await read(patient, 100))[-1]["result"] == {"done": True}
-    messages = said(await read(late, 100))
+    assert messages_in(await read(patient, 100))[-1]["result"] == {"done": True}
+    messages = messages_in(await read(late, 100))
     assert "timed out: it said nothing for 60 s" in messages[-1]["result"]["content"][0]["text"]
     assert len(messages) == 5
 
@@ -319,19 +319,19 @@ async def test_the_general_deadline_begins_anew_with_each_report_also_where_it_i
     report: Any, where: str
 ) -> None:
     async def reports(job: Job) -> Any:
-        ctx = Context(job.facts, job.voice, job.cancelled, job.request_id, job.params)
+        ctx = Context(job.facts, job.peer_channel, job.cancelled, job.request_id, job.params)
         for number in range(3):
             await asyncio.sleep(59)
             _ = report(ctx, number) if where == "loop" else await asyncio.to_thread(report, ctx, number)
         await asyncio.sleep(job.params["arguments"]["last"])
         return {"done": True}
 
-    player = await join(await open_company(Tools(reports=reports), settings=Settings(call_timeout=60)))
+    player = await join(await open_company(ScriptedTools(reports=reports), settings=Settings(call_timeout=60)))
     await player.ask("logging/setLevel", level="error")
     patient, late = player.later("reports", last=59), player.later("reports", last=61)
     for waiting, last in ((patient, "done"), (late, "said nothing for 60 s")):
         reply = await waiting
-        messages = [message(reply.body)] if isinstance(reply, Answer) else said(await read(reply, 100))
+        messages = [message(reply.body)] if isinstance(reply, EncodedReply) else messages_in(await read(reply, 100))
         assert last in str(messages[-1]["result"])
 
 
@@ -339,17 +339,17 @@ async def test_a_call_without_sessions_counts_reports_that_have_no_way_to_the_cl
     async def reports(job: Job) -> Any:
         for number in range(3):
             await asyncio.sleep(59)
-            assert not job.voice.emit("notifications/progress", {"progressToken": "t", "progress": number})
+            assert not job.peer_channel.emit("notifications/progress", {"progressToken": "t", "progress": number})
         return {"done": True}
 
-    company = await open_company(Tools(reports=reports), settings=Settings(call_timeout=60, sessions=False))
-    reply = await company.once(PEER, Request(1, "tools/call", {"name": "reports"}))
-    assert isinstance(reply, Answer)
+    company = await open_company(ScriptedTools(reports=reports), settings=Settings(call_timeout=60, sessions=False))
+    reply = await company.once(PEER, JsonRpcRequest(1, "tools/call", {"name": "reports"}))
+    assert isinstance(reply, EncodedReply)
     assert message(reply.body)["result"] == {"done": True}
 
 
 async def test_a_call_may_have_no_deadline() -> None:
-    player = await join(await open_company(Tools(**TOOLS), settings=Settings(call_timeout=None)))
+    player = await join(await open_company(ScriptedTools(**TOOLS), settings=Settings(call_timeout=None)))
     waiting = player.later("for_ever", id=1)
     await asyncio.sleep(10_000)
     assert not waiting.done()
@@ -363,7 +363,7 @@ async def test_a_call_may_have_no_deadline() -> None:
 @pytest.mark.row("SX-07")
 @pytest.mark.parametrize("name", ["boom", "exits", "interrupts"])
 async def test_a_worker_that_dies_without_a_word_is_answered_for(name: str, caplog: Any) -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
     answer = await player.call(name)
     assert answer["result"] == {"content": [{"type": "text", "text": "Tool execution failed"}], "isError": True}
     assert "result" in await player.call("echo")
@@ -371,19 +371,19 @@ async def test_a_worker_that_dies_without_a_word_is_answered_for(name: str, capl
 
 @pytest.mark.row("SX-07")
 async def test_outside_of_tools_it_is_an_internal_error() -> None:
-    player = await join(await open_company(Tools(boom=leave(ValueError("secret")))))
+    player = await join(await open_company(ScriptedTools(boom=leave(ValueError("secret")))))
     error = (await player.ask("prompts/get", name="boom"))["error"]
     assert error == {"code": -32603, "message": "Internal server error"}
 
 
 async def test_a_company_may_answer_crashes_with_errors_and_say_what_they_were() -> None:
     settings = Settings(crashes="protocol", expose_errors=True)
-    player = await join(await open_company(Tools(**TOOLS), settings=settings))
+    player = await join(await open_company(ScriptedTools(**TOOLS), settings=settings))
     assert (await player.call("boom"))["error"] == {"code": -32000, "message": "Tool execution failed: secret"}
 
 
 async def test_what_a_worker_refuses_is_the_answer() -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
     assert (await player.call("refuses"))["error"] == {"code": -32099, "message": "no", "data": {"why": 1}}
 
 
@@ -394,7 +394,7 @@ async def test_whoever_kills_a_worker_has_its_call_answered() -> None:
         pids.append(self_pid())
         await asyncio.Event().wait()
 
-    player = await join(await open_company(Tools(tool=tool)))
+    player = await join(await open_company(ScriptedTools(tool=tool)))
     waiting = player.later("tool")
     await turns()
     kill(pids[0])
@@ -403,17 +403,17 @@ async def test_whoever_kills_a_worker_has_its_call_answered() -> None:
 
 async def test_a_worker_that_answers_twice_answers_once() -> None:
     async def tool(job: Job) -> Any:
-        job.session.send(Finished(job.key, encode_result(job.request_id, {"first": 1})))
+        job.session.send(JobReply(job.key, encode_result(job.request_id, {"first": 1})))
         return {"second": 2}
 
-    player = await join(await open_company(Tools(tool=tool, echo=echo)))
+    player = await join(await open_company(ScriptedTools(tool=tool, echo=echo)))
     assert (await player.call("tool"))["result"] == {"first": 1}
     assert (await player.call("echo", x=1))["result"] == {"echo": {"x": 1}}
 
 
 async def test_the_number_of_a_worker_is_nobody_elses() -> None:
     """A worker that knows another call's number could answer it; it never learns one: each session counts its own."""
-    tools = Tools(**TOOLS)
+    tools = ScriptedTools(**TOOLS)
     company = await open_company(tools)
     one, other = await join(company), await join(company)
     first, second = one.later("for_ever", id=1), other.later("for_ever", id=1)
@@ -436,7 +436,7 @@ async def test_when_a_session_is_killed_whoever_waits_hears_it_and_its_workers_g
         pids.append(self_pid())
         await asyncio.Event().wait()
 
-    tools = Tools(tool=tool, echo=echo)
+    tools = ScriptedTools(tool=tool, echo=echo)
     company = await open_company(tools)
     player, other = await join(company), await join(company)
     waiting = player.later("tool")
@@ -453,7 +453,7 @@ async def test_when_a_session_is_killed_whoever_waits_hears_it_and_its_workers_g
 
 @pytest.mark.parametrize("role", ["workers", "registry", "subscriptions"])
 async def test_when_a_neighbour_is_killed_calls_are_answered_and_the_next_one_works(role: str) -> None:
-    company = await open_company(Tools(**TOOLS))
+    company = await open_company(ScriptedTools(**TOOLS))
     player = await join(company)
     waiting = player.later("for_ever", id=1)
     await turns()
@@ -469,7 +469,7 @@ async def test_when_a_neighbour_is_killed_calls_are_answered_and_the_next_one_wo
 
 
 async def test_calls_that_no_worker_has_begun_with_are_answered_when_the_workers_go() -> None:
-    company = await open_company(Tools(**TOOLS))
+    company = await open_company(ScriptedTools(**TOOLS))
     player = await join(company)
     waiting = [player.later("echo") for _ in range(5)]
     await asyncio.sleep(0)
@@ -480,7 +480,7 @@ async def test_calls_that_no_worker_has_begun_with_are_answered_when_the_workers
 
 
 async def test_without_workers_a_call_is_refused_at_once() -> None:
-    company = await open_company(Tools(**TOOLS))
+    company = await open_company(ScriptedTools(**TOOLS))
     player = await join(company)
     kill(company.workers)
     reply = await player.reply("tools/call", name="echo")
@@ -490,7 +490,7 @@ async def test_without_workers_a_call_is_refused_at_once() -> None:
 
 
 async def test_when_the_sessions_are_killed_everybody_begins_anew() -> None:
-    company = await open_company(Tools(**TOOLS))
+    company = await open_company(ScriptedTools(**TOOLS))
     player = await join(company)
     feed = await player.session.listen()
     waiting = player.later("for_ever")
@@ -512,7 +512,7 @@ async def test_a_peer_that_goes_away_does_not_cancel_its_call() -> None:
         done.set()
         return {}
 
-    player = await join(await open_company(Tools(tool=tool, echo=echo)))
+    player = await join(await open_company(ScriptedTools(tool=tool, echo=echo)))
     waiting = player.later("tool")
     await turns()
     waiting.cancel()
@@ -523,20 +523,20 @@ async def test_a_peer_that_goes_away_does_not_cancel_its_call() -> None:
 
 @pytest.mark.row("SE-03")
 async def test_once_answers_without_a_session() -> None:
-    company = await open_company(Tools(**TOOLS))
-    answer = await company.once(PEER, Request(1, "tools/call", {"name": "echo", "arguments": {"x": 1}}))
+    company = await open_company(ScriptedTools(**TOOLS))
+    answer = await company.once(PEER, JsonRpcRequest(1, "tools/call", {"name": "echo", "arguments": {"x": 1}}))
     assert message(answer.body)["result"] == {"echo": {"x": 1}}
-    answer = await company.once(PEER, Request(2, "tools/call", {"name": "talks", "arguments": {"count": 3}}))
+    answer = await company.once(PEER, JsonRpcRequest(2, "tools/call", {"name": "talks", "arguments": {"count": 3}}))
     assert message(answer.body)["result"] == {"done": True}
-    answer = await company.once(PEER, Request("p", "ping", {}))
+    answer = await company.once(PEER, JsonRpcRequest("p", "ping", {}))
     assert message(answer.body) == {"jsonrpc": "2.0", "id": "p", "result": {}}
     await turns()
     assert await company.peers.all() == []
 
 
 async def test_once_is_answered_when_its_session_dies() -> None:
-    company = await open_company(Tools(**TOOLS))
-    once = asyncio.create_task(company.once(PEER, Request(1, "tools/call", {"name": "for_ever"})))
+    company = await open_company(ScriptedTools(**TOOLS))
+    once = asyncio.create_task(company.once(PEER, JsonRpcRequest(1, "tools/call", {"name": "for_ever"})))
     await turns()
     kill(company.sessions)
     answer = await once
@@ -550,16 +550,16 @@ async def test_a_peer_that_has_gone_is_told_nothing_more_and_asked_where_it_list
 
     async def tool(job: Job) -> Any:
         await go.wait()
-        job.voice.emit("notifications/progress", {})
+        job.peer_channel.emit("notifications/progress", {})
         for _ in range(2):
             try:
-                answers.append(await job.voice.ask("roots/list", {}, 5))
+                answers.append(await job.peer_channel.ask("roots/list", {}, 5))
             except NoStream as error:
                 answers.append(str(error))
             await asyncio.sleep(1)
         return {}
 
-    player = await join(await open_company(Tools(tool=tool)))
+    player = await join(await open_company(ScriptedTools(tool=tool)))
     waiting = player.later("tool")
     await turns()
     waiting.cancel()
@@ -567,14 +567,14 @@ async def test_a_peer_that_has_gone_is_told_nothing_more_and_asked_where_it_list
     go.set()
     await asyncio.sleep(0.5)
     feed = await player.session.listen()
-    (question,) = said(await read(feed, 1))
+    (question,) = messages_in(await read(feed, 1))
     assert question["method"] == "roots/list"
-    await player.session.respond(Response(question["id"], {"roots": []}))
+    await player.session.respond(JsonRpcResponse(question["id"], {"roots": []}))
     await turns()
     assert answers == ["roots/list: no stream leads to the client just now", {"roots": []}]
 
 
 async def test_an_answer_is_what_the_seam_says() -> None:
-    player = await join(await open_company(Tools(**TOOLS)))
-    assert isinstance(await player.reply("ping"), Answer)
-    await player.session.notify(Notification("x", {}))
+    player = await join(await open_company(ScriptedTools(**TOOLS)))
+    assert isinstance(await player.reply("ping"), EncodedReply)
+    await player.session.notify(JsonRpcNotification("x", {}))

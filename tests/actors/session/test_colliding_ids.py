@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.calls import Call, InFlight
-from greenroom.protocol.messages import id_key
-from greenroom.transports.channel import Channel
+from greenroom.actors.session_calls import CallTable, SessionCall
+from greenroom.protocol.jsonrpc import id_key
 from greenroom.transports.interfaces import Peer
+from greenroom.transports.session_channel import SessionChannel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,10 +39,10 @@ def ids() -> list[Any]:
 
 
 def test_calls_under_way(ids: list[Any]) -> None:
-    table = InFlight()
+    table = CallTable()
     for key, id in enumerate(ids):
         assert not table.has(id)
-        table.add(Call(key, id, "tools/call", None))
+        table.add(SessionCall(key, id, "tools/call", None))
     for key, id in enumerate(ids):
         found = table.with_id(id)
         assert found is not None
@@ -53,7 +53,7 @@ def test_calls_under_way(ids: list[Any]) -> None:
 
 
 def test_cancellations_that_come_early(ids: list[Any]) -> None:
-    table = InFlight()
+    table = CallTable()
     for id in ids:
         table.came_early(id, 0.0)
         assert not table.is_cancelled_early(PRIME * 5000, 0.0)
@@ -65,18 +65,18 @@ def test_requests_that_a_channel_owes(ids: list[Any]) -> None:
     async def send(_: Sequence[bytes]) -> None: ...
 
     nobody: Any = None
-    channel = Channel(nobody, Peer("stdio"), send)
+    channel = SessionChannel(nobody, Peer("stdio"), send)
     for id in ids:
         channel._owe(id)
         channel._owe(id)
-    assert channel.owed == 2 * MANY
+    assert channel.pending == 2 * MANY
     for id in ids:
         channel._paid(id)
-    assert channel.owed == MANY
+    assert channel.pending == MANY
     for id in ids:
         channel._paid(id)
         channel._paid(id)
-    assert channel.owed == 0
+    assert channel.pending == 0
     assert Counted.compared <= PER_KEY * MANY
 
 

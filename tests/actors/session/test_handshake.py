@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.catalogue import Shelf
-from greenroom.actors.jobs import Hooks
+from greenroom.actors.catalogue import CatalogueRef
 from greenroom.actors.settings import Settings
+from greenroom.actors.worker_interfaces import Hooks
 from greenroom.protocol.errors import McpError
-from greenroom.protocol.messages import Request
+from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.supervision import count_children, kill
 from greenroom.transports.interfaces import Peer
 
-from .players import CLIENT, Player, hello, join, message, open_company, turns
+from .session_client import CLIENT, SessionClient, initialize_request, join, message, open_company, turns
 
 PEER = Peer("test")
 VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
@@ -31,7 +31,7 @@ async def sessions_of(company: Any) -> int:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_known_revision_is_the_one_that_is_agreed_on(version: str) -> None:
     company = await open_company()
-    entered = await company.enter(PEER, hello(version))
+    entered = await company.start_session(PEER, initialize_request(version))
     assert message(entered.answer.body)["result"]["protocolVersion"] == version
     assert entered.session is not None
     assert entered.session.version == version
@@ -41,7 +41,7 @@ async def test_a_known_revision_is_the_one_that_is_agreed_on(version: str) -> No
 @pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", "latest", ""])
 async def test_for_an_unknown_revision_the_latest_is_offered(version: str) -> None:
     company = await open_company()
-    entered = await company.enter(PEER, hello(version))
+    entered = await company.start_session(PEER, initialize_request(version))
     assert message(entered.answer.body)["result"]["protocolVersion"] == "2025-11-25"
 
 
@@ -62,7 +62,7 @@ async def test_for_an_unknown_revision_the_latest_is_offered(version: str) -> No
 )
 async def test_an_introduction_that_lacks_something_makes_no_session(params: dict[str, Any]) -> None:
     company = await open_company()
-    entered = await company.enter(PEER, Request(5, "initialize", params))
+    entered = await company.start_session(PEER, JsonRpcRequest(5, "initialize", params))
     assert entered.session is None
     assert entered.answer.status == 400
     error = message(entered.answer.body)
@@ -83,7 +83,7 @@ async def test_the_server_says_who_it_is() -> None:
         instructions="Ask for a city.",
     )
     company = await open_company(settings=settings)
-    result = message((await company.enter(PEER, hello())).answer.body)["result"]
+    result = message((await company.start_session(PEER, initialize_request())).answer.body)["result"]
     assert set(result) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
     assert result["instructions"] == "Ask for a city."
     assert result["serverInfo"] == {
@@ -94,14 +94,14 @@ async def test_the_server_says_who_it_is() -> None:
         "websiteUrl": "https://example.com",
         "icons": [{"src": "https://example.com/i.png", "mimeType": "image/png"}],
     }
-    old = message((await company.enter(PEER, hello("2024-11-05"))).answer.body)["result"]
+    old = message((await company.start_session(PEER, initialize_request("2024-11-05"))).answer.body)["result"]
     assert old["serverInfo"] == {"name": "weather", "version": "2.1"}
 
 
 @pytest.mark.row("WC-04")
 async def test_a_server_that_has_nothing_yet_may_come_to_have_anything() -> None:
     company = await open_company()
-    result = message((await company.enter(PEER, hello())).answer.body)["result"]
+    result = message((await company.start_session(PEER, initialize_request())).answer.body)["result"]
     assert result["capabilities"] == {
         "tools": {"listChanged": True},
         "resources": {"subscribe": True, "listChanged": True},
@@ -124,9 +124,9 @@ async def test_capabilities_follow_from_what_is_registered_and_may_be_said_other
 
     await company.registry.register_tool("weather", weather)
     await company.registry.register_completion(("prompt", "trip", "city"), cities)
-    result = message((await company.enter(PEER, hello())).answer.body)["result"]
+    result = message((await company.start_session(PEER, initialize_request())).answer.body)["result"]
     assert result["capabilities"] == {"tools": {}, "completions": {}, "experimental": {"x": {"y": 1}}}
-    oldest = message((await company.enter(PEER, hello("2024-11-05"))).answer.body)["result"]
+    oldest = message((await company.start_session(PEER, initialize_request("2024-11-05"))).answer.body)["result"]
     assert "completions" not in oldest["capabilities"]
 
 
@@ -146,9 +146,9 @@ async def test_what_is_switched_off_is_not_there() -> None:
 @pytest.mark.row("WC-24")
 async def test_before_the_peer_is_ready_all_but_ping_is_refused() -> None:
     company = await open_company()
-    entered = await company.enter(PEER, hello())
+    entered = await company.start_session(PEER, initialize_request())
     assert entered.session is not None
-    player = Player(company, entered.session)
+    player = SessionClient(company, entered.session)
     assert (await player.ask("ping"))["result"] == {}
     for method, params in (
         ("tools/list", {}),
@@ -168,9 +168,9 @@ async def test_before_the_peer_is_ready_all_but_ping_is_refused() -> None:
 @pytest.mark.row("WC-22")
 async def test_the_old_name_of_the_word_that_opens_the_gate_is_known() -> None:
     company = await open_company()
-    entered = await company.enter(PEER, hello())
+    entered = await company.start_session(PEER, initialize_request())
     assert entered.session is not None
-    player = Player(company, entered.session)
+    player = SessionClient(company, entered.session)
     await player.tell("initialized")
     assert "result" in await player.call("echo")
 
@@ -192,9 +192,9 @@ async def test_notifications_that_nobody_knows_are_taken_in_silence() -> None:
 @pytest.mark.row("WC-24")
 async def test_the_gate_can_be_left_open() -> None:
     company = await open_company(settings=Settings(gate=False))
-    entered = await company.enter(PEER, hello())
+    entered = await company.start_session(PEER, initialize_request())
     assert entered.session is not None
-    assert "result" in await Player(company, entered.session).call("echo")
+    assert "result" in await SessionClient(company, entered.session).call("echo")
 
 
 @pytest.mark.row("WC-09")
@@ -245,7 +245,7 @@ async def test_a_failed_init_makes_no_session_and_frees_the_place(error: BaseExc
 
     company = await open_company(hooks=Hooks(init=init), settings=Settings(max_sessions=1))
     for _ in range(3):
-        entered = await company.enter(PEER, hello(id="h"))
+        entered = await company.start_session(PEER, initialize_request(id="h"))
         assert entered.session is None
         assert entered.answer.status == 500
         answer = message(entered.answer.body)
@@ -260,7 +260,7 @@ async def test_an_init_may_refuse_in_its_own_words() -> None:
         raise McpError(-32001, "we are closed")
 
     company = await open_company(hooks=Hooks(init=init))
-    entered = await company.enter(PEER, hello())
+    entered = await company.start_session(PEER, initialize_request())
     assert entered.session is None
     assert entered.answer.status == 500
     assert message(entered.answer.body)["error"] == {"code": -32001, "message": "we are closed"}
@@ -268,14 +268,14 @@ async def test_an_init_may_refuse_in_its_own_words() -> None:
 
 async def test_a_peer_may_say_only_so_much_of_itself() -> None:
     company = await open_company()
-    entered = await company.enter(PEER, hello(clientInfo={"name": "x" * 100_000, "version": "1"}))
+    entered = await company.start_session(PEER, initialize_request(clientInfo={"name": "x" * 100_000, "version": "1"}))
     assert entered.session is None
     assert message(entered.answer.body)["error"]["code"] == -32602
 
 
 async def test_a_server_that_cannot_say_who_it_is_goes_on() -> None:
     company = await open_company(settings=Settings(instructions="half \ud800"))
-    entered = await company.enter(PEER, hello())
+    entered = await company.start_session(PEER, initialize_request())
     assert entered.session is None
     assert message(entered.answer.body)["error"]["code"] == -32603
 
@@ -285,7 +285,7 @@ async def test_an_init_that_takes_too_long_makes_no_session() -> None:
         await asyncio.Event().wait()
 
     company = await open_company(hooks=Hooks(init=init), settings=Settings(call_timeout=5))
-    entered = await company.enter(PEER, hello())
+    entered = await company.start_session(PEER, initialize_request())
     assert entered.session is None
     assert message(entered.answer.body)["error"]["code"] == -32603
     await asyncio.sleep(2)
@@ -300,7 +300,7 @@ async def test_a_peer_that_goes_away_during_init_leaves_no_session() -> None:
         await asyncio.Event().wait()
 
     company = await open_company(hooks=Hooks(init=init))
-    entering = asyncio.create_task(company.enter(PEER, hello()))
+    entering = asyncio.create_task(company.start_session(PEER, initialize_request()))
     await begun.wait()
     assert await sessions_of(company) == 1
     entering.cancel()
@@ -314,7 +314,7 @@ async def test_whoever_goes_away_at_any_moment_of_the_beginning_leaves_no_sessio
     company = await open_company()
     for count in range(15):
         opening: asyncio.Task[Any] = asyncio.create_task(
-            company.connect(PEER) if channel else company.enter(PEER, hello())
+            company.connect(PEER) if channel else company.start_session(PEER, initialize_request())
         )
         await turns(count)
         if opening.done():
@@ -332,7 +332,7 @@ async def test_a_session_that_dies_at_its_beginning_is_an_answer() -> None:
         await asyncio.Event().wait()
 
     company = await open_company(hooks=Hooks(init=init))
-    entered = await company.enter(PEER, hello(id=9))
+    entered = await company.start_session(PEER, initialize_request(id=9))
     assert (entered.session, entered.answer.status) == (None, 500)
     assert message(entered.answer.body)["id"] == 9
 
@@ -340,14 +340,14 @@ async def test_a_session_that_dies_at_its_beginning_is_an_answer() -> None:
 async def test_without_sessions_to_be_had_a_peer_is_told_to_come_again() -> None:
     company = await open_company()
     kill(company.sessions)
-    entered = await company.enter(PEER, hello())
+    entered = await company.start_session(PEER, initialize_request())
     assert (entered.session, entered.answer.status) == (None, 503)
     assert "try again" in message(entered.answer.body)["error"]["message"]
     kill(company.sessions)
-    answer = await company.once(PEER, Request(1, "ping", {}))
+    answer = await company.once(PEER, JsonRpcRequest(1, "ping", {}))
     assert answer.status in (200, 503)
     await turns()
-    assert (await company.enter(PEER, hello())).session is not None
+    assert (await company.start_session(PEER, initialize_request())).session is not None
 
 
 async def test_on_a_channel_whatever_comes_next_waits_for_init() -> None:
@@ -357,7 +357,7 @@ async def test_on_a_channel_whatever_comes_next_waits_for_init() -> None:
 
     company = await open_company(hooks=Hooks(init=init))
     session = await company.connect(PEER)
-    player = Player(company, session)
+    player = SessionClient(company, session)
     began = asyncio.get_running_loop().time()
     await player.reply("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=CLIENT)
     assert asyncio.get_running_loop().time() - began == 3
@@ -409,7 +409,7 @@ async def test_the_server_is_asked_first_and_may_say_no() -> None:
 
 @pytest.mark.row("WC-04")
 async def test_two_companies_share_nothing() -> None:
-    one, other = await open_company(), await open_company(shelf=Shelf())
+    one, other = await open_company(), await open_company(catalogue_ref=CatalogueRef())
     player = await join(one)
     assert one.find(player.session.id, PEER) is not None
     assert other.find(player.session.id, PEER) is None

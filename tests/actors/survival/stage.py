@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from greenroom import Pool, Server, Settings, ToolOptions
-from greenroom.probe import WireProbe
+from greenroom.wire_probe import WireProbe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,18 +7,18 @@ import re
 from typing import Any
 
 import pytest
-from tests.actors.session.players import message, read, said
+from tests.actors.session.session_client import message, messages_in, read
 
 from greenroom import Server, Settings
 from greenroom.actors.catalogue import RegistrationError
-from greenroom.actors.task_collector import TaskCollector
+from greenroom.actors.task_process import TaskProcess
 from greenroom.actors.task_record import TERMINAL
-from greenroom.protocol.messages import Request
+from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import current_node, kill
 from greenroom.transports.interfaces import Peer
 
-from .stage import RELATED, Stage, asked, begun, performing, result, status, texts, until
+from .task_server import RELATED, TaskServer, reply_to, result, running_task_server, start_task, status, texts, until
 
 CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 OLDER = ["2024-11-05", "2025-03-26", "2025-06-18"]
@@ -27,9 +27,9 @@ OLDER = ["2024-11-05", "2025-03-26", "2025-06-18"]
 @pytest.mark.row("TF-13", "TF-15", "TF-27")
 @pytest.mark.parametrize("kind", ["probe", "player"])
 async def test_a_tool_is_called_as_a_task_and_its_result_is_what_the_call_would_have_had(kind: str) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client: Any = await getattr(stage, kind)()
-        answer = await asked(client, "tools/call", name="wait", arguments={"gate": "a"}, task={"ttl": 60_000})
+        answer = await reply_to(client, "tools/call", name="wait", arguments={"gate": "a"}, task={"ttl": 60_000})
         task = answer["result"].pop("task")
         assert answer["result"] == {}
         assert re.fullmatch("task_[0-9a-f]{32}", task["taskId"])
@@ -41,7 +41,7 @@ async def test_a_tool_is_called_as_a_task_and_its_result_is_what_the_call_would_
         await asyncio.sleep(500)  # it waits as long as that takes
         assert not waiting.done()
         stage.gate("a").set()
-        direct = await asked(client, "tools/call", name="wait", arguments={"gate": "a"})
+        direct = await reply_to(client, "tools/call", name="wait", arguments={"gate": "a"})
         direct["result"]["_meta"] = {RELATED: {"taskId": id}}
         assert (await waiting)["result"] == direct["result"]
         assert await status(client, id) == "completed"
@@ -50,18 +50,18 @@ async def test_a_tool_is_called_as_a_task_and_its_result_is_what_the_call_would_
 
 @pytest.mark.row("TF-15")
 async def test_what_fails_has_failed_and_the_result_is_the_same_failure() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        told, error, raised = [await begun(client, "fail", how=how) for how in ("told", "error", "raised")]
+        told, error, raised = [await start_task(client, "fail", how=how) for how in ("told", "error", "raised")]
         answer = await result(client, told)
         assert answer["result"]["isError"] is True
         assert texts(answer) == ["no flour left"]
         assert answer["result"]["_meta"] == {RELATED: {"taskId": told}}
-        direct = await asked(client, "tools/call", name="fail", arguments={"how": "error"})
+        direct = await reply_to(client, "tools/call", name="fail", arguments={"how": "error"})
         assert (await result(client, error))["error"] == direct["error"]
         assert direct["error"] == {"code": -32011, "message": "the mill is shut", "data": {"until": "noon"}}
         assert texts(await result(client, raised)) == ["Tool execution failed"]
-        tasks = [(await asked(client, "tasks/get", taskId=id))["result"] for id in (told, error, raised)]
+        tasks = [(await reply_to(client, "tasks/get", taskId=id))["result"] for id in (told, error, raised)]
         assert {each["status"] for each in tasks} == {"failed"}
         assert [each["statusMessage"] for each in tasks] == [
             "no flour left",
@@ -72,7 +72,7 @@ async def test_what_fails_has_failed_and_the_result_is_the_same_failure() -> Non
 
 @pytest.mark.row("TF-13")
 async def test_what_a_tool_says_of_tasks_is_listed_and_held_to() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
         assert client.welcome["capabilities"]["tasks"] == CAPABILITY
         tools = {each["name"]: each for each in (await client.request("tools/list"))["tools"]}
@@ -85,19 +85,19 @@ async def test_what_a_tool_says_of_tasks_is_listed_and_held_to() -> None:
             "long": {"taskSupport": "optional"},
             "plain": None,
         }
-        refused = (await asked(client, "tools/call", name="only"))["error"]
+        refused = (await reply_to(client, "tools/call", name="only"))["error"]
         assert (refused["code"], refused["message"]) == (-32601, "only runs as a task only: call it with params.task")
-        refused = (await asked(client, "tools/call", name="plain", task={}))["error"]
+        refused = (await reply_to(client, "tools/call", name="plain", task={}))["error"]
         assert refused["code"] == -32601
-        assert texts(await asked(client, "tools/call", name="plain")) == ["plain"]
-        assert texts(await result(client, await begun(client, "only"))) == ["done"]
+        assert texts(await reply_to(client, "tools/call", name="plain")) == ["plain"]
+        assert texts(await result(client, await start_task(client, "only"))) == ["done"]
 
 
 @pytest.mark.row("TF-13")
 async def test_what_is_long_running_answers_at_once_with_a_task_and_says_so_in_words() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        answer = (await asked(client, "tools/call", name="long", arguments={"gate": "a"}))["result"]
+        answer = (await reply_to(client, "tools/call", name="long", arguments={"gate": "a"}))["result"]
         id = answer["task"]["taskId"]
         assert answer["task"]["status"] == "working"
         assert answer["isError"] is False
@@ -106,35 +106,37 @@ async def test_what_is_long_running_answers_at_once_with_a_task_and_says_so_in_w
         assert "outputSchema" not in tool  # the first answer would break the promise
         stage.gate("a").set()
         assert (await result(client, id))["result"]["structuredContent"] == {"result": 7}
-        asked_for = await begun(client, "long", gate="a")
+        asked_for = await start_task(client, "long", gate="a")
         assert (await result(client, asked_for))["result"]["structuredContent"] == {"result": 7}
 
 
 @pytest.mark.row("TF-13")
 @pytest.mark.parametrize("version", OLDER)
 async def test_older_peers_see_nothing_of_tasks(version: str) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe(version=version)
         assert "tasks" not in client.welcome["capabilities"]
         stage.gate("a").set()
-        assert texts(await asked(client, "tools/call", name="wait", arguments={"gate": "a"}, task={})) == ["through a"]
-        assert texts(await asked(client, "tools/call", name="long", arguments={"gate": "a"})) == ["7"]
-        assert texts(await asked(client, "tools/call", name="only")) == ["done"]
-        assert texts(await asked(client, "tools/call", name="plain", task={})) == ["plain"]
+        assert texts(await reply_to(client, "tools/call", name="wait", arguments={"gate": "a"}, task={})) == [
+            "through a"
+        ]
+        assert texts(await reply_to(client, "tools/call", name="long", arguments={"gate": "a"})) == ["7"]
+        assert texts(await reply_to(client, "tools/call", name="only")) == ["done"]
+        assert texts(await reply_to(client, "tools/call", name="plain", task={})) == ["plain"]
         for method in ("tasks/get", "tasks/list", "tasks/result", "tasks/cancel"):
-            assert (await asked(client, method, taskId="task_1"))["error"]["code"] == -32601
+            assert (await reply_to(client, method, taskId="task_1"))["error"]["code"] == -32601
         assert all("execution" not in each for each in (await client.request("tools/list"))["tools"])
         assert not client.notifications("notifications/tasks/status")
         assert not stage.server.tasks.all()
 
 
 async def test_a_server_that_declares_no_tasks_ignores_the_wish() -> None:
-    async with performing(Settings(capabilities={"tasks": None})) as stage:
+    async with running_task_server(Settings(capabilities={"tasks": None})) as stage:
         client = await stage.probe()
         assert "tasks" not in client.welcome["capabilities"]
-        assert texts(await asked(client, "tools/call", name="plain", task={"ttl": 1})) == ["plain"]
-        assert texts(await asked(client, "tools/call", name="only")) == ["done"]
-        assert (await asked(client, "tasks/list"))["error"]["code"] == -32601
+        assert texts(await reply_to(client, "tools/call", name="plain", task={"ttl": 1})) == ["plain"]
+        assert texts(await reply_to(client, "tools/call", name="only")) == ["done"]
+        assert (await reply_to(client, "tasks/list"))["error"]["code"] == -32601
 
 
 def test_long_running_and_forbidden_is_refused_at_registration() -> None:
@@ -151,41 +153,41 @@ def _nothing() -> None:
 
 @pytest.mark.row("TF-14")
 async def test_tasks_are_listed_page_by_page_the_oldest_first() -> None:
-    async with performing(Settings(page_size=2)) as stage:
+    async with running_task_server(Settings(page_size=2)) as stage:
         client = await stage.probe()
         ids: list[str] = []
         for number in range(5):
-            ids.append(await begun(client, "wait", gate=str(number)))
+            ids.append(await start_task(client, "wait", gate=str(number)))
             await asyncio.sleep(0.01)
         stage.gate("2").set()
         await until(lambda: stage.record(ids[2]).terminal)
         found: list[dict[str, Any]] = []
         cursor = None
         for _ in range(3):
-            page = (await asked(client, "tasks/list", **({} if cursor is None else {"cursor": cursor})))["result"]
+            page = (await reply_to(client, "tasks/list", **({} if cursor is None else {"cursor": cursor})))["result"]
             found += page["tasks"]
             cursor = page.get("nextCursor")
         assert cursor is None
         assert [each["taskId"] for each in found] == ids
         assert [each["status"] for each in found] == ["working", "working", "completed", "working", "working"]
         assert all("_meta" not in each for each in found)
-        assert (await asked(client, "tasks/list", cursor="nonsense"))["error"]["code"] == -32602
+        assert (await reply_to(client, "tasks/list", cursor="nonsense"))["error"]["code"] == -32602
 
 
 @pytest.mark.row("TF-14")
 async def test_a_task_that_is_cancelled_is_told_and_ended_and_says_so() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         waiting = asyncio.create_task(result(client, id))
         await asyncio.sleep(0.1)
-        answer = (await asked(client, "tasks/cancel", taskId=id))["result"]
+        answer = (await reply_to(client, "tasks/cancel", taskId=id))["result"]
         assert (answer["taskId"], answer["status"], answer["statusMessage"]) == (id, "cancelled", "by request")
         assert (await waiting)["error"] == {"code": -32602, "message": "Task cancelled: by request"}
         assert (await result(client, id))["error"]["code"] == -32602
         await until(lambda: stage.seen == ["a cancelled"])
         await until(lambda: stage.collector(id) is None)
-        again = (await asked(client, "tasks/cancel", taskId=id))["error"]
+        again = (await reply_to(client, "tasks/cancel", taskId=id))["error"]
         assert again["code"] == -32602
         assert "is cancelled" in again["message"]
         stage.gate("a").set()
@@ -195,12 +197,12 @@ async def test_a_task_that_is_cancelled_is_told_and_ended_and_says_so() -> None:
 
 @pytest.mark.row("TF-14")
 async def test_what_has_ended_cannot_be_cancelled_and_stays_as_it_is() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
         stage.gate("a").set()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         before = await result(client, id)
-        refused = (await asked(client, "tasks/cancel", taskId=id))["error"]
+        refused = (await reply_to(client, "tasks/cancel", taskId=id))["error"]
         assert refused["code"] == -32602
         assert "completed" in refused["message"]
         assert (await result(client, id))["result"] == before["result"]
@@ -209,23 +211,23 @@ async def test_what_has_ended_cannot_be_cancelled_and_stays_as_it_is() -> None:
 @pytest.mark.row("TF-14")
 @pytest.mark.parametrize("principal", [None, "ann"])
 async def test_a_foreign_task_looks_unknown(principal: str | None) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         mine = await stage.player(Peer("test", principal=principal))
         other = await stage.player(Peer("test", principal=None if principal is None else "bob"))
-        id = await begun(mine, "wait", gate="a")
-        unknown = (await asked(other, "tasks/get", taskId="task_" + 32 * "0"))["error"]
+        id = await start_task(mine, "wait", gate="a")
+        unknown = (await reply_to(other, "tasks/get", taskId="task_" + 32 * "0"))["error"]
         assert unknown["code"] == -32602
         for method in ("tasks/get", "tasks/result", "tasks/cancel"):
-            assert (await asked(other, method, taskId=id))["error"] == unknown
-        assert (await asked(other, "tasks/list"))["result"] == {"tasks": []}
+            assert (await reply_to(other, method, taskId=id))["error"] == unknown
+        assert (await reply_to(other, "tasks/list"))["result"] == {"tasks": []}
         assert await status(mine, id) == "working"
 
 
 @pytest.mark.row("TF-14")
 async def test_a_principal_finds_its_task_again_in_another_session() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         first = await stage.player(Peer("test", principal="ann"))
-        id = await begun(first, "wait", gate="a")
+        id = await start_task(first, "wait", gate="a")
         await first.session.end()
         second = await stage.player(Peer("test", principal="ann"))
         assert await status(second, id) == "working"
@@ -237,9 +239,9 @@ async def test_a_principal_finds_its_task_again_in_another_session() -> None:
 
 @pytest.mark.row("TF-14")
 async def test_without_a_principal_a_task_ends_with_its_session() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.player()
-        running, over = await begun(client, "wait", gate="a"), await begun(client, "only")
+        running, over = await start_task(client, "wait", gate="a"), await start_task(client, "only")
         await result(client, over)
         await client.session.end()
         await until(lambda: stage.seen == ["a cancelled"])
@@ -249,17 +251,17 @@ async def test_without_a_principal_a_task_ends_with_its_session() -> None:
 
 @pytest.mark.row("TF-16")
 async def test_every_change_is_told_with_the_whole_task() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe({"elicitation/create": lambda _: {"action": "decline"}})
         asks, waits, fails = (
-            await begun(client, "ask"),
-            await begun(client, "wait", gate="a"),
-            await begun(client, "only"),
+            await start_task(client, "ask"),
+            await start_task(client, "wait", gate="a"),
+            await start_task(client, "only"),
         )
         await result(client, asks)
         await result(client, fails)
-        await asked(client, "tasks/cancel", taskId=waits)
-        told = await client.heard("notifications/tasks/status", 8)
+        await reply_to(client, "tasks/cancel", taskId=waits)
+        told = await client.wait_for_notifications("notifications/tasks/status", 8)
         by_task = {id: [each["status"] for each in told if each["taskId"] == id] for id in (asks, waits, fails)}
         assert by_task == {
             asks: ["working", "input_required", "working", "completed"],
@@ -267,16 +269,16 @@ async def test_every_change_is_told_with_the_whole_task() -> None:
             fails: ["working", "completed"],
         }
         last = next(each for each in reversed(told) if each["taskId"] == waits)
-        assert last == (await asked(client, "tasks/get", taskId=waits))["result"]
+        assert last == (await reply_to(client, "tasks/get", taskId=waits))["result"]
         order = [each.get("id") or each["method"] for each in client.received]
         assert order.index(2) < order.index("notifications/tasks/status")  # the task is known before it is spoken of
 
 
 @pytest.mark.row("TF-16")
 async def test_what_is_told_on_streams_waits_for_whoever_listens() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.player()
-        id = await begun(client, "only")
+        id = await start_task(client, "only")
         await result(client, id)
         feed = await client.session.listen()
         events = await feed.next(1)
@@ -287,14 +289,14 @@ async def test_what_is_told_on_streams_waits_for_whoever_listens() -> None:
 
 
 async def test_progress_and_logs_go_on_for_the_life_of_the_task_and_name_it() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
         answer = await client.request(
             "tools/call",
             {"name": "talk", "arguments": {"gate": "a"}, "task": {}, "_meta": {"progressToken": "bread"}},
         )
         id = answer["task"]["taskId"]
-        await client.heard("notifications/message")
+        await client.wait_for_notifications("notifications/message")
         stage.gate("a").set()
         await result(client, id)
         progress = client.notifications("notifications/progress")
@@ -304,22 +306,22 @@ async def test_progress_and_logs_go_on_for_the_life_of_the_task_and_name_it() ->
 
 
 async def test_what_a_task_says_goes_onto_the_stream_of_whoever_waits_for_it() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.player()
         params = {"name": "talk", "arguments": {"gate": "a"}, "task": {}, "_meta": {"progressToken": 1}}
-        id = (await asked(client, "tools/call", **params))["result"]["task"]["taskId"]
+        id = (await reply_to(client, "tools/call", **params))["result"]["task"]["taskId"]
         await asyncio.sleep(0.1)
         waiting = asyncio.create_task(client.reply("tasks/result", taskId=id))
         await asyncio.sleep(0.1)
         stage.gate("a").set()
         feed = await waiting
-        progress, answer = said(await read(feed))
+        progress, answer = messages_in(await read(feed))
         assert (progress["params"]["progress"], progress["params"]["_meta"]) == (2, {RELATED: {"taskId": id}})
         assert texts(answer) == ["talked"]
 
 
 async def test_a_request_that_is_cancelled_before_it_was_answered_leaves_no_task_behind() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
         number = await client.ask("tools/call", {"name": "wait", "arguments": {"gate": "a"}, "task": {}})
         await client.cancel(number)
@@ -328,9 +330,9 @@ async def test_a_request_that_is_cancelled_before_it_was_answered_leaves_no_task
 
 
 async def test_a_wait_that_is_cancelled_is_over_and_the_task_is_not() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.player()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         waiting = asyncio.create_task(client.reply("tasks/result", id="r", taskId=id))
         await asyncio.sleep(0.1)
         await client.cancel("r")
@@ -341,9 +343,9 @@ async def test_a_wait_that_is_cancelled_is_over_and_the_task_is_not() -> None:
 
 
 async def test_whoever_waits_again_after_going_away_does_not_pile_up() -> None:
-    async with performing(Settings(max_in_flight=3)) as stage:
+    async with running_task_server(Settings(max_in_flight=3)) as stage:
         client = await stage.player()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         for _ in range(10):
             waiting = asyncio.create_task(client.reply("tasks/result", taskId=id))
             await asyncio.sleep(0.1)
@@ -354,14 +356,14 @@ async def test_whoever_waits_again_after_going_away_does_not_pile_up() -> None:
 
 
 async def test_nothing_is_kept_of_waits_that_are_over() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.player()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         pid = stage.collector(id)
         process = None if pid is None else current_node().process(pid)
         assert process is not None
         collector = process.behaviour
-        assert isinstance(collector, TaskCollector)
+        assert isinstance(collector, TaskProcess)
         for number in range(20):
             waiting = asyncio.create_task(client.reply("tasks/result", id=f"w{number}", taskId=id))
             await asyncio.sleep(0.1)
@@ -373,9 +375,9 @@ async def test_nothing_is_kept_of_waits_that_are_over() -> None:
 
 
 async def test_several_may_wait_and_each_is_answered_under_its_own_id() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         numbers = [await client.ask("tasks/result", {"taskId": id}) for _ in range(5)]
         stage.gate("a").set()
         answers = [await client.answer(number) for number in numbers]
@@ -383,15 +385,15 @@ async def test_several_may_wait_and_each_is_answered_under_its_own_id() -> None:
         assert len({str(each["result"]) for each in answers}) == 1
 
 
-async def once(stage: Stage, principal: str | None, method: str, /, **params: Any) -> dict[str, Any]:
+async def once(stage: TaskServer, principal: str | None, method: str, /, **params: Any) -> dict[str, Any]:
     """The answer to one request without a session."""
     peer = Peer("test", principal=principal)
-    answer = await stage.company.once(peer, Request("r", method, params), LATEST)
+    answer = await stage.company.once(peer, JsonRpcRequest("r", method, params), LATEST)
     return message(answer.body)
 
 
 async def test_without_sessions_only_a_principal_can_have_tasks() -> None:
-    async with performing(Settings(sessions=False)) as stage:
+    async with running_task_server(Settings(sessions=False)) as stage:
         stage.gate("a").set()
         call = {"name": "wait", "arguments": {"gate": "a"}, "task": {}}
         assert texts(await once(stage, None, "tools/call", **call)) == ["through a"]
@@ -406,7 +408,7 @@ async def test_without_sessions_only_a_principal_can_have_tasks() -> None:
 
 
 async def test_a_task_that_talks_without_end_is_told_that_nobody_gets_it() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         said: list[bool] = []
 
         @stage.server.tool(task_support="optional")
@@ -417,7 +419,7 @@ async def test_a_task_that_talks_without_end_is_told_that_nobody_gets_it() -> No
             return "done"
 
         client = await stage.probe()
-        await result(client, await begun(client, "chatter"))
+        await result(client, await start_task(client, "chatter"))
         assert said[0]
         assert sum(said[:-1]) == 1024
         assert said[-1]
@@ -425,19 +427,19 @@ async def test_a_task_that_talks_without_end_is_told_that_nobody_gets_it() -> No
 
 @pytest.mark.parametrize("ttl", [-1, "soon", True])
 async def test_a_wish_that_makes_no_sense_is_refused(ttl: Any) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        answer = await asked(client, "tools/call", name="only", task={"ttl": ttl})
+        answer = await reply_to(client, "tools/call", name="only", task={"ttl": ttl})
         assert answer["error"]["code"] == -32602
         assert not stage.server.tasks.all()
 
 
 async def test_the_work_of_a_task_runs_on_while_its_session_does_nothing_else() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         waiting = await client.ask("tasks/result", {"taskId": id})
-        assert texts(await asked(client, "tools/call", name="plain")) == ["plain"]
+        assert texts(await reply_to(client, "tools/call", name="plain")) == ["plain"]
         collector = stage.collector(id)
         assert collector is not None
         kill(collector)

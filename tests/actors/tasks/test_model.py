@@ -11,14 +11,14 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.protocol.errors import McpError, ToolError
-from greenroom.protocol.messages import encode_result
+from greenroom.protocol.jsonrpc import encode_result
 from greenroom.supervision import kill, which_children
 from greenroom.supervision.testing import Seed, run, seeds
 
-from .stage import FORM, RELATED, Stage, asked, begun, performing
+from .task_server import FORM, RELATED, TaskServer, reply_to, running_task_server, start_task
 
 TTL = 100.0
 TOOL = ("return", "told", "error", "raise", "ask")
@@ -94,7 +94,7 @@ class Model:
 class Play:
     """The real one."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: TaskServer) -> None:
         self.stage = stage
         self.orders: asyncio.Queue[str] = asyncio.Queue()
         self.questions: list[Any] = []
@@ -118,7 +118,7 @@ class Play:
     async def open(self) -> None:
         """Begin."""
         self.client = await self.stage.probe({"elicitation/create": self._asked})
-        self.id = await begun(self.client, "obey", TTL * 1000)
+        self.id = await start_task(self.client, "obey", TTL * 1000)
         await asyncio.sleep(0.1)
 
     async def _asked(self, params: dict[str, Any]) -> Any:
@@ -157,7 +157,7 @@ class Play:
         was_over, was_gone = model.over, model.gone
         match act:
             case "cancel":
-                answer = await asked(self.client, "tasks/cancel", taskId=self.id)
+                answer = await reply_to(self.client, "tasks/cancel", taskId=self.id)
                 if was_over:
                     assert answer["error"]["code"] == -32602
                 else:
@@ -180,8 +180,8 @@ class Play:
 
     async def look(self, model: Model) -> None:
         """It is where the model says."""
-        seen = await asked(self.client, "tasks/get", taskId=self.id)
-        listed = (await asked(self.client, "tasks/list"))["result"]["tasks"]
+        seen = await reply_to(self.client, "tasks/get", taskId=self.id)
+        listed = (await reply_to(self.client, "tasks/list"))["result"]["tasks"]
         if model.gone:
             assert seen["error"]["code"] == -32602
             assert listed == []
@@ -201,7 +201,7 @@ class Play:
 
 
 async def play(acts: list[str]) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         model, real = Model(), Play(stage)
         await real.open()
         for act in (*acts, "cancel"):

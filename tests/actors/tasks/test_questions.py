@@ -6,19 +6,19 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.actors.session.players import Player, read, said
+from tests.actors.session.session_client import SessionClient, messages_in, read
 
 from greenroom import Settings
-from greenroom.protocol.messages import Response
+from greenroom.protocol.jsonrpc import JsonRpcResponse
 from greenroom.supervision import kill
 from greenroom.transports.interfaces import Peer
 
-from .stage import RELATED, asked, begun, performing, result, status, texts, until
+from .task_server import RELATED, reply_to, result, running_task_server, start_task, status, texts, until
 
 if TYPE_CHECKING:
     from greenroom.transports.interfaces import Feed
 
-    from .stage import Stage
+    from .task_server import TaskServer
 
 ANNE = {"action": "accept", "content": {"name": "anne"}}
 ASKED_ANNE = "asked: Accepted(value={'name': 'anne'})"
@@ -26,17 +26,17 @@ ASKED_ANNE = "asked: Accepted(value={'name': 'anne'})"
 
 async def question_on(feed: Feed) -> dict[str, Any]:
     """The one request among what is said on it."""
-    (found,) = [each for each in said(await read(feed, 0.2)) if "id" in each and "method" in each]
+    (found,) = [each for each in messages_in(await read(feed, 0.2)) if "id" in each and "method" in each]
     return found
 
 
-async def open_questions(stage: Stage) -> list[str]:
+async def open_questions(stage: TaskServer) -> list[str]:
     """Those of all sessions."""
     peers = stage.server.peers
     return [id for card in await peers.all() for id in (await peers.snapshot(card.id))["questions"]]
 
 
-async def waits(player: Player, id: str) -> Feed:
+async def waits(player: SessionClient, id: str) -> Feed:
     """Ask for the result, and be given a stream since there is a question first."""
     feed = await player.reply("tasks/result", taskId=id)
     assert hasattr(feed, "next")
@@ -45,9 +45,9 @@ async def waits(player: Player, id: str) -> Feed:
 
 @pytest.mark.row("TF-27")
 async def test_a_question_waits_until_its_peer_asks_for_the_result_and_goes_out_there() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player = await stage.player()
-        id = await begun(player, "ask")
+        id = await start_task(player, "ask")
         await asyncio.sleep(20)
         assert await status(player, id) == "input_required"
         assert not await open_questions(stage)
@@ -57,35 +57,35 @@ async def test_a_question_waits_until_its_peer_asks_for_the_result_and_goes_out_
         assert question["params"]["_meta"] == {RELATED: {"taskId": id}}
         assert await status(player, id) == "input_required"
         meta = {"_meta": {RELATED: {"taskId": id}}}
-        await player.session.respond(Response(question["id"], ANNE | meta))
-        (answer,) = [each for each in said(await read(feed)) if "result" in each]
+        await player.session.respond(JsonRpcResponse(question["id"], ANNE | meta))
+        (answer,) = [each for each in messages_in(await read(feed)) if "result" in each]
         assert texts(answer) == [ASKED_ANNE]
         assert await status(player, id) == "completed"
 
 
 async def test_on_a_channel_it_is_asked_at_once() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe({"elicitation/create": lambda _: ANNE})
-        id = await begun(client, "ask")
+        id = await start_task(client, "ask")
         assert texts(await result(client, id)) == [ASKED_ANNE]
         states = [each["status"] for each in client.notifications("notifications/tasks/status")]
         assert states == ["working", "input_required", "working", "completed"]
 
 
 async def test_it_goes_out_on_the_general_stream_as_soon_as_somebody_listens_there() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player = await stage.player()
-        id = await begun(player, "ask")
+        id = await start_task(player, "ask")
         await asyncio.sleep(3)
         feed = await player.session.listen()
         await asyncio.sleep(2)
         question = await question_on(feed)
-        await player.session.respond(Response(question["id"], ANNE))
+        await player.session.respond(JsonRpcResponse(question["id"], ANNE))
         assert texts(await result(player, id)) == [ASKED_ANNE]
 
 
 async def test_back_at_work_after_the_answer() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
 
         @stage.server.tool(task_support="optional")
         async def two(ctx: Any) -> str:
@@ -95,36 +95,36 @@ async def test_back_at_work_after_the_answer() -> None:
             return "both"
 
         player = await stage.player()
-        id = await begun(player, "two")
+        id = await start_task(player, "two")
         feed = await waits(player, id)
-        await player.session.respond(Response((await question_on(feed))["id"], {"action": "decline"}))
+        await player.session.respond(JsonRpcResponse((await question_on(feed))["id"], {"action": "decline"}))
         await asyncio.sleep(0.1)
         assert await status(player, id) == "working"
         stage.gate("between").set()
-        await player.session.respond(Response((await question_on(feed))["id"], {"action": "decline"}))
-        assert texts(next(each for each in said(await read(feed)) if "result" in each)) == ["both"]
+        await player.session.respond(JsonRpcResponse((await question_on(feed))["id"], {"action": "decline"}))
+        assert texts(next(each for each in messages_in(await read(feed)) if "result" in each)) == ["both"]
 
 
 async def test_who_stops_waiting_without_an_answer_is_asked_again_when_they_wait_again() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player = await stage.player()
-        id = await begun(player, "ask")
+        id = await start_task(player, "ask")
         feed = await player.reply("tasks/result", id="first", taskId=id)
         first = await question_on(feed)
         await player.cancel("first")
         assert await status(player, id) == "input_required"
-        await player.session.respond(Response(first["id"], ANNE))  # too late: it was taken back
+        await player.session.respond(JsonRpcResponse(first["id"], ANNE))  # too late: it was taken back
         again = await waits(player, id)
         second = await question_on(again)
         assert second["id"] != first["id"]
-        await player.session.respond(Response(second["id"], ANNE))
-        assert texts(next(each for each in said(await read(again)) if "result" in each)) == [ASKED_ANNE]
+        await player.session.respond(JsonRpcResponse(second["id"], ANNE))
+        assert texts(next(each for each in messages_in(await read(again)) if "result" in each)) == [ASKED_ANNE]
 
 
 async def test_whoever_lost_the_stream_with_the_question_is_asked_again_on_the_next() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player = await stage.player()
-        id = await begun(player, "ask")
+        id = await start_task(player, "ask")
         feed = await waits(player, id)
         await question_on(feed)
         feed.leave()
@@ -132,15 +132,15 @@ async def test_whoever_lost_the_stream_with_the_question_is_asked_again_on_the_n
         again = await waits(player, id)
         question = await question_on(again)
         assert await open_questions(stage) == [question["id"]]
-        await player.session.respond(Response(question["id"], ANNE))
-        assert texts(next(each for each in said(await read(again)) if "result" in each)) == [ASKED_ANNE]
+        await player.session.respond(JsonRpcResponse(question["id"], ANNE))
+        assert texts(next(each for each in messages_in(await read(again)) if "result" in each)) == [ASKED_ANNE]
 
 
 async def test_a_session_that_dies_with_the_question_leaves_it_to_the_next_of_its_owner() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         peer = Peer("test", principal="ann")
         first, second = await stage.player(peer), await stage.player(peer)
-        id = await begun(first, "ask")
+        id = await start_task(first, "ask")
         await question_on(await waits(first, id))
         kill(stage.server.peers.ref(first.session.id))
         await asyncio.sleep(1)
@@ -150,13 +150,13 @@ async def test_a_session_that_dies_with_the_question_leaves_it_to_the_next_of_it
         assert texts(await result(second, id)) == [ASKED_ANNE]
 
 
-async def player_answers(player: Player, feed: Feed) -> None:
+async def player_answers(player: SessionClient, feed: Feed) -> None:
     """Say anne."""
-    await player.session.respond(Response((await question_on(feed))["id"], ANNE))
+    await player.session.respond(JsonRpcResponse((await question_on(feed))["id"], ANNE))
 
 
 async def test_a_peer_that_cannot_be_asked_is_not_and_the_task_works_on() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
 
         @stage.server.tool(task_support="optional")
         async def roots(ctx: Any) -> str:
@@ -167,7 +167,7 @@ async def test_a_peer_that_cannot_be_asked_is_not_and_the_task_works_on() -> Non
             return "never"
 
         client = await stage.probe()
-        id = await begun(client, "roots")
+        id = await start_task(client, "roots")
         assert "roots" in texts(await result(client, id))[0]
         states = [each["status"] for each in client.notifications("notifications/tasks/status")]
         assert states == ["working", "completed"]
@@ -175,7 +175,7 @@ async def test_a_peer_that_cannot_be_asked_is_not_and_the_task_works_on() -> Non
 
 @pytest.mark.parametrize("end", ["cancel", "kill", "handler"])
 async def test_when_the_task_is_over_its_questions_are_taken_back(end: str) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
 
         @stage.server.tool(task_support="optional")
         async def gives_up(ctx: Any) -> str:
@@ -187,18 +187,18 @@ async def test_when_the_task_is_over_its_questions_are_taken_back(end: str) -> N
             return "gave up"
 
         player = await stage.player()
-        id = await begun(player, "gives_up" if end == "handler" else "ask")
+        id = await start_task(player, "gives_up" if end == "handler" else "ask")
         feed = await waits(player, id)
         question = await question_on(feed)
         if end == "cancel":
-            await asked(player, "tasks/cancel", taskId=id)
+            await reply_to(player, "tasks/cancel", taskId=id)
         elif end == "kill":
             collector = stage.collector(id)
             assert collector is not None
             kill(collector)
         else:
             await asyncio.sleep(5)
-        left = said(await read(feed))
+        left = messages_in(await read(feed))
         (taken,) = [each for each in left if each.get("method") == "notifications/cancelled"]
         assert taken["params"]["requestId"] == question["id"]
         assert [each for each in left if "id" in each] == [left[-1]]
@@ -206,7 +206,7 @@ async def test_when_the_task_is_over_its_questions_are_taken_back(end: str) -> N
 
 
 async def test_a_question_is_taken_back_at_once_also_when_its_tool_takes_its_time_to_end() -> None:
-    async with performing(Settings(cancel_grace=60)) as stage:
+    async with running_task_server(Settings(cancel_grace=60)) as stage:
 
         @stage.server.tool(task_support="optional")
         def stubborn(ctx: Any) -> str:
@@ -219,17 +219,17 @@ async def test_a_question_is_taken_back_at_once_also_when_its_tool_takes_its_tim
                 return [each["id"] for each in client.received if each.get("method") == "elicitation/create"]
 
             client.answers["elicitation/create"] = lambda _: asyncio.Event().wait()
-            id = await begun(client, tool)
+            id = await start_task(client, tool)
             await until(lambda questions=questions: questions())  # type: ignore[misc]
-            await asked(client, "tasks/cancel", taskId=id)
-            (taken,) = await client.heard("notifications/cancelled", within=1)
+            await reply_to(client, "tasks/cancel", taskId=id)
+            (taken,) = await client.wait_for_notifications("notifications/cancelled", within=1)
             assert [taken["requestId"]] == questions()
 
 
 async def test_a_question_that_nobody_answers_ends_as_any_other() -> None:
-    async with performing(Settings(ask_timeout=30)) as stage:
+    async with running_task_server(Settings(ask_timeout=30)) as stage:
         player = await stage.player()
-        id = await begun(player, "ask")
+        id = await start_task(player, "ask")
         await asyncio.sleep(100)  # the client was not asked yet, so no time runs
         assert await status(player, id) == "input_required"
         feed = await waits(player, id)

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.entries import completion_entry
-from greenroom.protocol.results import Completion, PromptResult, assistant_message, user_message
+from greenroom.actors.catalogue_entries import completion_entry
+from greenroom.protocol.handler_results import Completion, PromptResult, assistant_message, user_message
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
 
-    from .desk import Desk, House
+    from .job_runner import FakeServices, JobRunner
 
 
-async def get(desk: Desk, name: str, **arguments: str) -> dict[str, Any]:
-    return await (await desk.hand_out("prompts/get", {"name": name, "arguments": arguments})).result()
+async def get(runner: JobRunner, name: str, **arguments: str) -> dict[str, Any]:
+    return await (await runner.start("prompts/get", {"name": name, "arguments": arguments})).result()
 
 
 @pytest.mark.row("RG-20")
-async def test_a_prompt_may_be_a_text_messages_or_all_of_it(house: House, desk: Desk) -> None:
+async def test_a_prompt_may_be_a_text_messages_or_all_of_it(services: FakeServices, runner: JobRunner) -> None:
     async def text(topic: str) -> str:
         """Ask about a topic."""
         return f"What is {topic}?"
@@ -31,63 +31,67 @@ async def test_a_prompt_may_be_a_text_messages_or_all_of_it(house: House, desk: 
     async def whole(topic: str) -> PromptResult:
         return PromptResult([user_message(topic)], "about it")
 
-    house.prompt(text)
-    house.prompt(messages)
-    house.prompt(whole)
-    assert await get(desk, "text", topic="tea") == {
+    services.prompt(text)
+    services.prompt(messages)
+    services.prompt(whole)
+    assert await get(runner, "text", topic="tea") == {
         "description": "Ask about a topic.",
         "messages": [{"role": "user", "content": {"type": "text", "text": "What is tea?"}}],
     }
-    assert [message["role"] for message in (await get(desk, "messages", topic="x"))["messages"]] == [
+    assert [message["role"] for message in (await get(runner, "messages", topic="x"))["messages"]] == [
         "user",
         "assistant",
     ]
-    assert (await get(desk, "whole", topic="x"))["description"] == "about it"
+    assert (await get(runner, "whole", topic="x"))["description"] == "about it"
 
 
 @pytest.mark.row("RG-11", "WC-18")
-async def test_arguments_of_a_prompt_are_texts_and_are_what_its_hints_say(house: House, desk: Desk) -> None:
+async def test_arguments_of_a_prompt_are_texts_and_are_what_its_hints_say(
+    services: FakeServices, runner: JobRunner
+) -> None:
     async def plan(city: str, days: int = 2, loud: bool = False) -> str:  # noqa: FBT001, FBT002 - it is about such hints
         return f"{city} {days + 1} {loud}"
 
-    house.prompt(plan)
-    text = (await get(desk, "plan", city="5", days="3", loud="true"))["messages"][0]["content"]["text"]
+    services.prompt(plan)
+    text = (await get(runner, "plan", city="5", days="3", loud="true"))["messages"][0]["content"]["text"]
     assert text == "5 4 True"
     for arguments, part in (
         ({}, "city must be given"),
         ({"city": "x", "days": "many"}, "days"),
         ({"city": "x", "no": "1"}, "no"),
     ):
-        calling = await desk.hand_out("prompts/get", {"name": "plan", "arguments": arguments})
+        calling = await runner.start("prompts/get", {"name": "plan", "arguments": arguments})
         error = await calling.error()
         assert error["code"] == -32602
         assert part in error["message"]
 
 
-async def test_a_prompt_may_take_all_in_one_dict_and_its_context(house: House, desk: Desk) -> None:
+async def test_a_prompt_may_take_all_in_one_dict_and_its_context(services: FakeServices, runner: JobRunner) -> None:
     async def free(args: dict[str, str], ctx: Context) -> str:
         return f"{ctx.name} {sorted(args)}"
 
-    house.prompt(free, arguments=[{"name": "a", "required": True}, "b"])
-    assert (await get(desk, "free", a="1", c="2"))["messages"][0]["content"]["text"] == "free ['a', 'c']"
-    error = await (await desk.hand_out("prompts/get", {"name": "free"})).error()
+    services.prompt(free, arguments=[{"name": "a", "required": True}, "b"])
+    assert (await get(runner, "free", a="1", c="2"))["messages"][0]["content"]["text"] == "free ['a', 'c']"
+    error = await (await runner.start("prompts/get", {"name": "free"})).error()
     assert error["message"] == "Invalid arguments for free: a must be given"
 
 
 @pytest.mark.row("WC-26", "RG-06")
-async def test_a_prompt_that_is_not_there_is_an_error_with_its_name(desk: Desk) -> None:
-    error = await (await desk.hand_out("prompts/get", {"name": "nobody"})).error()
+async def test_a_prompt_that_is_not_there_is_an_error_with_its_name(runner: JobRunner) -> None:
+    error = await (await runner.start("prompts/get", {"name": "nobody"})).error()
     assert error == {"code": -32602, "message": "Unknown prompt: nobody"}
 
 
 # --- completions
 
 
-async def complete(desk: Desk, ref: dict[str, str], value: str, name: str = "city", **context: str) -> dict[str, Any]:
+async def complete(
+    runner: JobRunner, ref: dict[str, str], value: str, name: str = "city", **context: str
+) -> dict[str, Any]:
     params: dict[str, Any] = {"ref": ref, "argument": {"name": name, "value": value}}
     if context:
         params["context"] = {"arguments": context}
-    result = await (await desk.hand_out("completion/complete", params)).result()
+    result = await (await runner.start("completion/complete", params)).result()
     found: dict[str, Any] = result["completion"]
     return found
 
@@ -97,7 +101,7 @@ TEMPLATE = {"type": "ref/resource", "uri": "weather://{city}"}
 
 
 @pytest.mark.row("RG-12", "WC-27")
-async def test_completions_are_for_prompts_and_templates(house: House, desk: Desk) -> None:
+async def test_completions_are_for_prompts_and_templates(services: FakeServices, runner: JobRunner) -> None:
     async def cities(value: str, ctx: Context) -> list[str]:
         return [
             city
@@ -108,34 +112,34 @@ async def test_completions_are_for_prompts_and_templates(house: House, desk: Des
     def few(typed: str) -> tuple[list[str], dict[str, Any]]:
         return [f"{typed}1"], {"has_more": True}
 
-    house.put(completion_entry(("prompt", "plan", "city"), cities))
-    house.put(completion_entry(("resource_template", "weather://{city}", "city"), few))
-    assert await complete(desk, PROMPT, "O") == {"values": ["Oslo", "Ottawa"], "total": 2, "hasMore": False}
-    assert (await complete(desk, PROMPT, "O", first="Oslo"))["values"] == ["Ottawa"]
-    assert await complete(desk, TEMPLATE, "x") == {"values": ["x1"], "hasMore": True}
+    services.put(completion_entry(("prompt", "plan", "city"), cities))
+    services.put(completion_entry(("resource_template", "weather://{city}", "city"), few))
+    assert await complete(runner, PROMPT, "O") == {"values": ["Oslo", "Ottawa"], "total": 2, "hasMore": False}
+    assert (await complete(runner, PROMPT, "O", first="Oslo"))["values"] == ["Ottawa"]
+    assert await complete(runner, TEMPLATE, "x") == {"values": ["x1"], "hasMore": True}
 
 
 @pytest.mark.row("WC-27")
-async def test_where_nobody_completes_there_are_no_suggestions(desk: Desk) -> None:
-    found = await complete(desk, PROMPT, "O")
+async def test_where_nobody_completes_there_are_no_suggestions(runner: JobRunner) -> None:
+    found = await complete(runner, PROMPT, "O")
     assert found["values"] == []
     assert not found["hasMore"]
 
 
 @pytest.mark.row("WC-27", "RG-12")
-async def test_a_hundred_suggestions_travel_at_the_most(house: House, desk: Desk) -> None:
-    house.put(completion_entry(("prompt", "plan", "city"), lambda: [str(n) for n in range(150)]))
-    found = await complete(desk, PROMPT, "")
+async def test_a_hundred_suggestions_travel_at_the_most(services: FakeServices, runner: JobRunner) -> None:
+    services.put(completion_entry(("prompt", "plan", "city"), lambda: [str(n) for n in range(150)]))
+    found = await complete(runner, PROMPT, "")
     assert (len(found["values"]), found["total"], found["hasMore"]) == (100, 150, True)
-    house.put(completion_entry(("prompt", "plan", "city"), lambda: Completion(["a"], total=7)))
-    assert await complete(desk, PROMPT, "") == {"values": ["a"], "total": 7, "hasMore": True}
+    services.put(completion_entry(("prompt", "plan", "city"), lambda: Completion(["a"], total=7)))
+    assert await complete(runner, PROMPT, "") == {"values": ["a"], "total": 7, "hasMore": True}
 
 
 @pytest.mark.row("WC-27", "TF-25")
-async def test_what_is_no_list_of_texts_is_an_internal_error(house: House, desk: Desk) -> None:
-    house.put(completion_entry(("prompt", "plan", "city"), lambda: 7))
+async def test_what_is_no_list_of_texts_is_an_internal_error(services: FakeServices, runner: JobRunner) -> None:
+    services.put(completion_entry(("prompt", "plan", "city"), lambda: 7))
     params = {"ref": PROMPT, "argument": {"name": "city", "value": ""}}
-    assert await (await desk.hand_out("completion/complete", params)).error() == {
+    assert await (await runner.start("completion/complete", params)).error() == {
         "code": -32603,
         "message": "Internal error",
     }

@@ -8,59 +8,59 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 
-from greenroom.actors.catalogue import caller_of, whose
+from greenroom.actors.catalogue import caller_key, quota_key_of_job
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError, ToolError
-from greenroom.protocol.results import CallToolResult, Structured, WithMeta
+from greenroom.protocol.handler_results import CallToolResult, Structured, WithMeta
 from greenroom.transports.interfaces import Peer
 from greenroom.transports.open_connections import address_of
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
-    from greenroom.actors.jobs import Job
+    from greenroom.actors.worker_interfaces import Job
 
-    from .desk import Desk, House
+    from .job_runner import FakeServices, JobRunner
 
 
 @pytest.mark.row("TF-01", "TF-03")
-async def test_an_async_function_with_hints_is_a_tool(house: House, desk: Desk) -> None:
+async def test_an_async_function_with_hints_is_a_tool(services: FakeServices, runner: JobRunner) -> None:
     async def greet(name: str, times: int = 1) -> str:
         return " ".join([f"Hello, {name}!"] * times)
 
-    house.tool(greet)
-    assert await desk.text("greet", name="Ada", times=2) == "Hello, Ada! Hello, Ada!"
+    services.tool(greet)
+    assert await runner.text("greet", name="Ada", times=2) == "Hello, Ada! Hello, Ada!"
 
 
 async def test_a_call_finds_out_once_which_caller_it_counts_for(
-    house: House, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    services: FakeServices, runner: JobRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Job] = []
 
     def counted(job: Job) -> object:
         asked.append(job)
-        return whose(job)
+        return quota_key_of_job(job)
 
     monkeypatch.setattr("greenroom.actors.worker.whose", counted)
 
     def count(name: str) -> int:
         return len(name)
 
-    house.tool(count)
-    assert await desk.text("count", name="Ada") == "3"
+    services.tool(count)
+    assert await runner.text("count", name="Ada") == "3"
     assert len(asked) == 1
 
 
 def test_the_address_of_a_caller_is_parsed_once() -> None:
     peer = Peer("http", "198.51.100.77:1")
-    assert caller_of(peer) == ("address", "198.51.100.77")
+    assert caller_key(peer) == ("address", "198.51.100.77")
     before = address_of.cache_info().misses
     for port in range(100):
-        assert caller_of(Peer("http", f"198.51.100.77:{port}")) == ("address", "198.51.100.77")
+        assert caller_key(Peer("http", f"198.51.100.77:{port}")) == ("address", "198.51.100.77")
     assert address_of.cache_info().misses == before
 
 
 @pytest.mark.row("TF-01")
-async def test_a_function_may_want_its_context_beside_its_arguments(house: House, desk: Desk) -> None:
+async def test_a_function_may_want_its_context_beside_its_arguments(services: FakeServices, runner: JobRunner) -> None:
     async def by_name(city: str, ctx: Any) -> str:
         return f"{ctx.tool_name} {city}"
 
@@ -72,19 +72,19 @@ async def test_a_function_may_want_its_context_beside_its_arguments(house: House
         return f"{where.tool_name} {city}"
 
     for function in (by_name, by_hint, by_written_hint):
-        house.tool(function)
-        assert await desk.text(function.__name__, city="Oslo") == f"{function.__name__} Oslo"
-        schema = (await _listed(house))[function.__name__]["inputSchema"]
+        services.tool(function)
+        assert await runner.text(function.__name__, city="Oslo") == f"{function.__name__} Oslo"
+        schema = (await _listed(services))[function.__name__]["inputSchema"]
         assert list(schema["properties"]) == ["city"]
 
 
-async def _listed(house: House) -> dict[str, Any]:
-    tools: Any = house.shelf.catalogue.all("tool")
+async def _listed(services: FakeServices) -> dict[str, Any]:
+    tools: Any = services.catalogue_ref.current.all("tool")
     return {name: entry.wire for name, entry in tools.items()}
 
 
 @pytest.mark.row("TF-01")
-async def test_a_function_may_take_all_arguments_in_one_dict(house: House, desk: Desk) -> None:
+async def test_a_function_may_take_all_arguments_in_one_dict(services: FakeServices, runner: JobRunner) -> None:
     whole: Any = eval("lambda args: ','.join(sorted(args))")  # with a hint, it is an argument of that name
 
     async def one(args: dict[str, Any]) -> str:
@@ -92,28 +92,28 @@ async def test_a_function_may_take_all_arguments_in_one_dict(house: House, desk:
 
     bare: Any = eval("lambda arguments, ctx: f'{ctx.request_id} {sorted(arguments)}'")  # a function without hints
 
-    house.tool(whole, "whole")
-    house.tool(one)
-    house.tool(bare, "bare")
-    assert await desk.text("whole", b=1, a=2) == "a,b"
-    assert await desk.text("bare", x=1) == "r2 ['x']"
-    assert await desk.text("one", args={"b": 1}) == "b"
-    assert (await _listed(house))["whole"]["inputSchema"] == {"type": "object"}
-    assert list((await _listed(house))["one"]["inputSchema"]["properties"]) == ["args"]
+    services.tool(whole, "whole")
+    services.tool(one)
+    services.tool(bare, "bare")
+    assert await runner.text("whole", b=1, a=2) == "a,b"
+    assert await runner.text("bare", x=1) == "r2 ['x']"
+    assert await runner.text("one", args={"b": 1}) == "b"
+    assert (await _listed(services))["whole"]["inputSchema"] == {"type": "object"}
+    assert list((await _listed(services))["one"]["inputSchema"]["properties"]) == ["args"]
 
 
 @pytest.mark.row("TF-01")
-async def test_plain_functions_run_in_a_thread_with_their_context(house: House, desk: Desk) -> None:
+async def test_plain_functions_run_in_a_thread_with_their_context(services: FakeServices, runner: JobRunner) -> None:
     import threading  # noqa: PLC0415 - what it is about
 
     def where(ctx: Context) -> str:
         return f"{threading.current_thread() is threading.main_thread()} {ctx.tool_name}"
 
-    house.tool(where)
-    assert await desk.text("where") == "False where"
+    services.tool(where)
+    assert await runner.text("where") == "False where"
 
 
-async def test_methods_partials_lambdas_and_objects_are_functions(house: House, desk: Desk) -> None:
+async def test_methods_partials_lambdas_and_objects_are_functions(services: FakeServices, runner: JobRunner) -> None:
     class Shop:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -127,33 +127,33 @@ async def test_methods_partials_lambdas_and_objects_are_functions(house: House, 
     async def add(a: int, b: int) -> str:
         return str(a + b)
 
-    house.tool(Shop("Ann's").price, "price")
-    house.tool(Shop("Ann's"), "shop")
-    house.tool(partial(add, b=10), "add_ten")
-    house.tool(lambda: "light", "lamp")
-    assert await desk.text("price", item="tea") == "tea at Ann's"
-    assert await desk.text("shop", item="tea") == "called for tea"
-    assert await desk.text("add_ten", a=5) == "15"
-    assert await desk.text("lamp") == "light"
+    services.tool(Shop("Ann's").price, "price")
+    services.tool(Shop("Ann's"), "shop")
+    services.tool(partial(add, b=10), "add_ten")
+    services.tool(lambda: "light", "lamp")
+    assert await runner.text("price", item="tea") == "tea at Ann's"
+    assert await runner.text("shop", item="tea") == "called for tea"
+    assert await runner.text("add_ten", a=5) == "15"
+    assert await runner.text("lamp") == "light"
 
 
-async def test_what_a_plain_function_returns_may_have_to_be_awaited(house: House, desk: Desk) -> None:
+async def test_what_a_plain_function_returns_may_have_to_be_awaited(services: FakeServices, runner: JobRunner) -> None:
     async def slow(n: int) -> str:
         return f"waited {n}"
 
-    house.tool(lambda: slow(3), "lazy")
-    assert await desk.text("lazy") == "waited 3"
+    services.tool(lambda: slow(3), "lazy")
+    assert await runner.text("lazy") == "waited 3"
 
 
-async def test_a_plain_function_may_be_told_to_run_in_the_loop(house: House, desk: Desk) -> None:
+async def test_a_plain_function_may_be_told_to_run_in_the_loop(services: FakeServices, runner: JobRunner) -> None:
     import asyncio  # noqa: PLC0415 - what it is about
 
     def quick() -> str:
         asyncio.get_running_loop()
         return "in the loop"
 
-    house.tool(quick, isolation="loop")
-    assert await desk.text("quick") == "in the loop"
+    services.tool(quick, isolation="loop")
+    assert await runner.text("quick") == "in the loop"
 
 
 # --- what comes out
@@ -190,26 +190,28 @@ RETURNED: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.row("TF-03", "TF-04", "TF-05", "TF-06", "TF-11")
 @pytest.mark.parametrize(("value", "result"), RETURNED)
-async def test_what_a_tool_returns_becomes_its_result(house: House, desk: Desk, value: Any, result: Any) -> None:
+async def test_what_a_tool_returns_becomes_its_result(
+    services: FakeServices, runner: JobRunner, value: Any, result: Any
+) -> None:
     async def tool() -> Any:
         return value
 
-    house.tool(tool)
-    assert await desk.result("tool") == result
+    services.tool(tool)
+    assert await runner.result("tool") == result
 
 
 @pytest.mark.row("TF-04", "TF-09")
-async def test_a_tool_error_may_be_raised_and_the_model_hears_it(house: House, desk: Desk) -> None:
+async def test_a_tool_error_may_be_raised_and_the_model_hears_it(services: FakeServices, runner: JobRunner) -> None:
     async def loop_error() -> None:
         raise ToolError("the road is closed", {"retry": False})
 
     def thread_error() -> None:
         raise ToolError("the road is closed", {"retry": False})
 
-    house.tool(loop_error)
-    house.tool(thread_error)
+    services.tool(loop_error)
+    services.tool(thread_error)
     for name in ("loop_error", "thread_error"):
-        assert await desk.result(name) == {
+        assert await runner.result(name) == {
             "content": [{"type": "text", "text": "the road is closed"}],
             "isError": True,
             "_meta": {"retry": False},
@@ -217,45 +219,47 @@ async def test_a_tool_error_may_be_raised_and_the_model_hears_it(house: House, d
 
 
 @pytest.mark.row("TF-09", "TF-11", "TF-25")
-async def test_an_mcp_error_that_is_raised_or_returned_is_the_answer(house: House, desk: Desk) -> None:
+async def test_an_mcp_error_that_is_raised_or_returned_is_the_answer(services: FakeServices, runner: JobRunner) -> None:
     async def raised() -> None:
         raise McpError(-32042, "go there first", {"elicitations": []})
 
     async def returned() -> McpError:
         return McpError(-32042, "go there first", {"elicitations": []})
 
-    house.tool(raised)
-    house.tool(returned)
+    services.tool(raised)
+    services.tool(returned)
     for name in ("raised", "returned"):
-        error = await (await desk.call(name)).error()
+        error = await (await runner.call(name)).error()
         assert error == {"code": -32042, "message": "go there first", "data": {"elicitations": []}}
 
 
 @pytest.mark.row("TF-05", "WC-19")
-async def test_a_return_hint_is_a_promise_of_structured_content(house: House, desk: Desk) -> None:
+async def test_a_return_hint_is_a_promise_of_structured_content(services: FakeServices, runner: JobRunner) -> None:
     async def forecast(city: str) -> list[Weather]:
         return [Weather(city, 3.5)]
 
     async def count() -> int:
         return 3
 
-    house.tool(forecast)
-    house.tool(count)
-    assert (await desk.result("forecast", city="Oslo"))["structuredContent"] == {
+    services.tool(forecast)
+    services.tool(count)
+    assert (await runner.result("forecast", city="Oslo"))["structuredContent"] == {
         "result": [{"city": "Oslo", "degrees": 3.5}]
     }
-    assert (await desk.result("count"))["structuredContent"] == {"result": 3}
-    assert (await desk.result("count"))["content"] == [{"type": "text", "text": "3"}]
-    assert (await _listed(house))["forecast"]["outputSchema"]["required"] == ["result"]
+    assert (await runner.result("count"))["structuredContent"] == {"result": 3}
+    assert (await runner.result("count"))["content"] == [{"type": "text", "text": "3"}]
+    assert (await _listed(services))["forecast"]["outputSchema"]["required"] == ["result"]
 
 
 @pytest.mark.row("TF-26")
-async def test_a_promise_that_is_broken_is_the_tools_error_and_not_its_callers(house: House, desk: Desk) -> None:
+async def test_a_promise_that_is_broken_is_the_tools_error_and_not_its_callers(
+    services: FakeServices, runner: JobRunner
+) -> None:
     async def count() -> int:
         return "three"  # type: ignore[return-value]
 
-    house.tool(count)
-    result = await desk.result("count")
+    services.tool(count)
+    result = await runner.result("count")
     assert result["isError"]
     assert "result" in result["content"][0]["text"]
 
@@ -264,32 +268,34 @@ async def test_a_promise_that_is_broken_is_the_tools_error_and_not_its_callers(h
 
 
 @pytest.mark.row("TF-07", "TF-10", "WC-18")
-async def test_arguments_that_do_not_fit_never_reach_the_function_and_all_are_told(house: House, desk: Desk) -> None:
+async def test_arguments_that_do_not_fit_never_reach_the_function_and_all_are_told(
+    services: FakeServices, runner: JobRunner
+) -> None:
     calls: list[str] = []
 
     async def book(city: str, days: Annotated[int, "how long"], kind: Literal["bus", "train"]) -> str:
         calls.append(city)
         return "booked"
 
-    house.tool(book)
-    result = await desk.result("book", days="three", kind="boat", more=1)
+    services.tool(book)
+    result = await runner.result("book", days="three", kind="boat", more=1)
     assert result["isError"]
     text = result["content"][0]["text"]
     for name in ("city", "days", "kind", "more"):
         assert name in text
     assert calls == []
-    assert await desk.text("book", city="Oslo", days=3, kind="bus") == "booked"
+    assert await runner.text("book", city="Oslo", days=3, kind="bus") == "booked"
 
 
 @pytest.mark.row("TF-10")
-async def test_a_tool_without_parameters_takes_none(house: House, desk: Desk) -> None:
+async def test_a_tool_without_parameters_takes_none(services: FakeServices, runner: JobRunner) -> None:
     async def now() -> str:
         return "now"
 
-    house.tool(now)
-    assert (await _listed(house))["now"]["inputSchema"] == {"type": "object", "additionalProperties": False}
-    assert (await desk.result("now", extra=1))["isError"]
-    assert await (await desk.call("now", None)).result() == {
+    services.tool(now)
+    assert (await _listed(services))["now"]["inputSchema"] == {"type": "object", "additionalProperties": False}
+    assert (await runner.result("now", extra=1))["isError"]
+    assert await (await runner.call("now", None)).result() == {
         "content": [{"type": "text", "text": "now"}],
         "isError": False,
     }
@@ -304,66 +310,70 @@ SCHEMA = {
 
 
 @pytest.mark.row("TF-07", "TF-08", "RG-08")
-async def test_schemas_written_by_hand_are_checked_when_asked_to(house: House, desk: Desk) -> None:
+async def test_schemas_written_by_hand_are_checked_when_asked_to(services: FakeServices, runner: JobRunner) -> None:
     async def free(n: Any) -> Structured:
         return Structured({"n": n})
 
-    house.tool(free, "open", input_schema=SCHEMA, output_schema=SCHEMA)
-    house.tool(free, "checked", input_schema=SCHEMA, output_schema=SCHEMA, validate_input=True)
-    house.tool(free, "promising", input_schema=SCHEMA, output_schema=SCHEMA, validate_output=True)
-    assert not (await desk.result("open", n="x"))["isError"]
-    result = await desk.result("checked", n=0)
+    services.tool(free, "open", input_schema=SCHEMA, output_schema=SCHEMA)
+    services.tool(free, "checked", input_schema=SCHEMA, output_schema=SCHEMA, validate_input=True)
+    services.tool(free, "promising", input_schema=SCHEMA, output_schema=SCHEMA, validate_output=True)
+    assert not (await runner.result("open", n="x"))["isError"]
+    result = await runner.result("checked", n=0)
     assert result["isError"]
     assert "n" in result["content"][0]["text"]
-    assert (await desk.result("promising", n=0))["isError"]
-    assert (await desk.result("promising", n=2))["structuredContent"] == {"n": 2}
+    assert (await runner.result("promising", n=0))["isError"]
+    assert (await runner.result("promising", n=2))["structuredContent"] == {"n": 2}
 
 
 @pytest.mark.row("TF-10", "TF-08")
-async def test_a_strict_company_checks_all_schemas_but_those_whose_tools_say_no(desk: Desk, house: House) -> None:
+async def test_a_strict_company_checks_all_schemas_but_those_whose_tools_say_no(
+    runner: JobRunner, services: FakeServices
+) -> None:
     async def free(n: Any) -> Structured:
         return Structured({"n": n})
 
-    house.settings = Settings(strict=True)
-    house.tool(free, "checked", input_schema=SCHEMA, output_schema=SCHEMA)
-    house.tool(free, "open", input_schema=SCHEMA, validate_input=False)
-    assert (await desk.result("checked", n=0))["isError"]
-    assert not (await desk.result("open", n=0))["isError"]
+    services.settings = Settings(strict=True)
+    services.tool(free, "checked", input_schema=SCHEMA, output_schema=SCHEMA)
+    services.tool(free, "open", input_schema=SCHEMA, validate_input=False)
+    assert (await runner.result("checked", n=0))["isError"]
+    assert not (await runner.result("open", n=0))["isError"]
 
 
-async def test_arguments_beside_a_schema_by_hand_must_still_be_parameters(house: House, desk: Desk) -> None:
+async def test_arguments_beside_a_schema_by_hand_must_still_be_parameters(
+    services: FakeServices, runner: JobRunner
+) -> None:
     async def narrow(n: Any, o: Any = 0) -> str:
         return "in"
 
     async def wide(n: Any = 0, **more: Any) -> str:
         return f"{n} {sorted(more)}"
 
-    house.tool(narrow, input_schema={"type": "object"})
-    house.tool(wide, input_schema={"type": "object"})
-    result = await desk.result("narrow", m=1)
+    services.tool(narrow, input_schema={"type": "object"})
+    services.tool(wide, input_schema={"type": "object"})
+    result = await runner.result("narrow", m=1)
     assert result["isError"]
     assert "n: is missing" in result["content"][0]["text"]
     assert "m: there is no such argument" in result["content"][0]["text"]
-    assert await desk.text("wide", a=1, b=2) == "0 ['a', 'b']"
+    assert await runner.text("wide", a=1, b=2) == "0 ['a', 'b']"
 
 
 @pytest.mark.row("WC-26", "RG-06")
-async def test_a_tool_that_is_not_there_is_an_error_with_its_name(desk: Desk) -> None:
-    assert await (await desk.call("nobody")).error() == {"code": -32602, "message": "Unknown tool: nobody"}
-    error = await (await desk.call("x" * 5000)).error()
+async def test_a_tool_that_is_not_there_is_an_error_with_its_name(runner: JobRunner) -> None:
+    assert await (await runner.call("nobody")).error() == {"code": -32602, "message": "Unknown tool: nobody"}
+    error = await (await runner.call("x" * 5000)).error()
     assert len(error["message"]) < 300
 
 
-async def test_a_call_goes_to_the_tool_that_was_there_when_it_began(house: House, desk: Desk) -> None:
+async def test_a_call_goes_to_the_tool_that_was_there_when_it_began(services: FakeServices, runner: JobRunner) -> None:
     async def first() -> str:
         return "first"
 
     async def second() -> str:
         return "second"
 
-    house.tool(first, "tool")
-    calling = await desk.call("tool")
-    house.tool(second, "tool")
-    later = await desk.call("tool")
+    services.tool(first, "tool")
+    calling = await runner.call("tool")
+    services.tool(second, "tool")
+    later = await runner.call("tool")
     assert (await later.result())["content"][0]["text"] == "second"
     assert (await calling.result())["content"][0]["text"] in ("first", "second")

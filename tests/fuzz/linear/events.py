@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.fuzz.linearity import Reader, repeated
 
-from greenroom.protocol.sse import Parser
+from greenroom.protocol.sse import SseParser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def _made(unit: bytes, length: int) -> Callable[[int], list[bytes]]:
 
 def _reading(limit: int) -> Callable[[list[bytes]], None]:
     def read(pieces: list[bytes]) -> None:
-        parser = Parser(limit)
+        parser = SseParser(limit)
         for piece in pieces:
             parser.feed(piece)
 

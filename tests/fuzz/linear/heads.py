@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from tests.fuzz.linearity import KIB, Reader, repeated
 
-from greenroom.transports.client.http_pool import Answers
-from greenroom.transports.http1 import FIELDS, Malformed, Requests, State
+from greenroom.transports.client.http_connection_pool import ResponseParser
+from greenroom.transports.http1_codec import MAX_HEADERS, Malformed, ParserState, RequestParser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def _shape(front: bytes, unit: bytes, end: bytes) -> Callable[[int], bytes]:
 
 
 def _many(front: bytes) -> Callable[[int], bytes]:
-    count = FIELDS - 1
+    count = MAX_HEADERS - 1
 
     def made(size: int) -> bytes:
         return front + (b"x: %b\r\n" % repeated(b"y ", max(2, size // count - 5))) * count + b"\r\n"
@@ -61,22 +61,22 @@ def _headers(front: bytes) -> dict[str, Callable[[int], bytes]]:
     return shapes
 
 
-def _read(reader: Requests | Answers, data: bytes) -> None:
+def _read(reader: RequestParser | ResponseParser, data: bytes) -> None:
     reader.feed(data)
-    while reader.next() not in (State.HUNGRY, State.END):
+    while reader.next() not in (ParserState.NEED_DATA, ParserState.MESSAGE_END):
         pass
 
 
 def _request(data: bytes) -> None:
-    _read(Requests(_MAX), data)
+    _read(RequestParser(_MAX), data)
 
 
 def _answer(data: bytes) -> None:
-    _read(Answers(_MAX), data)
+    _read(ResponseParser(_MAX), data)
 
 
 def _in_pieces(data: bytes) -> None:
-    requests = Requests(_MAX)
+    requests = RequestParser(_MAX)
     for start in range(0, len(data), 64):
         _read(requests, data[start : start + 64])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 from tests.fuzz.linearity import Reader
 
-from greenroom.protocol.schemas import Mismatch, arguments_of
+from greenroom.protocol.type_schemas import Mismatch, arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

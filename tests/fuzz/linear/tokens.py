@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tests.fuzz.linearity import Reader
 
-from greenroom.auth.client import credential as challenges
+from greenroom.auth.client import login_process as challenges
+from greenroom.auth.credential_headers import extract_api_key, extract_basic_auth, extract_bearer_token
 from greenroom.auth.errors import Denied
-from greenroom.auth.headers import extract_api_key, extract_basic_auth, extract_bearer_token
-from greenroom.auth.jose import heading_of
+from greenroom.auth.jose import unverified_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def _read(text: str) -> None:
         with suppress(Denied):
             read(headers)
     with suppress(Denied):
-        heading_of(text.partition(" ")[2] or text)
+        unverified_header(text.partition(" ")[2] or text)
 
 
 READERS = (

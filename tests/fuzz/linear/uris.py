@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from tests.fuzz.linearity import Reader
 
 from greenroom.actors.consent import rules as globs
-from greenroom.actors.mentions import reader as grammar
-from greenroom.protocol import pages
+from greenroom.actors.mentions import mention_reader as grammar
+from greenroom.protocol import pagination
 from greenroom.protocol import provider_rules as provider_names
+from greenroom.protocol.elicitation_forms import check_url
 from greenroom.protocol.errors import LocalProtocolError, McpError
-from greenroom.protocol.forms import check_url
-from greenroom.protocol.uris import Template
-from greenroom.transports import http_exchange as http_checks
+from greenroom.protocol.uri_templates import UriTemplate
+from greenroom.transports import http_request as http_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEMPLATES = tuple(
-    map(Template, ("a://{x}", "a://{+x}", "a://{x}/{y}", "a://{+x}/{+y}/z", "a://b/{x}.{y}", "a://{a}-{b}-{c}"))
+    map(UriTemplate, ("a://{x}", "a://{+x}", "a://{x}/{y}", "a://{+x}/{+y}/z", "a://b/{x}.{y}", "a://{a}-{b}-{c}"))
 )
 UNITS = {
     "letters": "a",
@@ -52,16 +52,16 @@ def _names(text: str) -> None:
     globs.matches("a*b", text)
     globs.may_begin("*a?*", text)
     with suppress(McpError):
-        pages.read_cursor(text, "tool")
-    http_checks.place(text)
-    http_checks.origin(text)
-    http_checks.accepted(text)
+        pagination.read_cursor(text, "tool")
+    http_checks.parse_host(text)
+    http_checks.parse_origin(text)
+    http_checks.accepted_types(text)
 
 
 def _mentions(text: str) -> None:
     for each in grammar.mentions(text):
-        grammar.words_behind(text, each.end, 8)
-    grammar.typing(text)
+        grammar.words_after(text, each.end, 8)
+    grammar.partial_mention(text)
 
 
 _URIS = {

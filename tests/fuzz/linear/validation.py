@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.linearity import Reader
 
-from greenroom.protocol.problems import Meter, TooMuch
 from greenroom.protocol.validation import BadSchema, Validator
+from greenroom.protocol.validation_errors import StepMeter, StepsExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ Shape = tuple[Any, Any]
 
 def _check(given: Shape) -> None:
     schema, value = given
-    Validator(schema, meter=Meter()).check(value, Meter())
+    Validator(schema, meter=StepMeter()).check(value, StepMeter())
 
 
 def _items(schema: Any, one: Callable[[int], Any], length: int) -> Callable[[int], Shape]:
@@ -64,6 +64,6 @@ SCHEMAS: Mapping[str, Callable[[int], Shape]] = {
 }
 
 READERS = (
-    Reader("checks", _check, VALUES, (TooMuch, BadSchema), short=(1024, 2048, 4096, 8192)),
-    Reader("written", _check, SCHEMAS, (TooMuch, BadSchema), short=(1024, 2048, 4096, 8192)),
+    Reader("checks", _check, VALUES, (StepsExceeded, BadSchema), short=(1024, 2048, 4096, 8192)),
+    Reader("written", _check, SCHEMAS, (StepsExceeded, BadSchema), short=(1024, 2048, 4096, 8192)),
 )

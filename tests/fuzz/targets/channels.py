@@ -8,14 +8,21 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tests.fuzz.playhouse import LONG, NAMES, Standing
-from tests.fuzz.target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzzed_server import LONG, NAMES, Standing
 from tests.fuzz.targets.connections import HELLO, call
 
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.messages import Limits, Notification, Overlong, Request, parse, too_long
-from greenroom.protocol.sse import Lines
-from greenroom.transports.channel import MemoryWire
+from greenroom.protocol.jsonrpc import (
+    JsonRpcNotification,
+    JsonRpcRequest,
+    MessageLimits,
+    OversizedMessage,
+    parse,
+    too_long_error,
+)
+from greenroom.protocol.sse import LineFramer
+from greenroom.transports.session_channel import MemoryPeer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,9 +131,9 @@ class Talk:
 
     async def hold(self, stream: Iterable[bytes]) -> None:
         """Say all this, wait until everything that was asked has ended, and see who was answered."""
-        async with MemoryWire(self._company) as wire:
+        async with MemoryPeer(self._company) as wire:
             reading = asyncio.create_task(self._read(wire))
-            framer = Lines(LIMIT)
+            framer = LineFramer(LIMIT)
             for piece in stream:
                 for line in framer.feed(piece):
                     await self._say(wire, line)
@@ -139,15 +146,15 @@ class Talk:
         await reading
         self.compare()
 
-    async def _read(self, wire: MemoryWire) -> None:
+    async def _read(self, wire: MemoryPeer) -> None:
         while frames := await wire.receive():
             for frame in frames:
                 self.hear(frame)
 
-    async def _say(self, wire: MemoryWire, line: bytes | Overlong) -> None:
+    async def _say(self, wire: MemoryPeer, line: bytes | OversizedMessage) -> None:
         self.owe(line)
-        if isinstance(line, Overlong):
-            await wire._channel.refuse(too_long(line, LIMIT))  # as stdio does with what it reads
+        if isinstance(line, OversizedMessage):
+            await wire._channel.refuse(too_long_error(line, LIMIT))  # as stdio does with what it reads
         elif line.strip():
             await wire.send(line)
 
@@ -157,22 +164,22 @@ class Talk:
         assert message["jsonrpc"] == "2.0"
         self._heard.append(message)
 
-    def owe(self, line: bytes | Overlong) -> None:
+    def owe(self, line: bytes | OversizedMessage) -> None:
         """This was said: the server owes an answer to it, or does not."""
-        if isinstance(line, Overlong):
-            error = too_long(line, LIMIT)
+        if isinstance(line, OversizedMessage):
+            error = too_long_error(line, LIMIT)
             self._asked[json.dumps(error.id)] += 1
             return
         if not line.strip():
             return
         try:
-            message = parse(line, Limits.of_size(LIMIT))
+            message = parse(line, MessageLimits.of_size(LIMIT))
         except RemoteProtocolError as error:
             self._asked[json.dumps(error.id)] += 1
             return
-        if isinstance(message, Request):
+        if isinstance(message, JsonRpcRequest):
             self._asked[json.dumps(message.id)] += 1
-        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+        elif isinstance(message, JsonRpcNotification) and message.method == "notifications/cancelled":
             self._cancelled.add(json.dumps(message.params.get("requestId")))
 
     def compare(self) -> None:

@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.target import Target, numbers, seeded
+from tests.fuzz.fuzz_target import Target, numbers, seeded
 
-from greenroom.config.documents import Json, NotJson, load
+from greenroom.config.config_reader import read
 from greenroom.config.fields import NAME
-from greenroom.config.reader import read
+from greenroom.config.parsed_file import InvalidJson, JsonParser, load
 
 SECRET = "hunter2-hunter2"
 ENVIRONMENT = {"TOKEN": SECRET, "EMPTY": "", "URL": f"https://anna:{SECRET}@a.example/mcp"}
@@ -124,8 +124,8 @@ def beside(path: Path, text: bytes) -> None:
     except (ValueError, RecursionError):
         return  # comments, perhaps, or a comma too many
     try:
-        assert same(Json(written).value, value)
-    except NotJson as error:
+        assert same(JsonParser(written).value, value)
+    except InvalidJson as error:
         assert re.search(r"more than|more digits|surrogates", error.what), error.what
 
 

@@ -10,35 +10,35 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tests.fuzz.playhouse import NAMES, Standing
-from tests.fuzz.target import Target, numbers, pieces, seeded
-from tests.fuzz.wires import Answer, Wire, answers
+from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzzed_server import NAMES, Standing
+from tests.fuzz.memory_connection import Answer, Wire, answers
 
-from greenroom.actors.sessions import Sessions
-from greenroom.protocol.messages import Notification, Request
+from greenroom.actors.session_supervisor import SessionSupervisor
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest
 from greenroom.protocol.versions import LATEST
-from greenroom.transports.asgi import Endpoint
-from greenroom.transports.connection import Hypercorn
-from greenroom.transports.http1_wire import Http1Wire
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http1_connection import Http1Connection
 from greenroom.transports.http_config import HttpConfig
-from greenroom.transports.http_engine import Engine
+from greenroom.transports.http_engine import HttpEngine
+from greenroom.transports.hypercorn_connection import HypercornServer
 from greenroom.transports.interfaces import Peer
-from greenroom.transports.open_connections import Hall
+from greenroom.transports.open_connections import OpenConnections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from greenroom.actors.company import Company
-    from greenroom.transports.interfaces import Session
+    from greenroom.transports.interfaces import SessionHandle
 
 
-def hypercorned(hall: Hall) -> asyncio.Protocol:
+def hypercorned(hall: OpenConnections) -> asyncio.Protocol:
     loop = asyncio.get_running_loop()
-    return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), Hypercorn(hall).enter, loop=loop)
+    return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), HypercornServer(hall).on_connect, loop=loop)
 
 
 CONFIG = HttpConfig(max_body=4096, max_header=2048)
-SPEAKERS: tuple[Callable[[Hall], asyncio.Protocol], ...] = (Http1Wire, hypercorned)
+SPEAKERS: tuple[Callable[[OpenConnections], asyncio.Protocol], ...] = (Http1Connection, hypercorned)
 """Who may read the bytes."""
 STATUSES = {100, 200, 202, 204, 400, 403, 404, 405, 406, 408, 413, 415, 431, 501, 503, 505}
 HELLO: dict[str, Any] = {
@@ -147,7 +147,7 @@ def check(data: bytes) -> None:
 
 
 async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> None:
-    hall = Hall(Endpoint(Engine(company, CONFIG)), CONFIG)
+    hall = OpenConnections(AsgiEndpoint(HttpEngine(company, CONFIG)), CONFIG)
     session = await entered(company)
     sent = sent.replace(b"$S", session.id.encode())
     wire = Wire(SPEAKERS[(end >> 2) % len(SPEAKERS)](hall))
@@ -167,10 +167,10 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
     await leave(company)
 
 
-async def entered(company: Company) -> Session:
-    hello = await company.enter(Peer("http"), Request(0, "initialize", HELLO))
+async def entered(company: Company) -> SessionHandle:
+    hello = await company.start_session(Peer("http"), JsonRpcRequest(0, "initialize", HELLO))
     assert hello.session is not None
-    await hello.session.notify(Notification("notifications/initialized"))
+    await hello.session.notify(JsonRpcNotification("notifications/initialized"))
     return hello.session
 
 
@@ -196,7 +196,7 @@ async def check_still_there(company: Company, wire: Wire) -> None:
 
 async def leave(company: Company) -> None:
     """All sessions end, and their tasks, which have a moment to notice."""
-    for card in await company.sessions.call(Sessions.cards):
+    for card in await company.sessions.call(SessionSupervisor.cards):
         await company.peers.end(card.id)
     await asyncio.sleep(10)
 

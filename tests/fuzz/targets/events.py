@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from tests.fuzz.target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
 
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.messages import Overlong
-from greenroom.protocol.sse import Event, Parser, comment, event
+from greenroom.protocol.jsonrpc import OversizedMessage
+from greenroom.protocol.sse import SseEvent, SseParser, encode_comment, encode_event
 
 TEXTS = (
     b"id: g0:1\nevent: message\nretry: 100\ndata: a\ndata:b\n\n: keep-alive\n\ndata\n\n",
@@ -40,23 +40,23 @@ def check(data: bytes) -> None:
     assert read(stream, front[1:], HUGE) == standard(stream)
     limit = front[0]
     for each in read(stream, front[1:], limit):
-        assert isinstance(each, Overlong) or len(each.data) <= limit
+        assert isinstance(each, OversizedMessage) or len(each.data) <= limit
     written(stream, front[3])
 
 
-def read(stream: bytes, steps: bytes, limit: int) -> list[Event | Overlong]:
-    parser = Parser(limit)
-    found: list[Event | Overlong] = []
+def read(stream: bytes, steps: bytes, limit: int) -> list[SseEvent | OversizedMessage]:
+    parser = SseParser(limit)
+    found: list[SseEvent | OversizedMessage] = []
     for piece in pieces(stream, steps):
         found += parser.feed(piece)
         assert parser.held <= limit + len(b"data: ")
     return found
 
 
-def standard(stream: bytes) -> list[Event]:
+def standard(stream: bytes) -> list[SseEvent]:
     """The algorithm of the standard, on the whole stream at once."""
     *lines, _ = _BREAK.split(stream.removeprefix(b"\xef\xbb\xbf"))
-    found: list[Event] = []
+    found: list[SseEvent] = []
     data: list[bytes] = []
     id = name = ""
     for line in lines:
@@ -65,7 +65,7 @@ def standard(stream: bytes) -> list[Event]:
         match field:
             case b"" if not line:
                 if data:
-                    found.append(Event(b"\n".join(data), id, name or "message"))
+                    found.append(SseEvent(b"\n".join(data), id, name or "message"))
                 data, name = [], ""
             case b"data":
                 data.append(value)
@@ -83,13 +83,13 @@ def written(stream: bytes, number: int) -> None:
     name, _, data = stream.partition(b"\0")
     id = name[:20].decode(errors="replace")
     try:
-        frame = event(id, data, event=id if number & 1 else None, retry=number if number & 2 else None)
+        frame = encode_event(id, data, event=id if number & 1 else None, retry=number if number & 2 else None)
     except LocalProtocolError:
         assert "\n" in id or "\r" in id or "\0" in id
         return
-    (found,) = read(comment(id) + frame, bytes((number,)), HUGE)
+    (found,) = read(encode_comment(id) + frame, bytes((number,)), HUGE)
     expected = id if number & 1 else "message"
-    assert found == Event(_BREAK.sub(b"\n", data), id, expected or "message")
+    assert found == SseEvent(_BREAK.sub(b"\n", data), id, expected or "message")
 
 
 TARGET = Target("events", check, lambda: seeded(TEXTS, b"\xff\xff\xff\xff", b"\x10\0\1\2"), WORDS)

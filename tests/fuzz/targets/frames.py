@@ -12,13 +12,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hpack import Decoder, Encoder
-from tests.fuzz.playhouse import NAMES, Standing
-from tests.fuzz.target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzzed_server import NAMES, Standing
+from tests.fuzz.memory_connection import Wire
 from tests.fuzz.targets.connections import CONFIG, HELLO, PATIENCE, STATUSES, call, entered, leave
-from tests.fuzz.wires import Wire
 
-from greenroom.transports.asgi import Endpoint
-from greenroom.transports.http2 import (
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http2_connection import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -31,10 +31,10 @@ from greenroom.transports.http2 import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
-    Http2,
+    Http2Connection,
 )
-from greenroom.transports.http_engine import Engine
-from greenroom.transports.open_connections import Hall
+from greenroom.transports.http_engine import HttpEngine
+from greenroom.transports.open_connections import OpenConnections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -170,10 +170,10 @@ def check(data: bytes) -> None:
 
 
 async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> None:
-    hall = Hall(Endpoint(Engine(company, CONFIG)), CONFIG)
+    hall = OpenConnections(AsgiEndpoint(HttpEngine(company, CONFIG)), CONFIG)
     session = await entered(company)
     assert len(session.id) == len(SESSION)
-    wire = Wire(Http2(hall))
+    wire = Wire(Http2Connection(hall))
     await wire.send(pieces((b"" if end & 4 else PREFACE) + sent.replace(SESSION.encode(), session.id.encode()), steps))
     if end & 1:
         await asyncio.sleep(10 * (end & 2))
@@ -189,9 +189,9 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
     await leave(company)
 
 
-async def check_still_there(company: Company, hall: Hall) -> None:
+async def check_still_there(company: Company, hall: OpenConnections) -> None:
     session = await entered(company)
-    wire = Wire(Http2(hall))
+    wire = Wire(Http2Connection(hall))
     good = PREFACE + READY + post(1, {"jsonrpc": "2.0", "id": "good", "method": "ping"})
     await wire.send([good.replace(SESSION.encode(), session.id.encode())])
     await asyncio.sleep(1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.fuzz.target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
 
-from greenroom.protocol.messages import EDGE, Overlong
-from greenroom.protocol.sse import PATIENCE, Lines
+from greenroom.protocol.jsonrpc import KEPT_EDGE, OversizedMessage
+from greenroom.protocol.sse import UNENDED_LINE_FACTOR, LineFramer
 
 TEXTS = (b"", b"a\nbc\r\n\n\r\nd", b"x" * 400, b"x" * 300 + b"\r\n" + b"y" * 700 + b"\nz\n", b"\r\r\n\r", b"{}\n" * 40)
 FRONTS = (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x05\x00\x02\x07", b"\x20\x10\x01\x30")
@@ -14,8 +14,8 @@ FRONTS = (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x05\x00\x02\x07", b"\x20\
 def check(data: bytes) -> None:
     front, stream = numbers(data, 4)
     limit = front[0] + 1
-    framer = Lines(limit)
-    found: list[bytes | Overlong] = []
+    framer = LineFramer(limit)
+    found: list[bytes | OversizedMessage] = []
     for piece in pieces(stream, front[1:]):
         found += framer.feed(piece)
         assert framer.held <= limit + 1
@@ -29,20 +29,20 @@ def check(data: bytes) -> None:
         compare(line, each, limit)
 
 
-def compare(line: bytes, found: bytes | Overlong, limit: int) -> None:
+def compare(line: bytes, found: bytes | OversizedMessage, limit: int) -> None:
     bare = line.removesuffix(b"\r")
-    if not isinstance(found, Overlong):
+    if not isinstance(found, OversizedMessage):
         assert found == bare
         assert len(found) <= limit
         return
     assert len(bare) > limit
     assert line.startswith(found.head)
-    assert len(found.head) == min(EDGE, found.length)
+    assert len(found.head) == min(KEPT_EDGE, found.length)
     if found.tail:
         assert found.length in (len(bare), len(line))
         assert line[: found.length].endswith(found.tail)
     else:
-        assert PATIENCE * limit < found.length <= len(line)
+        assert UNENDED_LINE_FACTOR * limit < found.length <= len(line)
 
 
 TARGET = Target("framing", check, lambda: seeded(TEXTS, *FRONTS), (b"\n", b"\r\n", b"\r"))

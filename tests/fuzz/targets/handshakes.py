@@ -15,20 +15,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.fuzz.playhouse import Standing
-from tests.fuzz.target import Target, numbers, pieces
+from tests.fuzz.fuzz_target import Target, numbers, pieces
+from tests.fuzz.fuzzed_server import Standing
+from tests.fuzz.memory_connection import Wire, answers
 from tests.fuzz.targets import frames
 from tests.fuzz.targets.connections import CONFIG, GET, GOOD, PATIENCE, WORDS, entered, leave, look_at
-from tests.fuzz.wires import Wire, answers
-from tests.transports.tls.authority import Authority
+from tests.transports.tls.certificate_authority import Authority
 
-from greenroom.transports.asgi import Endpoint
-from greenroom.transports.http1_wire import Http1Wire
-from greenroom.transports.http2 import PREFACE, Http2
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http1_connection import Http1Connection
+from greenroom.transports.http2_connection import PREFACE, Http2Connection
 from greenroom.transports.http_config import HttpConfig
-from greenroom.transports.http_engine import Engine
-from greenroom.transports.open_connections import Hall
-from greenroom.transports.tls import H2, Certificates, TlsWire
+from greenroom.transports.http_engine import HttpEngine
+from greenroom.transports.open_connections import OpenConnections
+from greenroom.transports.tls import H2, Certificates, TlsConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,13 +136,17 @@ def check(data: bytes) -> None:
     standing().play(scene)
 
 
-def wired(hall: Hall) -> Wire:
-    return Wire(TlsWire(hall, both().server, lambda agreed: Http2(hall) if agreed == H2 else Http1Wire(hall)))
+def wired(hall: OpenConnections) -> Wire:
+    return Wire(
+        TlsConnection(
+            hall, both().server, lambda agreed: Http2Connection(hall) if agreed == H2 else Http1Connection(hall)
+        )
+    )
 
 
 async def connected(company: Company, sent: bytes, front: bytes) -> None:
     kind, end, step, *plan = front
-    hall = Hall(Endpoint(Engine(company, CONFIG)), CONFIG)
+    hall = OpenConnections(AsgiEndpoint(HttpEngine(company, CONFIG)), CONFIG)
     session = await entered(company)
     scrap, _, inside = sent.partition(b"\xff\xff")
     inside = inside.replace(b"$S", session.id.encode()).replace(frames.SESSION.encode(), session.id.encode())
@@ -185,7 +189,7 @@ def look(client: Client, wire: Wire, inside: bytes) -> None:
         look_at(answers(heard, heads=b"HEAD" in inside))
 
 
-async def check_still_there(company: Company, hall: Hall) -> None:
+async def check_still_there(company: Company, hall: OpenConnections) -> None:
     session = await entered(company)
     wire, client = wired(hall), Client(0)
     while not client.shaken:

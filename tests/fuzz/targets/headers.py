@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tests.fuzz.target import Target, seeded
+from tests.fuzz.fuzz_target import Target, seeded
 
-from greenroom.transports import http_exchange as checks
+from greenroom.transports import http_request as checks
 from greenroom.transports.asgi import relative_path
 from greenroom.transports.http_config import LOOPBACK_NAMES, HttpConfig
-from greenroom.transports.http_exchange import visible
+from greenroom.transports.http_request import cors_headers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ LOCAL = HttpConfig()
 PUBLIC = HttpConfig(
     host="0.0.0.0", allowed_hosts=["good.example", "[2001:db8::1]:8"], allowed_origins=["https://good.example"]
 )
-HOSTS, ORIGINS = checks.Hosts(LOCAL), checks.Origins(LOCAL)
-PUBLIC_HOSTS, PUBLIC_ORIGINS = checks.Hosts(PUBLIC), checks.Origins(PUBLIC)
+HOSTS, ORIGINS = checks.AllowedHosts(LOCAL), checks.AllowedOrigins(LOCAL)
+PUBLIC_HOSTS, PUBLIC_ORIGINS = checks.AllowedHosts(PUBLIC), checks.AllowedOrigins(PUBLIC)
 NAMES = ("host", "origin", "accept", "content-type", "mcp-session-id", "x-other", "content-length")
 
 TEXTS = (
@@ -55,8 +55,8 @@ WORDS = (
 def check(data: bytes) -> None:
     pairs = [(name, value) for name, _, value in (line.partition(b":") for line in data.split(b"\n"))]
     try:
-        headers = checks.fold(pairs)
-    except checks.Twice as twice:
+        headers = checks.headers_by_name(pairs)
+    except checks.DuplicateHeader as twice:
         names = [name.decode("latin-1").lower() for name, _ in pairs]
         assert names.count(str(twice)) > 1
         return
@@ -72,17 +72,17 @@ def check(data: bytes) -> None:
             assert named(origin) == "good.example", origin
             assert origin.lower() in ("https://good.example", "https://good.example:443") or ":" in origin[8:], origin
         if ORIGINS.allow(origin) or PUBLIC_ORIGINS.allow(origin):
-            safe(visible(origin))
+            safe(cors_headers(origin))
     elif origin == "null":
         assert not PUBLIC_ORIGINS.allow(origin)
     else:
         assert PUBLIC_ORIGINS.allow(None), "browsers name their origin, so a request without one is a program's"
-    accepted = checks.accepted(headers.get("accept", ""))
+    accepted = checks.accepted_types(headers.get("accept", ""))
     assert len(set(accepted)) == len(accepted) <= 2
     checks.is_json(headers.get("content-type"))
     for name, value in headers.items():
         try:
-            safe([checks.field(name, value)])
+            safe([checks.checked_header(name, value)])
         except ValueError:
             continue
         path = relative_path({"path": value, "root_path": name})

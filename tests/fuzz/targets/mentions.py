@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote
 
-from tests.fuzz.target import Target, numbers, seeded
+from tests.fuzz.fuzz_target import Target, numbers, seeded
 
-from greenroom.actors.mentions.reader import WrongWords, expand, mentions, placeholders, typing, words_behind
+from greenroom.actors.mentions.mention_reader import (
+    TemplateWordsError,
+    expand,
+    mentions,
+    partial_mention,
+    placeholders,
+    words_after,
+)
 
 TEXTS = (
     b"issue://{owner}/{number}\0See @git:issue ada 7, and @web:'a b' \"x y\".",
@@ -43,7 +50,7 @@ def check(data: bytes) -> None:
     template, _, text = rest.decode(errors="replace").partition("\0")
     words = found_in(text, most=front[0], sentence=bool(front[0] & 1))
     filled_in(template, words)
-    now = typing(text)
+    now = partial_mention(text)
     if now is not None:
         assert text.endswith(now.prefix)
         assert "@" in text
@@ -61,7 +68,7 @@ def found_in(text: str, *, most: int, sentence: bool) -> list[str]:
         stands = text[mention.start : mention.end]
         bare = stands.removeprefix(f"@{mention.server}:")
         assert bare in (mention.resource, f'"{mention.resource}"', f"'{mention.resource}'")
-        words, end = words_behind(text, mention.end, most, sentence=sentence)
+        words, end = words_after(text, mention.end, most, sentence=sentence)
         assert len(words) <= most
         assert mention.end <= end <= len(text)
         assert all(word in text[mention.end : end] for word in words)
@@ -75,7 +82,7 @@ def filled_in(template: str, words: list[str]) -> None:
     assert len(set(names)) == len(names)
     try:
         uri = expand(template, words)
-    except WrongWords:
+    except TemplateWordsError:
         assert len(words) != len(names) or "" in words
         return
     assert len(words) == len(names)

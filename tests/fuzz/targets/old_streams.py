@@ -11,18 +11,18 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tests.fuzz.playhouse import LONG, NAMES, Standing
-from tests.fuzz.target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
+from tests.fuzz.fuzzed_server import LONG, NAMES, Standing
+from tests.fuzz.memory_connection import Wire, answers
 from tests.fuzz.targets.channels import ask, cancel
 from tests.fuzz.targets.connections import CONFIG, HEAD, HELLO, PATIENCE, call, leave, look_at
 from tests.fuzz.targets.connections import WORDS as OTHERS
-from tests.fuzz.wires import Wire, answers
 
-from greenroom.transports.asgi import Endpoint
-from greenroom.transports.http1_wire import Http1Wire
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http1_connection import Http1Connection
 from greenroom.transports.http_config import HttpConfig
-from greenroom.transports.http_engine import Engine
-from greenroom.transports.open_connections import Hall
+from greenroom.transports.http_engine import HttpEngine
+from greenroom.transports.open_connections import OpenConnections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,9 +81,9 @@ WORDS = (*OTHERS, b"GET /sse", b"POST /messages", b"?session_id=", b"$S", b"sess
 class Reader:
     """Who has a stream open."""
 
-    def __init__(self, hall: Hall) -> None:
+    def __init__(self, hall: OpenConnections) -> None:
         """Open it."""
-        self.wire = Wire(Http1Wire(hall))
+        self.wire = Wire(Http1Connection(hall))
         self.session = b""
 
     async def begin(self) -> None:
@@ -131,11 +131,11 @@ def check(data: bytes) -> None:
 
 
 async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> None:
-    hall = Hall(Endpoint(Engine(company, OLD)), OLD)
+    hall = OpenConnections(AsgiEndpoint(HttpEngine(company, OLD)), OLD)
     reader = Reader(hall)
     await reader.begin()
     sent = sent.replace(b"$S", reader.session)
-    wire = Wire(Http1Wire(hall))
+    wire = Wire(Http1Connection(hall))
     await wire.send(pieces(sent, steps))
     if end & 1:
         reader.wire.lose()
@@ -153,9 +153,9 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
     await leave(company)
 
 
-async def look_again(hall: Hall, reader: Reader, sent: bytes) -> None:
+async def look_again(hall: OpenConnections, reader: Reader, sent: bytes) -> None:
     """A client that is still there is answered, and no request twice."""
-    wire = Wire(Http1Wire(hall))
+    wire = Wire(Http1Connection(hall))
     last = post({"jsonrpc": "2.0", "id": LAST, "method": "ping"}).replace(b"$S", reader.session)
     await wire.send([last])
     await asyncio.sleep(LONG)
@@ -169,8 +169,8 @@ async def look_again(hall: Hall, reader: Reader, sent: bytes) -> None:
     wire.lose()
 
 
-async def check_still_there(hall: Hall) -> None:
-    reader, wire = Reader(hall), Wire(Http1Wire(hall))
+async def check_still_there(hall: OpenConnections) -> None:
+    reader, wire = Reader(hall), Wire(Http1Connection(hall))
     await reader.begin()
     await wire.send([post(*BEGIN, ask("ping", "good")).replace(b"$S", reader.session)])
     await asyncio.sleep(1)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.fuzz.target import Target, numbers, seeded
+from tests.fuzz.fuzz_target import Target, numbers, seeded
 from tests.fuzz.targets.values import TOO_DEEP, measure
 from tests.greenroom.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
-from greenroom.protocol.messages import (
+from greenroom.protocol.jsonrpc import (
     ID_LIMIT,
-    Failure,
-    Limits,
-    Message,
-    Notification,
-    Overlong,
-    Request,
-    Response,
+    JsonRpcError,
+    JsonRpcMessage,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    JsonRpcResponse,
+    MessageLimits,
+    OversizedMessage,
     decode,
     encode_error,
     encode_notification,
@@ -26,7 +26,7 @@ from greenroom.protocol.messages import (
     encode_result,
     is_object,
     parse,
-    salvage,
+    salvage_id,
 )
 from greenroom.protocol.methods import METHODS, check_params, check_result
 
@@ -81,16 +81,16 @@ def check(data: bytes) -> None:
     front, text = numbers(data, 2)
     size = len(text) - 1 if front[0] == 1 else 1 << 22
     try:
-        message = parse(text, Limits(size=size))
+        message = parse(text, MessageLimits(size=size))
     except RemoteProtocolError as error:
         look_at(error, text)
     else:
         assert kind(python_says(text)) is type(message)
         write(message)
         shape(message)
-    found = salvage(text[: front[1] + 16], text[-(front[1] + 16) :] if front[0] & 2 else b"")
+    found = salvage_id(text[: front[1] + 16], text[-(front[1] + 16) :] if front[0] & 2 else b"")
     assert found.id is None or found.id in ids(text)
-    Overlong.of(text)
+    OversizedMessage.of(text)
 
 
 def look_at(error: RemoteProtocolError, text: bytes) -> None:
@@ -136,7 +136,7 @@ class Anything:
         return 0
 
 
-def kind(value: Any) -> type[Message] | None:
+def kind(value: Any) -> type[JsonRpcMessage] | None:
     """Which message an object is; None for none."""
     if not is_object(value) or value.get("jsonrpc") != "2.0":
         return None
@@ -146,35 +146,35 @@ def kind(value: Any) -> type[Message] | None:
         if len(answered) != 1:
             return None
         if answered == ["error"]:
-            return Failure if id in (MISSING, None) or type(id) in (str, int) else None
-        return Response if type(id) in (str, int) and is_object(value["result"]) else None
+            return JsonRpcError if id in (MISSING, None) or type(id) in (str, int) else None
+        return JsonRpcResponse if type(id) in (str, int) and is_object(value["result"]) else None
     if type(method) is not str or answered or not (value.get("params") is None or is_object(value["params"])):
         return None
     if id is MISSING:
-        return Notification
-    return Request if type(id) is int or (type(id) is str and len(id) <= ID_LIMIT) else None
+        return JsonRpcNotification
+    return JsonRpcRequest if type(id) is int or (type(id) is str and len(id) <= ID_LIMIT) else None
 
 
-def write(message: Message) -> None:
+def write(message: JsonRpcMessage) -> None:
     """What was read can be written, and is read again."""
     written = writing(message)
     assert b"\n" not in written
     assert parse(written) == message
 
 
-def writing(message: Message) -> bytes:
-    if isinstance(message, Request):
+def writing(message: JsonRpcMessage) -> bytes:
+    if isinstance(message, JsonRpcRequest):
         return encode_request(message.id, message.method, message.params)
-    if isinstance(message, Notification):
+    if isinstance(message, JsonRpcNotification):
         return encode_notification(message.method, message.params)
-    if isinstance(message, Response):
+    if isinstance(message, JsonRpcResponse):
         return encode_result(message.id, message.result)
     return encode_error(message.id, message.error)
 
 
-def shape(message: Message) -> None:
+def shape(message: JsonRpcMessage) -> None:
     """Params and results are in their shape, or the error says what is wrong with them."""
-    if isinstance(message, Request | Notification):
+    if isinstance(message, JsonRpcRequest | JsonRpcNotification):
         assert isinstance(message.meta, dict)
         method = METHODS.get(message.method)
         if method is not None:
@@ -183,7 +183,7 @@ def shape(message: Message) -> None:
             except McpError as error:
                 assert error.code == ErrorCode.INVALID_PARAMS
                 encode_error(1, error)
-    if isinstance(message, Response):
+    if isinstance(message, JsonRpcResponse):
         for method in METHODS.values():
             try:
                 check_result(method, message.result)

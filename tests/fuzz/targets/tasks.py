@@ -10,18 +10,18 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tests.fuzz.playhouse import NAMES, Standing
-from tests.fuzz.target import Target, is_object, numbers, pieces, seeded
+from tests.fuzz.fuzz_target import Target, is_object, numbers, pieces, seeded
+from tests.fuzz.fuzzed_server import NAMES, Standing
 from tests.fuzz.targets.channels import BEGIN, Talk, ask, cancel, lines
 from tests.fuzz.targets.channels import WORDS as OTHERS
 
-from greenroom.protocol.messages import Overlong
+from greenroom.protocol.jsonrpc import OversizedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from greenroom.actors.company import Company
-    from greenroom.transports.channel import MemoryWire
+    from greenroom.transports.session_channel import MemoryPeer
 
 STATUSES = {"working", "input_required", "completed", "failed", "cancelled"}
 _PAUSE = 0.3
@@ -82,8 +82,8 @@ class Business(Talk):
         super().__init__(company)
         self._tasks: list[str] = []
 
-    async def _say(self, wire: MemoryWire, line: bytes | Overlong) -> None:
-        if not isinstance(line, Overlong) and self._tasks:
+    async def _say(self, wire: MemoryPeer, line: bytes | OversizedMessage) -> None:
+        if not isinstance(line, OversizedMessage) and self._tasks:
             line = line.replace(b"$T", self._tasks[-1].encode()).replace(b"$U", self._tasks[0].encode())
         await super()._say(wire, line)
         await asyncio.sleep(_PAUSE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tests.fuzz.target import Target, numbers, seeded
+from tests.fuzz.fuzz_target import Target, numbers, seeded
 
-from greenroom.protocol.uris import BadTemplate, Template, Variable, climbs
+from greenroom.protocol.uri_templates import BadTemplate, TemplateVariable, UriTemplate, escapes_folder
 
 TEXTS = (
     b"note://{title}\0note://a%20b",
@@ -46,7 +46,7 @@ def check(data: bytes) -> None:
     front, rest = numbers(data, 1)
     text, _, uri = rest.decode(errors="surrogateescape").partition("\0")
     try:
-        template = Template(text, segments=bool(front[0] & 1))
+        template = UriTemplate(text, segments=bool(front[0] & 1))
     except (BadTemplate, UnicodeEncodeError):
         return
     values = template.match(uri)
@@ -66,11 +66,11 @@ def check(data: bytes) -> None:
         assert values == tried(template, raw)
 
 
-def tried(template: Template, uri: bytes) -> dict[str, str] | None:
+def tried(template: UriTemplate, uri: bytes) -> dict[str, str] | None:
     """The same by way of a regular expression, which tries everything."""
     pattern = b""
     for part in template.parts:
-        if isinstance(part, Variable):
+        if isinstance(part, TemplateVariable):
             pattern += b"(" + (b"." if part.crosses else b"[^/]") + (b"+)" if part.greedy else b"+?)")
         else:
             pattern += re.escape(part.encode())
@@ -78,13 +78,13 @@ def tried(template: Template, uri: bytes) -> dict[str, str] | None:
     if found is None:
         return None
     values: dict[str, str] = {}
-    variables = [part for part in template.parts if isinstance(part, Variable)]
+    variables = [part for part in template.parts if isinstance(part, TemplateVariable)]
     for variable, piece in zip(variables, found.groups(), strict=True):
         try:
             value = _ESCAPED.sub(lambda digits: bytes((int(digits[1], 16),)), piece).decode()
         except UnicodeDecodeError:
             return None
-        if climbs(value, rooted=not variable.reserved):
+        if escapes_folder(value, rooted=not variable.reserved):
             return None
         values[variable.name] = value
     return values

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.fuzz.target import Target, is_list, numbers, seeded
+from tests.fuzz.fuzz_target import Target, is_list, numbers, seeded
 from tests.greenroom.protocol.python_json import python_says
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
-from greenroom.protocol.messages import LIMITS, Limits, decode, encode, is_object
+from greenroom.protocol.jsonrpc import LIMITS, MessageLimits, decode, encode, is_object
 
 TOO_DEEP = 64
 
@@ -82,8 +82,8 @@ def check(data: bytes) -> None:
     assert repr(value) == repr(expected)  # 1 is not 1.0, and 0.0 not -0.0
     written = encode(value)
     assert b"\n" not in written
-    assert repr(decode(written, Limits(size=len(written)))) == repr(value)
-    limits = Limits(size=front[0] * 16, depth=front[1] % 70, values=front[2])
+    assert repr(decode(written, MessageLimits(size=len(written)))) == repr(value)
+    limits = MessageLimits(size=front[0] * 16, depth=front[1] % 70, values=front[2])
     if len(text) > limits.size or depth > limits.depth or values > limits.values:
         error = refused(text, limits)
         assert (error.status == 413) == (len(text) > limits.size or values > limits.values)
@@ -91,7 +91,7 @@ def check(data: bytes) -> None:
         assert repr(decode(text, limits)) == repr(value)
 
 
-def refused(text: bytes, limits: Limits) -> RemoteProtocolError:
+def refused(text: bytes, limits: MessageLimits) -> RemoteProtocolError:
     try:
         value = decode(text, limits)
     except RemoteProtocolError as error:

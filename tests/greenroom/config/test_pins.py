@@ -9,28 +9,28 @@ import pytest
 from greenroom.actors.consent.consent import Consent
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.host import Host
-from greenroom.protocol.pins import Pins
+from greenroom.protocol.tool_pins import Pins
 
-from .files import block
+from .config_files import block
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .files import Desk
+    from .config_files import Workspace
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
 
-def made(desk: Desk, text: str, **options: Any) -> Host:
-    path = desk.write("greenroom.toml", text)
-    return Host.from_config(path, environment=desk.environment, project=desk.folder, **options)
+def made(workspace: Workspace, text: str, **options: Any) -> Host:
+    path = workspace.write("greenroom.toml", text)
+    return Host.from_config(path, environment=workspace.environment, project=workspace.folder, **options)
 
 
 @pytest.fixture
-async def pins(desk: Desk) -> Path:
+async def pins(workspace: Workspace) -> Path:
     """The user has looked at the tools as they were, and pinned all but one."""
-    path = desk.folder / "pins.json"
-    async with made(desk, block("a", "old"), pins=path) as host:
+    path = workspace.folder / "pins.json"
+    async with made(workspace, block("a", "old"), pins=path) as host:
         await host.tools()
         kept = (await host.pin()).to_json()
         assert await host.call("a:which") == "old"
@@ -38,16 +38,16 @@ async def pins(desk: Desk) -> Path:
     return path
 
 
-async def test_where_no_rule_stands_a_tool_that_is_not_as_it_was_pinned_is_asked_about(desk: Desk, pins: Path) -> None:
-    async with made(desk, block("a", "new"), pins=pins) as host:
+async def test_where_no_rule_stands_a_tool_that_is_not_as_it_was_pinned_is_asked_about(workspace: Workspace, pins: Path) -> None:
+    async with made(workspace, block("a", "new"), pins=pins) as host:
         assert str(await host.call("a:slow", seconds=0)).startswith("new ")
         with pytest.raises(ConsentDenied, match=r"a:which is not allowed: .*changed.*nobody is there.*pin it again"):
             await host.call("a:which")
         with pytest.raises(ConsentDenied, match=r"a:pid is not allowed: .*was never pinned.*pin it again"):
-            await host.agent.call_tool("a:pid")
+            await host.router.call_tool("a:pid")
 
 
-async def test_what_the_files_allow_is_asked_about_too_and_whoever_says_yes_is_heard(desk: Desk, pins: Path) -> None:
+async def test_what_the_files_allow_is_asked_about_too_and_whoever_says_yes_is_heard(workspace: Workspace, pins: Path) -> None:
     asked: list[tuple[str, str]] = []
 
     def ask(question: Any) -> bool:
@@ -55,7 +55,7 @@ async def test_what_the_files_allow_is_asked_about_too_and_whoever_says_yes_is_h
         return bool(question.name == "a:which")
 
     rules = '[server.a.permissions]\nallow = ["*"]\n'
-    async with made(desk, block("a", "new") + rules, pins=pins, consent=Consent(ask=ask)) as host:
+    async with made(workspace, block("a", "new") + rules, pins=pins, consent=Consent(ask=ask)) as host:
         assert str(await host.call("a:slow", seconds=0)).startswith("new ")
         assert await host.call("a:which") == "new"
         with pytest.raises(ConsentDenied, match="the answer was no"):
@@ -67,10 +67,10 @@ async def test_what_the_files_allow_is_asked_about_too_and_whoever_says_yes_is_h
         assert len(asked) == 2
 
 
-async def test_what_changes_while_the_host_runs_is_asked_about_before_the_next_call(desk: Desk, pins: Path) -> None:
-    async with made(desk, block("a", "old"), pins=pins) as host:
+async def test_what_changes_while_the_host_runs_is_asked_about_before_the_next_call(workspace: Workspace, pins: Path) -> None:
+    async with made(workspace, block("a", "old"), pins=pins) as host:
         assert await host.call("a:which") == "old"
-        desk.write("greenroom.toml", block("a", "new"))
+        workspace.write("greenroom.toml", block("a", "new"))
         await host.reload()
         with pytest.raises(ConsentDenied, match="changed"):
             await host.call("a:which")

@@ -19,9 +19,9 @@ from greenroom.protocol.errors import (
     RemoteProtocolError,
     ToolError,
     Unacceptable,
-    not_done,
+    not_executed,
 )
-from greenroom.protocol.messages import is_object
+from greenroom.protocol.jsonrpc import is_object
 
 
 @pytest.mark.row("WC-25")
@@ -127,7 +127,7 @@ def test_a_peers_error_is_read_back_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("data", "maybe"),
     [
-        (not_done("too_many_requests"), False),
+        (not_executed("too_many_requests"), False),
         ({"maybe_done": False}, False),
         ({"maybe_done": True}, True),
         ({"maybe_done": 0}, True),

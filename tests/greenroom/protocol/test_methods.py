@@ -12,65 +12,69 @@ from hypothesis import strategies as st
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.methods import (
     METHODS,
-    Direction,
-    Kind,
-    Side,
+    MessageDirection,
+    MethodKind,
+    PeerSide,
     check_params,
     check_result,
-    find,
-    methods,
-    not_found,
+    find_method,
+    method_not_found,
+    methods_of,
 )
-from greenroom.protocol.shapes import LEVELS
 from greenroom.protocol.versions import SUPPORTED
+from greenroom.protocol.wire_shapes import LOG_LEVELS
 
 
 def test_every_method_is_in_some_revision_and_under_its_own_name() -> None:
-    assert {method.name for version in SUPPORTED for method in methods(version)} == set(METHODS)
+    assert {method.name for version in SUPPORTED for method in methods_of(version)} == set(METHODS)
     for name, method in METHODS.items():
         assert method.name == name
         assert method.since in SUPPORTED
-        assert (method.result is None) == (method.kind is Kind.NOTIFICATION)
-        assert name.startswith("notifications/") == (method.kind is Kind.NOTIFICATION)
+        assert (method.result is None) == (method.kind is MethodKind.NOTIFICATION)
+        assert name.startswith("notifications/") == (method.kind is MethodKind.NOTIFICATION)
 
 
 @pytest.mark.row("WC-15")
 def test_a_method_is_found_by_name_revision_and_who_hears_it() -> None:
-    assert find("tools/call") is METHODS["tools/call"]
-    assert find("tasks/get", "2025-11-25") is METHODS["tasks/get"]
-    assert find("tasks/get", "2025-06-18") is None
-    assert find("sampling/createMessage", "2025-11-25", Side.SERVER) is None
-    assert find("sampling/createMessage", "2025-11-25", Side.CLIENT) is METHODS["sampling/createMessage"]
-    assert find("ping", "2024-11-05", Side.SERVER) is find("ping", "2024-11-05", Side.CLIENT) is not None
+    assert find_method("tools/call") is METHODS["tools/call"]
+    assert find_method("tasks/get", "2025-11-25") is METHODS["tasks/get"]
+    assert find_method("tasks/get", "2025-06-18") is None
+    assert find_method("sampling/createMessage", "2025-11-25", PeerSide.SERVER) is None
+    assert find_method("sampling/createMessage", "2025-11-25", PeerSide.CLIENT) is METHODS["sampling/createMessage"]
+    assert (
+        find_method("ping", "2024-11-05", PeerSide.SERVER)
+        is find_method("ping", "2024-11-05", PeerSide.CLIENT)
+        is not None
+    )
     for stranger in ("tools/Call", "tools", "", "TOOLS/CALL", "tools/call ", "server/discover"):
-        assert find(stranger) is None
+        assert find_method(stranger) is None
 
 
 @pytest.mark.row("WC-22")
 def test_what_old_clients_say_instead_of_initialized_is_understood() -> None:
-    assert find("initialized", "2024-11-05", Side.SERVER) is METHODS["notifications/initialized"]
+    assert find_method("initialized", "2024-11-05", PeerSide.SERVER) is METHODS["notifications/initialized"]
 
 
 @pytest.mark.row("WC-15")
 @pytest.mark.row("WC-26")
 def test_an_unknown_method_is_named_but_never_at_length() -> None:
-    assert not_found("tools/fly") == McpError(ErrorCode.METHOD_NOT_FOUND, "Method not found: tools/fly")
-    assert len(not_found("x" * 100_000).message) < 300
+    assert method_not_found("tools/fly") == McpError(ErrorCode.METHOD_NOT_FOUND, "Method not found: tools/fly")
+    assert len(method_not_found("x" * 100_000).message) < 300
 
 
 def test_who_has_to_have_declared_it() -> None:
-    assert METHODS["tools/call"].declarer(Side.SERVER) is Side.SERVER
-    assert METHODS["sampling/createMessage"].declarer(Side.CLIENT) is Side.CLIENT
-    assert METHODS["notifications/tools/list_changed"].declarer(Side.CLIENT) is Side.SERVER
-    assert METHODS["notifications/roots/list_changed"].declarer(Side.SERVER) is Side.CLIENT
-    assert METHODS["notifications/elicitation/complete"].declarer(Side.CLIENT) is Side.CLIENT
+    assert METHODS["tools/call"].declarer(PeerSide.SERVER) is PeerSide.SERVER
+    assert METHODS["sampling/createMessage"].declarer(PeerSide.CLIENT) is PeerSide.CLIENT
+    assert METHODS["notifications/tools/list_changed"].declarer(PeerSide.CLIENT) is PeerSide.SERVER
+    assert METHODS["notifications/roots/list_changed"].declarer(PeerSide.SERVER) is PeerSide.CLIENT
+    assert METHODS["notifications/elicitation/complete"].declarer(PeerSide.CLIENT) is PeerSide.CLIENT
 
 
 def test_directions_reach_the_ends_that_they_name() -> None:
-    assert [side for side in Side if Direction.TO_SERVER.reaches(side)] == [Side.SERVER]
-    assert [side for side in Side if Direction.TO_CLIENT.reaches(side)] == [Side.CLIENT]
-    assert [side for side in Side if Direction.BOTH.reaches(side)] == list(Side)
-    assert [side.other for side in Side] == [Side.SERVER, Side.CLIENT]
+    assert [side for side in PeerSide if MessageDirection.TO_SERVER.reaches(side)] == [PeerSide.SERVER]
+    assert [side for side in PeerSide if MessageDirection.TO_CLIENT.reaches(side)] == [PeerSide.CLIENT]
+    assert [side for side in PeerSide if MessageDirection.BOTH.reaches(side)] == list(PeerSide)
+    assert [side.other for side in PeerSide] == [PeerSide.SERVER, PeerSide.CLIENT]
 
 
 HELLO: dict[str, Any] = {
@@ -207,8 +211,8 @@ def test_initialize_needs_a_revision_capabilities_and_a_name(members: dict[str, 
 
 @pytest.mark.row("WC-28")
 def test_eight_levels_and_no_other() -> None:
-    assert LEVELS == ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-    for level in LEVELS:
+    assert LOG_LEVELS == ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+    for level in LOG_LEVELS:
         assert check_params("logging/setLevel", {"level": level}).level == level
     for level in ("Info", "warn", "", "fatal"):
         assert complaint("logging/setLevel", {"level": level}).startswith('"level" must be one of ')

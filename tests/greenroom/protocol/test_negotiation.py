@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.methods import METHODS, Features, Side, declares, missing, needs, read_hello, welcome
+from greenroom.protocol.methods import (
+    METHODS,
+    PeerSide,
+    ServerFeatures,
+    initialize_result,
+    is_declared,
+    missing_capability,
+    read_initialize,
+    required_capabilities,
+)
 from greenroom.protocol.versions import LATEST, SUPPORTED
 
 HELLO: dict[str, Any] = {
@@ -19,11 +28,11 @@ HELLO: dict[str, Any] = {
 
 @pytest.mark.row("WC-02")
 def test_a_hello_is_read_and_its_revision_settled() -> None:
-    hello = read_hello(dict(HELLO))
+    hello = read_initialize(dict(HELLO))
     assert hello.requested == hello.version == "2025-06-18"
     assert hello.capabilities == {"roots": {}}
     assert hello.client_info == {"name": "a", "version": "1", "title": "A"}
-    newer = read_hello({**HELLO, "protocolVersion": "2026-07-28"})
+    newer = read_initialize({**HELLO, "protocolVersion": "2026-07-28"})
     assert (newer.requested, newer.version) == ("2026-07-28", LATEST)
 
 
@@ -32,18 +41,22 @@ def test_a_hello_is_read_and_its_revision_settled() -> None:
 @pytest.mark.parametrize("member", ["protocolVersion", "capabilities", "clientInfo"])
 def test_a_hello_that_lacks_something_is_refused(member: str) -> None:
     with pytest.raises(McpError, match=f'"{member}" is missing') as caught:
-        read_hello({key: value for key, value in HELLO.items() if key != member})
+        read_initialize({key: value for key, value in HELLO.items() if key != member})
     assert caught.value.code == ErrorCode.INVALID_PARAMS
 
 
 def test_what_is_off_is_not_declared() -> None:
-    assert Features().to_wire() == {}
-    assert Features(tools=True, resources=True, prompts=True).to_wire() == {"tools": {}, "resources": {}, "prompts": {}}
-    assert Features(tools_list_changed=True, resources_subscribe=True).to_wire() == {}
+    assert ServerFeatures().to_wire() == {}
+    assert ServerFeatures(tools=True, resources=True, prompts=True).to_wire() == {
+        "tools": {},
+        "resources": {},
+        "prompts": {},
+    }
+    assert ServerFeatures(tools_list_changed=True, resources_subscribe=True).to_wire() == {}
 
 
 def test_what_is_on_is_declared() -> None:
-    features = Features(
+    features = ServerFeatures(
         tools=True,
         tools_list_changed=True,
         prompts=True,
@@ -68,7 +81,7 @@ def test_what_is_on_is_declared() -> None:
 
 
 def test_a_revision_is_not_told_of_what_it_does_not_know() -> None:
-    features = Features(completions=True, tasks={}, logging=True)
+    features = ServerFeatures(completions=True, tasks={}, logging=True)
     assert [sorted(features.to_wire(version)) for version in SUPPORTED] == [
         ["completions", "logging", "tasks"],
         ["completions", "logging"],
@@ -78,12 +91,12 @@ def test_a_revision_is_not_told_of_what_it_does_not_know() -> None:
 
 
 def test_a_server_says_who_it_is() -> None:
-    assert welcome(LATEST, {"tools": {}}, {"name": "s", "version": "1"}) == {
+    assert initialize_result(LATEST, {"tools": {}}, {"name": "s", "version": "1"}) == {
         "protocolVersion": LATEST,
         "capabilities": {"tools": {}},
         "serverInfo": {"name": "s", "version": "1"},
     }
-    assert welcome(LATEST, {}, {"name": "s", "version": "1"}, "read me")["instructions"] == "read me"
+    assert initialize_result(LATEST, {}, {"name": "s", "version": "1"}, "read me")["instructions"] == "read me"
 
 
 @pytest.mark.row("WC-06")
@@ -92,7 +105,7 @@ def test_a_server_says_who_it_is() -> None:
 )
 def test_a_server_that_cannot_say_who_it_is_is_broken(info: dict[str, Any]) -> None:
     with pytest.raises(McpError) as caught:
-        welcome(LATEST, {}, info)
+        initialize_result(LATEST, {}, info)
     assert caught.value.code == ErrorCode.INTERNAL_ERROR
 
 
@@ -105,7 +118,7 @@ def test_a_capability_is_declared_by_an_object_or_true() -> None:
         "x": True,
     }
     for path in ("tools", "tools.listChanged", "logging", "resources", "x"):
-        assert declares(declared, path)
+        assert is_declared(declared, path)
     for path in (
         "resources.subscribe",
         "resources.listChanged",
@@ -115,7 +128,7 @@ def test_a_capability_is_declared_by_an_object_or_true() -> None:
         "tools.listChanged.z",
         "",
     ):
-        assert not declares(declared, path)
+        assert not is_declared(declared, path)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +144,8 @@ def test_a_capability_is_declared_by_an_object_or_true() -> None:
     ],
 )
 def test_an_elicitation_that_names_no_mode_means_forms(capabilities: dict[str, Any], *, form: bool, url: bool) -> None:
-    assert declares(capabilities, "elicitation.form") is form
-    assert declares(capabilities, "elicitation.url") is url
+    assert is_declared(capabilities, "elicitation.form") is form
+    assert is_declared(capabilities, "elicitation.url") is url
 
 
 @pytest.mark.row("SX-09")
@@ -159,23 +172,23 @@ def test_an_elicitation_that_names_no_mode_means_forms(capabilities: dict[str, A
 def test_a_client_is_asked_only_for_what_it_has_declared(
     method: str, params: dict[str, Any], needed: list[str]
 ) -> None:
-    assert needs(method, params, Side.CLIENT) == needed
+    assert required_capabilities(method, params, PeerSide.CLIENT) == needed
     everything: dict[str, Any] = {
         "roots": {},
         "sampling": {"tools": {}, "context": {}},
         "elicitation": {"form": {}, "url": {}},
         "tasks": {"requests": {"sampling": {"createMessage": {}}}},
     }
-    assert missing(method, params, everything, Side.CLIENT) is None
-    assert missing(method, params, {}, Side.CLIENT) == (needed[0] if needed else None)
+    assert missing_capability(method, params, everything, PeerSide.CLIENT) is None
+    assert missing_capability(method, params, {}, PeerSide.CLIENT) == (needed[0] if needed else None)
 
 
 @pytest.mark.row("SX-09", "SC-08")
 def test_before_there_were_parts_forms_and_context_needed_no_word_of_their_own() -> None:
     declared: dict[str, Any] = {"sampling": {}, "elicitation": {"url": {}}}
     for method, params in (("elicitation/create", {}), ("sampling/createMessage", {"includeContext": "allServers"})):
-        assert missing(method, params, declared, Side.CLIENT, "2025-06-18") is None
-        assert missing(method, params, declared, Side.CLIENT) is not None
+        assert missing_capability(method, params, declared, PeerSide.CLIENT, "2025-06-18") is None
+        assert missing_capability(method, params, declared, PeerSide.CLIENT) is not None
 
 
 def test_whatever_a_method_asks_for_can_be_declared() -> None:

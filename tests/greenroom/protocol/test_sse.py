@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.messages import EDGE, Overlong
-from greenroom.protocol.sse import KEEP_ALIVE, Event, Parser, comment, event
+from greenroom.protocol.jsonrpc import KEPT_EDGE, OversizedMessage
+from greenroom.protocol.sse import KEEP_ALIVE, SseEvent, SseParser, encode_comment, encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,45 +20,47 @@ if TYPE_CHECKING:
 LIMIT = 40
 
 
-def read(stream: bytes, cuts: Iterable[int] = (), limit: int = LIMIT) -> list[Event | Overlong]:
+def read(stream: bytes, cuts: Iterable[int] = (), limit: int = LIMIT) -> list[SseEvent | OversizedMessage]:
     """All events of a stream that arrives in these pieces."""
-    parser = Parser(limit)
+    parser = SseParser(limit)
     places = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
     return [found for start, end in itertools.pairwise(places) for found in parser.feed(stream[start:end])]
 
 
 @pytest.mark.row("ST-08")
 def test_a_frame_is_id_data_and_a_blank_line() -> None:
-    assert event("g0:7", b'{"a":1}') == b'id: g0:7\ndata: {"a":1}\n\n'
-    assert event("", b"{}") == b"data: {}\n\n"
-    assert event("1", b"{}", event="message") == b"event: message\nid: 1\ndata: {}\n\n"
+    assert encode_event("g0:7", b'{"a":1}') == b'id: g0:7\ndata: {"a":1}\n\n'
+    assert encode_event("", b"{}") == b"data: {}\n\n"
+    assert encode_event("1", b"{}", event="message") == b"event: message\nid: 1\ndata: {}\n\n"
 
 
 @pytest.mark.row("ST-10")
 @pytest.mark.row("ST-11")
 def test_an_event_with_empty_data_sets_a_mark_and_may_ask_to_come_back() -> None:
-    assert event("g0:0", b"") == b"id: g0:0\ndata: \n\n"
-    assert event("p1:3", b"", retry=500) == b"id: p1:3\nretry: 500\ndata: \n\n"
-    assert event("", None, retry=500) == b"retry: 500\n\n"
-    assert read(event("g0:0", b"", retry=500)) == [Event(b"", "g0:0")]
+    assert encode_event("g0:0", b"") == b"id: g0:0\ndata: \n\n"
+    assert encode_event("p1:3", b"", retry=500) == b"id: p1:3\nretry: 500\ndata: \n\n"
+    assert encode_event("", None, retry=500) == b"retry: 500\n\n"
+    assert read(encode_event("g0:0", b"", retry=500)) == [SseEvent(b"", "g0:0")]
 
 
 @pytest.mark.row("ST-11")
 def test_a_comment_is_seen_by_nobody() -> None:
-    assert comment("keep-alive") == KEEP_ALIVE == b": keep-alive\n\n"
-    assert comment("two\nlines\r\nthree\rfour") == b": two\n: lines\n: three\n: four\n\n"
-    assert read(KEEP_ALIVE + event("1", b"a") + comment("x\ny") + KEEP_ALIVE + event("2", b"b")) == [
-        Event(b"a", "1"),
-        Event(b"b", "2"),
+    assert encode_comment("keep-alive") == KEEP_ALIVE == b": keep-alive\n\n"
+    assert encode_comment("two\nlines\r\nthree\rfour") == b": two\n: lines\n: three\n: four\n\n"
+    assert read(
+        KEEP_ALIVE + encode_event("1", b"a") + encode_comment("x\ny") + KEEP_ALIVE + encode_event("2", b"b")
+    ) == [
+        SseEvent(b"a", "1"),
+        SseEvent(b"b", "2"),
     ]
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\0b", "1\r\n\r\nid: 2"])
 def test_an_id_or_a_name_that_would_break_the_frame_is_refused(text: str) -> None:
     with pytest.raises(LocalProtocolError, match="no line break"):
-        event(text, b"{}")
+        encode_event(text, b"{}")
     with pytest.raises(LocalProtocolError, match="no line break"):
-        event("1", b"{}", event=text)
+        encode_event("1", b"{}", event=text)
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), max_size=10)
@@ -67,12 +69,12 @@ _DATA = st.binary(max_size=30).map(lambda data: data.replace(b"\r", b"\n"))
 
 @given(st.lists(st.tuples(_TEXT, _DATA, _TEXT)), st.lists(st.integers(0, 10_000)))
 def test_what_is_written_is_read_back_however_it_is_cut(events: list[tuple[str, bytes, str]], cuts: list[int]) -> None:
-    stream = b"".join(event(id, data, name) + KEEP_ALIVE for id, data, name in events)
+    stream = b"".join(encode_event(id, data, name) + KEEP_ALIVE for id, data, name in events)
     last = ""
-    expected: list[Event] = []
+    expected: list[SseEvent] = []
     for id, data, name in events:
         last = id or last
-        expected.append(Event(data, last, name or "message"))
+        expected.append(SseEvent(data, last, name or "message"))
     assert read(stream, cuts) == expected
 
 
@@ -111,8 +113,8 @@ _SCRAPS = st.lists(
 ).map(b"".join)
 
 
-def shape(found: list[Event | Overlong]) -> list[Event | None]:
-    return [each if isinstance(each, Event) else None for each in found]
+def shape(found: list[SseEvent | OversizedMessage]) -> list[SseEvent | None]:
+    return [each if isinstance(each, SseEvent) else None for each in found]
 
 
 @given(_SCRAPS, st.lists(st.integers(0, 1000)))
@@ -130,38 +132,41 @@ def test_the_kind_of_line_break_makes_no_difference(stream: bytes) -> None:
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300)))
 def test_no_bytes_break_it(stream: bytes, cuts: list[int]) -> None:
-    parser = Parser(LIMIT)
+    parser = SseParser(LIMIT)
     for found in parser.feed(stream) + read(stream, cuts):
-        assert isinstance(found, Overlong) or len(found.data) <= LIMIT
+        assert isinstance(found, OversizedMessage) or len(found.data) <= LIMIT
     assert parser.held <= LIMIT + 6
 
 
 @pytest.mark.parametrize(
     ("stream", "expected"),
     [
-        (b"data: a\ndata: b\n\n", [Event(b"a\nb")]),
-        (b"data:a\n\ndata\n\ndata: \n\ndata:  b\n\n", [Event(b"a"), Event(b""), Event(b""), Event(b" b")]),
-        (b"data\ndata\n\n", [Event(b"\n")]),
-        (b"\xef\xbb\xbfdata: a\n\n", [Event(b"a")]),
-        (b"\xef\xbb\xbf\ndata: a\n\n", [Event(b"a")]),
-        (b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [Event(b"a")]),
-        (b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n", [Event(b"a", "1"), Event(b"b", "1"), Event(b"c", "")]),
-        (b"id: 1\n\ndata: a\n\n", [Event(b"a", "1")]),
-        (b"id: 1\ndata: a\n\nid: 2\0\ndata: b\n\n", [Event(b"a", "1"), Event(b"b", "1")]),
-        (b"event: e\ndata: a\n\ndata: b\n\n", [Event(b"a", "", "e"), Event(b"b")]),
-        (b"event: e\n\ndata: b\n\n", [Event(b"b")]),
+        (b"data: a\ndata: b\n\n", [SseEvent(b"a\nb")]),
+        (b"data:a\n\ndata\n\ndata: \n\ndata:  b\n\n", [SseEvent(b"a"), SseEvent(b""), SseEvent(b""), SseEvent(b" b")]),
+        (b"data\ndata\n\n", [SseEvent(b"\n")]),
+        (b"\xef\xbb\xbfdata: a\n\n", [SseEvent(b"a")]),
+        (b"\xef\xbb\xbf\ndata: a\n\n", [SseEvent(b"a")]),
+        (b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [SseEvent(b"a")]),
+        (
+            b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n",
+            [SseEvent(b"a", "1"), SseEvent(b"b", "1"), SseEvent(b"c", "")],
+        ),
+        (b"id: 1\n\ndata: a\n\n", [SseEvent(b"a", "1")]),
+        (b"id: 1\ndata: a\n\nid: 2\0\ndata: b\n\n", [SseEvent(b"a", "1"), SseEvent(b"b", "1")]),
+        (b"event: e\ndata: a\n\ndata: b\n\n", [SseEvent(b"a", "", "e"), SseEvent(b"b")]),
+        (b"event: e\n\ndata: b\n\n", [SseEvent(b"b")]),
         (b"Data: a\ndata : b\n data: c\n\n", []),
         (b"data: a", []),
         (b"data: a\n", []),
-        (b"data: a\r\r", [Event(b"a")]),
+        (b"data: a\r\r", [SseEvent(b"a")]),
     ],
 )
-def test_it_reads_as_the_standard_reads(stream: bytes, expected: list[Event]) -> None:
+def test_it_reads_as_the_standard_reads(stream: bytes, expected: list[SseEvent]) -> None:
     assert read(stream) == read(stream, range(len(stream))) == expected
 
 
 def test_it_knows_where_to_go_on_and_when() -> None:
-    parser = Parser()
+    parser = SseParser()
     parser.feed(b"retry: 1500\nid: g0:4\ndata: a\n")
     assert (parser.last_event_id, parser.retry) == ("", 1500)
     parser.feed(b"\nretry: -1\nretry: 1.5\nretry: \xd9\xa1\nretry: 9999999999\nretry:\n\n")
@@ -171,28 +176,28 @@ def test_it_knows_where_to_go_on_and_when() -> None:
 def test_an_event_may_have_exactly_the_limit() -> None:
     for prefix in (b"data: ", b"data:"):
         data = b"x" * LIMIT
-        assert read(prefix + data + b"\n\n") == [Event(data)]
-        assert read(prefix + data + b"x\n\n") == [Overlong(LIMIT + 1, data + b"x", data + b"x")]
+        assert read(prefix + data + b"\n\n") == [SseEvent(data)]
+        assert read(prefix + data + b"x\n\n") == [OversizedMessage(LIMIT + 1, data + b"x", data + b"x")]
     half = b"data: " + b"x" * (LIMIT // 2) + b"\n"
     assert shape(read(half + half + b"\n")) == [None]
 
 
 def test_an_over_long_event_takes_its_place_among_the_others() -> None:
-    stream = event("1", b"a") + event("2", b"<" + b"x" * 1000 + b">") + event("3", b"c")
+    stream = encode_event("1", b"a") + encode_event("2", b"<" + b"x" * 1000 + b">") + encode_event("3", b"c")
     found = read(stream)
-    assert found[0] == Event(b"a", "1")
-    assert found[2] == Event(b"c", "3")
-    assert isinstance(found[1], Overlong)
+    assert found[0] == SseEvent(b"a", "1")
+    assert found[2] == SseEvent(b"c", "3")
+    assert isinstance(found[1], OversizedMessage)
     assert found[1].length == 1002
-    assert found[1].head == b"<" + b"x" * (EDGE - 1)
-    assert found[1].tail == b"x" * (EDGE - 1) + b">"
+    assert found[1].head == b"<" + b"x" * (KEPT_EDGE - 1)
+    assert found[1].tail == b"x" * (KEPT_EDGE - 1) + b">"
 
 
 @pytest.mark.parametrize(
     "piece", [b"x" * 65_536, b"data: " + b"x" * 1000 + b"\n", b"data:\n", b"data: x\n", b": c\n", b"id: 1\n"]
 )
 def test_an_event_that_never_ends_costs_no_memory(piece: bytes) -> None:
-    parser = Parser(10_000)
+    parser = SseParser(10_000)
     times = 2_000_000 // max(len(piece), 200)
     tracemalloc.start()
     for _ in range(times):
@@ -203,4 +208,4 @@ def test_an_event_that_never_ends_costs_no_memory(piece: bytes) -> None:
     assert peak < 400_000
     assert size < 40_000
     parser.feed(b"\n\n")
-    assert parser.feed(b"data: after\n\n")[-1:] in ([Event(b"after")], [Event(b"after", "1")])
+    assert parser.feed(b"data: after\n\n")[-1:] in ([SseEvent(b"after")], [SseEvent(b"after", "1")])

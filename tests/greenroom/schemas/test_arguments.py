@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from typing_extensions import Doc
 
-from greenroom.protocol.hints import BadHint
-from greenroom.protocol.schemas import Mismatch, arguments_of, into, schema_of
+from greenroom.protocol.type_hints import BadHint
+from greenroom.protocol.type_schemas import Mismatch, arguments_of, convert_json, schema_of
 
 
 class Color(Enum):
@@ -223,7 +223,7 @@ def test_values(hint: Any, sent: Any, value: Any) -> None:
 
     tool.__annotations__["it"] = hint
     assert arguments_of(tool).bind({"it": sent}) == {"it": value}
-    made = into(hint, sent)
+    made = convert_json(hint, sent)
     assert made == value
     assert type(made) is type(value)
 
@@ -238,8 +238,8 @@ def test_of_two_members_that_fit_the_one_that_knows_more_is_meant() -> None:
         a: int
         b: int = 0
 
-    assert into(Less | More, {"a": 1, "b": 2}) == More(1, 2)
-    assert into(Less | More, {"a": 1}) == Less(1)
+    assert convert_json(Less | More, {"a": 1, "b": 2}) == More(1, 2)
+    assert convert_json(Less | More, {"a": 1}) == Less(1)
 
 
 def test_defaults_are_the_functions_own() -> None:
@@ -293,7 +293,7 @@ def test_a_default_that_is_no_json_is_not_shown() -> None:
 )
 def test_nothing_is_coerced(hint: Any, sent: Any) -> None:
     with pytest.raises(Mismatch):
-        into(hint, sent)
+        convert_json(hint, sent)
 
 
 @pytest.mark.row("TF-07")
@@ -351,9 +351,9 @@ def test_a_text_with_a_pattern_beside_a_list_is_taken_apart(other: Any) -> None:
     """As msgspec 0.22 takes the list's insides for the pattern, and the process with it."""
     hint = LETTERS | other
     for _ in range(100):
-        assert into(hint, "abc") == "abc"
+        assert convert_json(hint, "abc") == "abc"
         with pytest.raises(Mismatch):
-            into(hint, "xyz")
+            convert_json(hint, "xyz")
 
 
 @dataclass
@@ -367,9 +367,9 @@ def test_where_it_cannot_be_taken_apart_it_is_refused() -> None:
 
 
 def test_members_of_one_kind_are_all_tried() -> None:
-    assert into(Annotated[int, msgspec.Meta(ge=5)] | float, 3) == 3.0
-    assert into(str | Annotated[str, msgspec.Meta(min_length=1)], "") == ""
-    assert into(Literal[1, 2] | float, 7) == 7.0
+    assert convert_json(Annotated[int, msgspec.Meta(ge=5)] | float, 3) == 3.0
+    assert convert_json(str | Annotated[str, msgspec.Meta(min_length=1)], "") == ""
+    assert convert_json(Literal[1, 2] | float, 7) == 7.0
 
 
 @dataclass
@@ -386,7 +386,7 @@ class Apart:
 def test_inside_of_a_class_such_members_are_refused() -> None:
     with pytest.raises(BadHint, match=r"Overlapping\.amount: two members of the union are of one kind"):
         schema_of(list[Overlapping])
-    assert into(Apart, {"amount": 1.5, "color": "red"}) == Apart(1.5, Color.RED)
+    assert convert_json(Apart, {"amount": 1.5, "color": "red"}) == Apart(1.5, Color.RED)
 
 
 def test_limits_that_nobody_would_see_are_refused() -> None:
@@ -413,9 +413,9 @@ def test_a_pattern_may_be_in_pythons_dialect() -> None:
 
 
 def test_what_annotated_says_to_others_need_not_be_hashable() -> None:
-    assert into(Annotated[int, {"for": "others"}], 3) == 3
+    assert convert_json(Annotated[int, {"for": "others"}], 3) == 3
     with pytest.raises(BadHint):
-        into(Annotated[complex, {"for": "others"}], 3)
+        convert_json(Annotated[complex, {"for": "others"}], 3)
 
 
 class _Side(Enum):
@@ -441,9 +441,9 @@ def test_the_keys_of_a_dict_that_are_listed_are_in_the_schema(hint: Any, keys: l
     schema = schema_of(hint)
     (of_dict,) = [one for one in schema.get("anyOf", [schema]) if one.get("type") == "object"]
     assert of_dict["propertyNames"] == {"enum": keys}
-    assert len(into(hint, good)) == 1
+    assert len(convert_json(hint, good)) == 1
     with pytest.raises(Mismatch):
-        into(hint, bad)
+        convert_json(hint, bad)
 
 
 @pytest.mark.row("SM-01")

@@ -9,16 +9,22 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.example_counts import examples
 from tests.fuzz.linearity import steps as bytecodes
-from tests.searches import examples
 
-from greenroom.protocol import patterns, problems
-from greenroom.protocol.patterns import BadPattern, Pattern, TooLong
-from greenroom.protocol.problems import AT_ONCE, IN_ALL, Meter, PacedMeter, TooMuch
+from greenroom.protocol import safe_regex, validation_errors
 from greenroom.protocol.provider_rules import provider_schema
-from greenroom.protocol.reasons import Telling, shown
-from greenroom.protocol.schema_nodes import BadSchema, Document
-from greenroom.protocol.validation import AnswerValidator, OwnValidator, Validator
+from greenroom.protocol.safe_regex import BadPattern, Pattern, TextTooLong
+from greenroom.protocol.schema_compiler import BadSchema, SchemaDocument
+from greenroom.protocol.validation import ForeignFormValidator, HintSchemaValidator, Validator
+from greenroom.protocol.validation_errors import (
+    STEPS_IN_THREAD,
+    STEPS_ON_LOOP,
+    PacedStepMeter,
+    StepMeter,
+    StepsExceeded,
+)
+from greenroom.protocol.validation_texts import ReasonWriter, shown_value
 
 from .test_differential import JSON, SCHEMAS
 from .test_validation import BOMBS
@@ -39,17 +45,17 @@ HASH = 2**61 - 1
 LONG = "x" * 300_000
 
 
-def made(schema: Any, meter: Meter) -> Validator | None:
+def made(schema: Any, meter: StepMeter) -> Validator | None:
     try:
         return Validator(schema, meter=meter)
-    except (BadSchema, TooMuch):
+    except (BadSchema, StepsExceeded):
         return None
 
 
-def check(validator: Validator, value: Any, meter: Meter) -> list[Any]:
+def check(validator: Validator, value: Any, meter: StepMeter) -> list[Any]:
     try:
         return validator.check(value, meter)
-    except TooMuch:
+    except StepsExceeded:
         return ["too much"]
 
 
@@ -101,8 +107,8 @@ HOSTILE: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("schema", "value"), HOSTILE, ids=range(len(HOSTILE)))
 def test_work_is_at_most_in_proportion_to_what_is_charged(schema: Any, value: Any) -> None:
-    making, checking = Meter(FEW), Meter(FEW)
-    patterns._patterns.clear()
+    making, checking = StepMeter(FEW), StepMeter(FEW)
+    safe_regex._patterns.clear()
     work = bytecodes(lambda: made(schema, making))
     assert work <= AT_FIRST + PER_STEP * (FEW - min(making.left, FEW))
     work = bytecodes(partial(check, Validator(schema), value, checking))
@@ -113,10 +119,10 @@ def test_work_is_at_most_in_proportion_to_what_is_charged(schema: Any, value: An
 @given(SCHEMAS, st.lists(JSON, max_size=30))
 @example({"items": {"enum": [1, "a", [1]]}}, [[1], 1, "a"] * 10)
 def test_what_a_generated_schema_costs_is_charged(schema: Any, value: Any) -> None:
-    making, checking = Meter(FEW), Meter(FEW)
+    making, checking = StepMeter(FEW), StepMeter(FEW)
     work = bytecodes(lambda: made(schema, making))
     assert work <= AT_FIRST + PER_STEP * (FEW - min(making.left, FEW))
-    validator = made(schema, Meter(IN_ALL))
+    validator = made(schema, StepMeter(STEPS_IN_THREAD))
     if validator is not None:
         work = bytecodes(partial(check, validator, value, checking))
         assert work <= AT_FIRST + SAID + PER_STEP * (FEW - min(checking.left, FEW))
@@ -135,9 +141,9 @@ def test_what_a_generated_schema_costs_is_charged(schema: Any, value: Any) -> No
 )  # fmt: skip
 def test_comparing_long_texts_again_and_again_is_charged(schema: Any, value: Any) -> None:
     """Which is a single instruction of Python for any length: a kilobyte of a text is a step, or a thirtieth of a microsecond."""
-    meter = Meter(IN_ALL)
+    meter = StepMeter(STEPS_IN_THREAD)
     assert Validator(schema).check(value, meter) == []
-    assert IN_ALL - meter.left > 900 * len(LONG) // 1024
+    assert STEPS_IN_THREAD - meter.left > 900 * len(LONG) // 1024
 
 
 class Counted(int):
@@ -218,23 +224,23 @@ def test_a_value_is_encoded_only_as_far_as_it_is_shown() -> None:
                 Members.read += 1
                 yield item
 
-    assert shown([Members({f"a{number}": number for number in range(100_000)})]).endswith("…")
+    assert shown_value([Members({f"a{number}": number for number in range(100_000)})]).endswith("…")
     assert Members.read < 100
-    assert shown([0] * 20) == f"[{','.join('0' * 20)}]"
-    assert shown({"a": [0] * 20}) == f'{{"a":[{",".join("0" * 20)}]}}'
+    assert shown_value([0] * 20) == f"[{','.join('0' * 20)}]"
+    assert shown_value({"a": [0] * 20}) == f'{{"a":[{",".join("0" * 20)}]}}'
 
 
 def test_names_are_compared_while_that_is_cheap() -> None:
-    assert "was city meant?" in Telling().unexpected("cty", ["city", "days"])
-    assert "meant" not in Telling().unexpected("x" * 10_000, ["x" * 9_999, *map(str, range(20))])
-    telling = Telling()
+    assert "was city meant?" in ReasonWriter().unexpected("cty", ["city", "days"])
+    assert "meant" not in ReasonWriter().unexpected("x" * 10_000, ["x" * 9_999, *map(str, range(20))])
+    telling = ReasonWriter()
     said = [telling.unexpected("ab" * 15, ["ba" * 14 + str(number) for number in range(20)]) for _ in range(100)]
     assert 0 < sum("meant" in one for one in said) <= 10
 
 
 def test_of_very_many_choices_some_are_listed() -> None:
-    assert "98, 99, got" in Telling().reason("enum", list(range(100)), -1)
-    telling = Telling()
+    assert "98, 99, got" in ReasonWriter().reason("enum", list(range(100)), -1)
+    telling = ReasonWriter()
     texts = [telling.reason("enum", list(range(900)), -1) for _ in range(100)]
     assert "and 800 more, got -1" in texts[1]
     assert sum(map(len, texts)) < 20_000
@@ -258,16 +264,16 @@ def test_what_re_may_cost_is_charged_and_bounded(source: str) -> None:
     pattern = Pattern(source)
     costs: dict[int, int] = {}
     for length in (10, 20, 40, 80, 160, 320, 640, 10_000_000):
-        meter = Meter(IN_ALL)
+        meter = StepMeter(STEPS_IN_THREAD)
         try:
             pattern.search("a" * length, meter)
-        except TooLong:
+        except TextTooLong:
             break
-        costs[length] = IN_ALL - meter.left
+        costs[length] = STEPS_IN_THREAD - meter.left
     assert 20 in costs
     assert 10_000_000 not in costs
     assert costs[20] > costs[10]
-    assert max(costs.values()) <= patterns.PATIENCE // 20
+    assert max(costs.values()) <= safe_regex.STEP_LIMIT // 20
 
 
 @pytest.mark.parametrize("source", ["(?:(?:(?:){2000}){2000}){2000}", "((){9}){2000}", "(?:(?:|){2000}){2000}"])
@@ -287,46 +293,46 @@ def test_an_automaton_keeps_only_so_much() -> None:
     pattern = Pattern("(?:a|b)*a(?:a|b){450}c")
     automaton: Any = pattern._automaton
     for text in (f"{A}{B}" * 9, f"{B}{A}b" * 9):
-        pattern.search(text, Meter(IN_ALL))
+        pattern.search(text, StepMeter(STEPS_IN_THREAD))
         kept = sum(1 + len(one.states) + len(one) for one in automaton._known.values())
-        assert kept < 3 * patterns._MOST_KNOWN
+        assert kept < 3 * safe_regex._MOST_KNOWN
 
 
 def test_patterns_are_kept_and_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "_KEPT", 4)
-    patterns._patterns.clear()
-    first = patterns.compiled("a0", Meter())
-    assert patterns.compiled("a0", Meter(0)) is first  # which costs nothing
+    monkeypatch.setattr(safe_regex, "_KEPT", 4)
+    safe_regex._patterns.clear()
+    first = safe_regex.compile_pattern("a0", StepMeter())
+    assert safe_regex.compile_pattern("a0", StepMeter(0)) is first  # which costs nothing
     for number in range(1, 9):
-        patterns.compiled(f"a{number}", Meter())
-    assert list(patterns._patterns.kept) == ["a5", "a6", "a7", "a8"]
-    with pytest.raises(TooMuch):
-        patterns.compiled("a0", Meter(0))
+        safe_regex.compile_pattern(f"a{number}", StepMeter())
+    assert list(safe_regex._patterns.kept) == ["a5", "a6", "a7", "a8"]
+    with pytest.raises(StepsExceeded):
+        safe_regex.compile_pattern("a0", StepMeter(0))
 
 
 def test_a_pattern_in_use_is_not_displaced_by_many_that_are_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "_KEPT", 4)
-    patterns._patterns.clear()
-    first = patterns.compiled("a0", Meter())
+    monkeypatch.setattr(safe_regex, "_KEPT", 4)
+    safe_regex._patterns.clear()
+    first = safe_regex.compile_pattern("a0", StepMeter())
     for number in range(1, 50):
-        patterns.compiled(f"a{number}", Meter())
-        assert patterns.compiled("a0", Meter(0)) is first
+        safe_regex.compile_pattern(f"a{number}", StepMeter())
+        assert safe_regex.compile_pattern("a0", StepMeter(0)) is first
 
 
 def test_patterns_that_are_kept_have_so_many_states_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = len(Pattern("a{9}", Meter()))
-    monkeypatch.setattr(patterns, "_MOST_STATES_KEPT", 3 * size)
-    patterns._patterns.clear()
+    size = len(Pattern("a{9}", StepMeter()))
+    monkeypatch.setattr(safe_regex, "_MOST_STATES_KEPT", 3 * size)
+    safe_regex._patterns.clear()
     for letter in "abcdeed":
-        patterns._patterns.put(Pattern(f"{letter}{{9}}", Meter()))
-    assert list(patterns._patterns.kept) == ["c{9}", "e{9}", "d{9}"]
+        safe_regex._patterns.put(Pattern(f"{letter}{{9}}", StepMeter()))
+    assert list(safe_regex._patterns.kept) == ["c{9}", "e{9}", "d{9}"]
 
 
 def test_a_schema_of_many_patterns_is_compiled_once_and_not_with_each_value() -> None:
     validator = Validator({"patternProperties": {f"^{number}$": {} for number in range(600)}})
-    made = [patterns.compiled(f"^{number}$", Meter()) for number in range(600)]
+    made = [safe_regex.compile_pattern(f"^{number}$", StepMeter()) for number in range(600)]
     assert validator.errors({"599": 1}) == []
-    assert all(patterns.compiled(one.source, Meter(0)) is one for one in made)
+    assert all(safe_regex.compile_pattern(one.source, StepMeter(0)) is one for one in made)
 
 
 # --- schemas
@@ -336,7 +342,7 @@ def test_a_chain_of_references_through_unknown_keywords_costs_what_it_is_long() 
     def cost(length: int) -> int:
         hidden: dict[str, Any] = {f"h{number}": {"$ref": f"#/x/h{number + 1}"} for number in range(length)}
         schema: Any = {"x": {**hidden, f"h{length}": {}}, "$ref": "#/x/h0"}
-        return bytecodes(lambda: Document(schema, Meter(IN_ALL)))
+        return bytecodes(lambda: SchemaDocument(schema, StepMeter(STEPS_IN_THREAD)))
 
     short, long = cost(200), cost(800)
     assert long < 4.2 * short
@@ -353,14 +359,14 @@ def test_a_pointer_that_leads_nowhere_is_said_in_few_words(reference: str) -> No
 
 def test_a_schema_that_costs_too_much_to_read_says_so_at_once() -> None:
     schema = {"properties": {f"p{number}": {"pattern": f"(?:[a-z]{{3}}|b{number}){{100}}c"} for number in range(3_000)}}
-    with pytest.raises(TooMuch):
-        Validator(schema, meter=Meter())
+    with pytest.raises(StepsExceeded):
+        Validator(schema, meter=StepMeter())
 
 
 def test_a_form_of_a_server_is_never_matched_in_pythons_dialect() -> None:
     with pytest.raises(BadSchema):
-        AnswerValidator({"properties": {"a": {"pattern": "(?i)^(a+)+$"}}})
-    assert OwnValidator({"properties": {"a": {"pattern": "(?i)^a+$"}}}).errors({"a": "AA"}) == []
+        ForeignFormValidator({"properties": {"a": {"pattern": "(?i)^(a+)+$"}}})
+    assert HintSchemaValidator({"properties": {"a": {"pattern": "(?i)^a+$"}}}).errors({"a": "AA"}) == []
 
 
 # --- honest ones
@@ -369,48 +375,48 @@ def test_a_form_of_a_server_is_never_matched_in_pythons_dialect() -> None:
 def test_a_large_honest_result_is_within_bounds() -> None:
     row = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string", "maxLength": 99}, "score": {"type": ["number", "null"]}, "tags": {"type": "array", "items": {"enum": ["a", "b"]}}}, "required": ["id", "name"], "additionalProperties": False}  # fmt: skip
     rows = [{"id": number, "name": f"n{number}", "score": number / 2, "tags": ["a", "b"]} for number in range(50_000)]
-    meter = Meter(IN_ALL)
+    meter = StepMeter(STEPS_IN_THREAD)
     assert Validator({"type": "array", "items": row}).check(rows, meter) == []
-    assert IN_ALL - meter.left < IN_ALL // 3
+    assert STEPS_IN_THREAD - meter.left < STEPS_IN_THREAD // 3
     for few in (rows[:100], rows[:2_000]):
-        assert Validator({"type": "array", "items": row}).check(few, Meter(AT_ONCE)) == []
+        assert Validator({"type": "array", "items": row}).check(few, StepMeter(STEPS_ON_LOOP)) == []
 
 
 # --- meters
 
 
 def test_a_meter_ends_at_its_steps() -> None:
-    meter = Meter(10)
+    meter = StepMeter(10)
     meter.spend(10)
-    with pytest.raises(TooMuch):
+    with pytest.raises(StepsExceeded):
         meter.spend(1)
 
 
 def test_a_paced_meter_sleeps_between_slices_and_ends_at_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    meter = PacedMeter(10 * problems._SLICE)
-    for _ in range(10 * problems._SLICE):
+    meter = PacedStepMeter(10 * validation_errors._SLICE)
+    for _ in range(10 * validation_errors._SLICE):
         meter.spend(1)
     assert len(slept) == 9
-    with pytest.raises(TooMuch):
+    with pytest.raises(StepsExceeded):
         meter.spend(1)
-    large = PacedMeter(10 * problems._SLICE)
-    large.spend(9 * problems._SLICE)
-    with pytest.raises(TooMuch):
-        large.spend(2 * problems._SLICE)
+    large = PacedStepMeter(10 * validation_errors._SLICE)
+    large.spend(9 * validation_errors._SLICE)
+    with pytest.raises(StepsExceeded):
+        large.spend(2 * validation_errors._SLICE)
 
 
 def test_a_paced_meter_can_be_stopped() -> None:
-    meter = PacedMeter()
-    meter.spend(problems._SLICE)
+    meter = PacedStepMeter()
+    meter.spend(validation_errors._SLICE)
     meter.stopped = True
-    with pytest.raises(TooMuch):
+    with pytest.raises(StepsExceeded):
         meter.spend(1)
 
 
 def test_branches_that_refer_to_each_other_are_not_multiplied_for_a_model() -> None:
     branches: Any = {"allOf": [{"$ref": "#/$defs/a"}] * 50}
     schema: Any = {"type": "object", **branches, "$defs": {"a": {**branches, "properties": {"x": {}}}}}
-    assert bytecodes(lambda: provider_schema(schema)) < PER_STEP * AT_ONCE
+    assert bytecodes(lambda: provider_schema(schema)) < PER_STEP * STEPS_ON_LOOP
     assert provider_schema(schema)["type"] == "object"

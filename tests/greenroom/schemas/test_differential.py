@@ -20,13 +20,13 @@ import msgspec
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.protocol.conversions import convert
-from greenroom.protocol.hints import BadHint, refined
-from greenroom.protocol.schemas import Mismatch, arguments_of, into, schema_of
-from greenroom.protocol.validation import BadSchema, OwnValidator, Validator, check_schema
-from greenroom.protocol.wire import is_array, is_object
+from greenroom.protocol.serialization import is_array, is_object
+from greenroom.protocol.type_hints import BadHint, refined
+from greenroom.protocol.type_schemas import Mismatch, arguments_of, convert_json, schema_of
+from greenroom.protocol.validation import BadSchema, HintSchemaValidator, Validator, check_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,7 +192,7 @@ def test_a_schema_accepts_what_the_conversion_accepts(case: tuple[Any, Any]) -> 
     except BadHint:
         reject()  # two literals that are the same number, and the like
     Draft202012Validator.check_schema(schema)
-    found = OwnValidator(schema).errors(value)
+    found = HintSchemaValidator(schema).errors(value)
     assert converts(hint, value) is (found == []), (schema, found)
 
 
@@ -211,7 +211,7 @@ def test_binding_and_into_are_of_the_same_mind(case: tuple[Any, Any]) -> None:
     alone: Any = None
     bound: Any = None
     with contextlib.suppress(Mismatch):
-        alone = [into(hint, value)]
+        alone = [convert_json(hint, value)]
     with contextlib.suppress(Mismatch):
         bound = [arguments.bind({"it": value})["it"]]
     assert alone == bound

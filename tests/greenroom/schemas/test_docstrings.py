@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from greenroom.protocol.docstrings import read
+from greenroom.protocol.docstrings import parse_docstring
 
 
 def test_sections_are_not_the_description() -> None:
-    text, names = read(
+    text, names = parse_docstring(
         """Do it.
 
         At length: yes.
@@ -37,21 +37,21 @@ def test_sections_are_not_the_description() -> None:
 
 
 def test_what_comes_after_a_section_is_description_again() -> None:
-    assert read("A.\n\nArgs:\n    a: b\n\nZ.") == ("A.\n\nZ.", {"a": "b"})
+    assert parse_docstring("A.\n\nArgs:\n    a: b\n\nZ.") == ("A.\n\nZ.", {"a": "b"})
 
 
 def test_no_docstring() -> None:
-    assert read(None) == ("", {})
-    assert read("") == ("", {})
+    assert parse_docstring(None) == ("", {})
+    assert parse_docstring("") == ("", {})
 
 
 def test_what_is_no_section() -> None:
     text = "Example:\n    a: b\n\nSee also: c"
-    assert read(text) == (text, {})
+    assert parse_docstring(text) == (text, {})
 
 
 def test_numpys_sections() -> None:
-    text, names = read(
+    text, names = parse_docstring(
         """Do it.
 
         At length: yes.
@@ -86,7 +86,7 @@ def test_numpys_sections() -> None:
 
 
 def test_sphinxs_fields() -> None:
-    text, names = read(
+    text, names = parse_docstring(
         """Do it.
 
         :param a: the first
@@ -106,4 +106,4 @@ def test_sphinxs_fields() -> None:
 
 def test_a_rule_below_a_line_is_no_section() -> None:
     text = "Title\n-----\nname : of a thing"
-    assert read(text) == (text, {})
+    assert parse_docstring(text) == (text, {})

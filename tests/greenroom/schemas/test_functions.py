@@ -13,19 +13,19 @@ from typing import Annotated, Any
 import annotated_types
 import pytest
 
-from greenroom.protocol.hints import BadHint, docstring_of
-from greenroom.protocol.schemas import Mismatch, arguments_of, schema_of
+from greenroom.protocol.type_hints import BadHint, docstring_of
+from greenroom.protocol.type_schemas import Mismatch, arguments_of, schema_of
 
 
 @pytest.fixture
 def late() -> ModuleType:
     """A module whose hints are strings."""
-    path = Path(__file__).with_name("written_late.py")
-    spec = importlib.util.spec_from_file_location("written_late", path)
+    path = Path(__file__).with_name("string_annotations.py")
+    spec = importlib.util.spec_from_file_location("string_annotations", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["written_late"] = module  # where dataclasses look for their hints' names
+    sys.modules["string_annotations"] = module  # where dataclasses look for their hints' names
     spec.loader.exec_module(module)
     return module
 

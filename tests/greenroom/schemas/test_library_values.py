@@ -26,18 +26,18 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, computed_
 
 from greenroom import Client, Server, Settings, ToolReply
 from greenroom.protocol.errors import LocalProtocolError, PeerError
-from greenroom.protocol.problems import Mismatch
-from greenroom.protocol.results import (
+from greenroom.protocol.handler_results import (
     CallToolResult,
-    Returns,
+    ReturnSchema,
     Structured,
-    UnknownShape,
+    UnserializableResult,
     prompt_result,
     resource_contents,
-    returns_of,
+    return_schema_of,
     tool_result,
 )
-from greenroom.protocol.wire import is_slow, plain
+from greenroom.protocol.serialization import is_slow_to_serialize, to_jsonable
+from greenroom.protocol.validation_errors import Mismatch
 
 pd: Any = import_module("pandas")  # it has no types of its own
 
@@ -142,7 +142,7 @@ VALUES: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("value", "sent"), VALUES, ids=lambda one: type(one).__name__)
 def test_values_of_everyday_libraries_are_data(value: Any, sent: Any) -> None:
-    assert msgspec.json.decode(msgspec.json.encode(plain(value))) == sent
+    assert msgspec.json.decode(msgspec.json.encode(to_jsonable(value))) == sent
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_values_of_everyday_libraries_are_data(value: Any, sent: Any) -> None:
     ],
 )
 def test_what_would_lose_a_part_is_refused(value: Any, why: str) -> None:
-    with pytest.raises(UnknownShape, match=why):
+    with pytest.raises(UnserializableResult, match=why):
         tool_result(value)
 
 
@@ -200,7 +200,7 @@ def test_pictures_stand_among_texts_and_behind_data() -> None:
     assert text["text"] == '{"chart":"content[1]","mean":3}'
     assert image["type"] == "image"
     with pytest.raises(TypeError, match="return it by itself, or in a list"):
-        plain({"chart": picture})
+        to_jsonable({"chart": picture})
 
 
 @dataclass
@@ -213,13 +213,13 @@ def promising(hint: Any) -> Any:
     def tool() -> None: ...
 
     tool.__annotations__["return"] = hint
-    return returns_of(tool)
+    return return_schema_of(tool)
 
 
 def test_hints_of_pictures_promise_what_is_sent() -> None:
     assert promising(Image.Image) is None
     assert promising(list[Image.Image]) is None
-    returns: Returns = promising(Chart)
+    returns: ReturnSchema = promising(Chart)
     result = tool_result(Chart(Image.new("L", (2, 2)), 1.5), returns)
     assert result["structuredContent"] == {"picture": "content[1]", "mean": 1.5}
     assert returns.errors(result["structuredContent"]) == []
@@ -238,7 +238,7 @@ def test_hints_of_pictures_promise_what_is_sent() -> None:
     ids=str,
 )
 def test_hints_of_libraries_are_announced_and_kept(hint: Any, value: Any, schema: Any, sent: Any) -> None:
-    returns: Returns = promising(hint)
+    returns: ReturnSchema = promising(hint)
     assert returns.schema["properties"]["result"] == schema
     result = tool_result(value, returns)
     assert result["structuredContent"] == {"result": sent}
@@ -247,10 +247,10 @@ def test_hints_of_libraries_are_announced_and_kept(hint: Any, value: Any, schema
 
 
 def test_what_takes_long_to_write_is_known() -> None:
-    assert is_slow(np.zeros(20_000))
-    assert is_slow({"a": [drawing()]})
-    assert is_slow(Chart(Image.new("L", (2, 2)), 1))
-    assert not is_slow({"a": [1, "b"], "c": np.zeros(3)})
+    assert is_slow_to_serialize(np.zeros(20_000))
+    assert is_slow_to_serialize({"a": [drawing()]})
+    assert is_slow_to_serialize(Chart(Image.new("L", (2, 2)), 1))
+    assert not is_slow_to_serialize({"a": [1, "b"], "c": np.zeros(3)})
 
 
 # --- pydantic
@@ -284,7 +284,7 @@ ADA = {"firstName": "Ada", "age": 4, "loud": "ADA"}
     ids=str,
 )
 def test_what_is_returned_under_a_model_is_what_was_announced(hint: Any, value: Any, sent: Any) -> None:
-    returns: Returns = promising(hint)
+    returns: ReturnSchema = promising(hint)
     result = tool_result(value, returns)
     assert result["structuredContent"] == sent
     assert returns.errors(sent) == []

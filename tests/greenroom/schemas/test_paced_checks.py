@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from greenroom import Client, Server
-from greenroom.actors.paced_checks import paced
+from greenroom.actors.offloaded_validation import run_check
 from greenroom.protocol.errors import BadAnswer
-from greenroom.protocol.problems import AT_ONCE, IN_ALL, Meter, PacedMeter, TooMuch
-from greenroom.protocol.results import Structured
+from greenroom.protocol.handler_results import Structured
+from greenroom.protocol.validation_errors import (
+    STEPS_IN_THREAD,
+    STEPS_ON_LOOP,
+    PacedStepMeter,
+    StepMeter,
+    StepsExceeded,
+)
 
 ROW = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}
 ROWS = {"type": "object", "properties": {"rows": {"type": "array", "items": ROW}}, "required": ["rows"]}
@@ -27,7 +33,7 @@ class Steps:
         self.steps = steps
         self.threads: list[str] = []
 
-    def __call__(self, meter: Meter) -> str:
+    def __call__(self, meter: StepMeter) -> str:
         self.threads.append(threading.current_thread().name)
         for _ in range(self.steps // 1_000):
             meter.spend(1_000)
@@ -35,14 +41,14 @@ class Steps:
 
 
 def test_a_cheap_check_never_leaves_the_loop() -> None:
-    check = Steps(AT_ONCE)
-    assert asyncio.run(paced(check, "peer")) == "done"
+    check = Steps(STEPS_ON_LOOP)
+    assert asyncio.run(run_check(check, "peer")) == "done"
     assert check.threads == ["MainThread"]
 
 
 def test_a_long_check_begins_again_in_a_thread() -> None:
-    check = Steps(AT_ONCE + 1_000)
-    assert asyncio.run(paced(check, "peer")) == "done"
+    check = Steps(STEPS_ON_LOOP + 1_000)
+    assert asyncio.run(run_check(check, "peer")) == "done"
     here, there = check.threads
     assert here == "MainThread"
     assert there.startswith("greenroom-checks")
@@ -51,16 +57,16 @@ def test_a_long_check_begins_again_in_a_thread() -> None:
 def test_a_check_that_never_ends_is_given_up() -> None:
     taken = 0
 
-    def endless(meter: Meter) -> None:
+    def endless(meter: StepMeter) -> None:
         nonlocal taken
         taken = 0
         while True:
             taken += 100_000
             meter.spend(100_000)
 
-    with pytest.raises(TooMuch):
-        asyncio.run(paced(endless, "peer"))
-    assert taken == IN_ALL + 100_000
+    with pytest.raises(StepsExceeded):
+        asyncio.run(run_check(endless, "peer"))
+    assert taken == STEPS_IN_THREAD + 100_000
 
 
 def test_a_cancelled_check_leaves_the_thread_to_others() -> None:
@@ -69,24 +75,24 @@ def test_a_cancelled_check_leaves_the_thread_to_others() -> None:
         running = asyncio.Event()
         ended = asyncio.Event()
 
-        def endless(meter: Meter) -> None:
-            if not isinstance(meter, PacedMeter):
-                raise TooMuch
+        def endless(meter: StepMeter) -> None:
+            if not isinstance(meter, PacedStepMeter):
+                raise StepsExceeded
             loop.call_soon_threadsafe(running.set)
             try:
                 while True:
-                    meter.rest = IN_ALL
+                    meter.rest = STEPS_IN_THREAD
                     meter.spend(1)
             finally:
                 loop.call_soon_threadsafe(ended.set)
 
-        task = asyncio.ensure_future(paced(endless, "peer"))
+        task = asyncio.ensure_future(run_check(endless, "peer"))
         await running.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await ended.wait()
-        assert await paced(Steps(AT_ONCE + 1_000), "peer") == "done"
+        assert await run_check(Steps(STEPS_ON_LOOP + 1_000), "peer") == "done"
 
     asyncio.run(main())
 
@@ -95,12 +101,12 @@ def test_a_peer_with_many_long_checks_makes_another_wait_for_one_of_them() -> No
     order: list[str] = []
 
     def check(peer: str) -> Any:
-        def long(meter: Meter) -> None:
-            if not isinstance(meter, PacedMeter):
-                raise TooMuch
+        def long(meter: StepMeter) -> None:
+            if not isinstance(meter, PacedStepMeter):
+                raise StepsExceeded
             order.append(peer)
 
-        return paced(long, peer)
+        return run_check(long, peer)
 
     async def main() -> None:
         await asyncio.gather(*(check("greedy") for _ in range(20)), check("modest"))
@@ -135,7 +141,9 @@ def test_a_large_honest_result_is_checked_beside_the_loop() -> None:
 def test_a_hostile_output_schema_is_given_up_with_a_reason() -> None:
     async def main() -> None:
         async with Client(serving()) as client:
-            with pytest.raises(BadAnswer, match=f"too much in it to be checked: more than {IN_ALL} steps") as caught:
+            with pytest.raises(
+                BadAnswer, match=f"too much in it to be checked: more than {STEPS_IN_THREAD} steps"
+            ) as caught:
                 await client.call("evil")
             assert caught.value.problems[0].reason.kind == "too_complex"
             assert len((await client.call("rows", count=3))["rows"]) == 3

@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from greenroom.protocol import pydantic_models
-from greenroom.protocol.problems import IN_ALL, Meter, TooMuch
+from greenroom.protocol.handler_results import return_schema_of, tool_result
 from greenroom.protocol.pydantic_models import MOST
-from greenroom.protocol.results import returns_of, tool_result
-from greenroom.protocol.schemas import Mismatch, arguments_of, into, kind_of, schema_of
+from greenroom.protocol.type_schemas import Mismatch, arguments_of, convert_json, schema_of, typed_schema_of
+from greenroom.protocol.validation_errors import STEPS_IN_THREAD, StepMeter, StepsExceeded
 
 
 class Town(BaseModel):
@@ -53,11 +53,11 @@ def test_a_model_coerces_no_more_than_anything_else() -> None:
         (("trip", "days"), "type_mismatch"),
     }
     with pytest.raises(Mismatch):
-        into(Trip, {"towns": [], "days": 0})
+        convert_json(Trip, {"towns": [], "days": 0})
 
 
 def test_a_model_is_a_result() -> None:
-    returns = returns_of(plan)
+    returns = return_schema_of(plan)
     assert returns is not None
     assert not returns.wrapped
     wire = tool_result(Trip(towns=[Town(Name="Oslo")], days=1), returns)
@@ -66,9 +66,9 @@ def test_a_model_is_a_result() -> None:
 
 
 def test_models_in_unions_and_lists() -> None:
-    assert into(list[Town] | int, 3) == 3
-    assert into(list[Town] | int, [{"Name": "a"}]) == [Town(Name="a")]
-    assert into(Town | int, {"Name": "a"}) == Town(Name="a")
+    assert convert_json(list[Town] | int, 3) == 3
+    assert convert_json(list[Town] | int, [{"Name": "a"}]) == [Town(Name="a")]
+    assert convert_json(Town | int, {"Name": "a"}) == Town(Name="a")
     assert schema_of(Trip)["type"] == "object"
 
 
@@ -118,7 +118,7 @@ def test_pydantic_is_not_given_many_values_that_its_schema_refuses(
 
     monkeypatch.setattr(pydantic_models, "from_json", spied)
     with pytest.raises(Mismatch):
-        into(kind, [sent] if kind == list[Parcel] else sent)
+        convert_json(kind, [sent] if kind == list[Parcel] else sent)
     assert not given
 
 
@@ -131,7 +131,7 @@ def test_many_whole_numbers_with_a_point_come_to_pydantic_as_integers(monkeypatc
         return real(kind, value, **options)
 
     monkeypatch.setattr(pydantic_models, "from_json", spied)
-    made = into(Parcel, {"numbers": [3.0] * 2_000})
+    made = convert_json(Parcel, {"numbers": [3.0] * 2_000})
     assert made.numbers == [3] * 2_000
     assert [{type(one) for one in each["numbers"]} for each in given] == [{int}]
 
@@ -143,7 +143,7 @@ def test_pydantic_is_not_given_more_than_it_makes_in_a_moment(monkeypatch: pytes
 
     monkeypatch.setattr(Parcel, "model_validate_json", spied)
     with pytest.raises(Mismatch, match=f"more than {MOST} texts, lists and objects, which is too much for a Parcel"):
-        kind_of(Parcel).make(sent, Meter(IN_ALL))
+        typed_schema_of(Parcel).convert(sent, StepMeter(STEPS_IN_THREAD))
 
 
 def test_only_models_are_bounded() -> None:
@@ -152,17 +152,20 @@ def test_only_models_are_bounded() -> None:
     def tool(parcel: Parcel, others: list[str]) -> None:
         """Take a parcel and others."""
 
-    assert arguments_of(tool).bind({"parcel": {}, "others": many}, Meter(IN_ALL))["others"] == many
-    assert len(kind_of(list[Parcel]).make([{"words": ["a"] * 9}] * (MOST // 9), Meter(IN_ALL))) == MOST // 9
+    assert arguments_of(tool).bind({"parcel": {}, "others": many}, StepMeter(STEPS_IN_THREAD))["others"] == many
+    assert (
+        len(typed_schema_of(list[Parcel]).convert([{"words": ["a"] * 9}] * (MOST // 9), StepMeter(STEPS_IN_THREAD)))
+        == MOST // 9
+    )
 
 
 def test_much_for_a_model_goes_on_in_a_thread() -> None:
     sent = {"numbers": [1] * 100_000}
-    with pytest.raises(TooMuch):
-        kind_of(Parcel).make(sent, Meter())
-    assert kind_of(Parcel).make(sent, Meter(IN_ALL)).numbers == sent["numbers"]
-    with pytest.raises(TooMuch):
-        kind_of(Parcel).make({"numbers": [1] * 900}, Meter(900))
+    with pytest.raises(StepsExceeded):
+        typed_schema_of(Parcel).convert(sent, StepMeter())
+    assert typed_schema_of(Parcel).convert(sent, StepMeter(STEPS_IN_THREAD)).numbers == sent["numbers"]
+    with pytest.raises(StepsExceeded):
+        typed_schema_of(Parcel).convert({"numbers": [1] * 900}, StepMeter(900))
 
 
 def test_pydantic_is_given_much_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +178,7 @@ def test_pydantic_is_given_much_only_once(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(pydantic_models, "from_json", refused)
     with pytest.raises(Mismatch, match="not these"):
-        into(Parcel, {"numbers": [1] * 2_000})
+        convert_json(Parcel, {"numbers": [1] * 2_000})
     assert len(given) == 1
 
 
@@ -185,9 +188,9 @@ def test_a_result_of_ours_may_be_larger(hint: Any) -> None:
         """Return one."""
 
     tool.__annotations__["return"] = hint
-    returns = returns_of(tool)
+    returns = return_schema_of(tool)
     assert returns is not None
     parcel = {"words": ["a"] * (MOST + 1)}
     value = [parcel] if hint == list[Parcel] else parcel
     # It is held against the schema that was announced, which costs steps: as many as a thread has.
-    assert returns.errors({"result": value} if returns.wrapped else value, Meter(IN_ALL)) == []
+    assert returns.errors({"result": value} if returns.wrapped else value, StepMeter(STEPS_IN_THREAD)) == []

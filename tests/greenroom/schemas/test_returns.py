@@ -11,8 +11,8 @@ import pytest
 
 from greenroom.protocol.content import Block, Image, Text
 from greenroom.protocol.errors import ToolError
-from greenroom.protocol.hints import BadHint
-from greenroom.protocol.results import CallToolResult, Returns, Structured, returns_of, tool_result
+from greenroom.protocol.handler_results import CallToolResult, ReturnSchema, Structured, return_schema_of, tool_result
+from greenroom.protocol.type_hints import BadHint
 
 
 @dataclass
@@ -28,8 +28,8 @@ def promising(hint: Any) -> Callable[..., Any]:
     return tool
 
 
-def returns(hint: Any) -> Returns:
-    found = returns_of(promising(hint))
+def returns(hint: Any) -> ReturnSchema:
+    found = return_schema_of(promising(hint))
     assert found is not None
     return found
 
@@ -79,22 +79,22 @@ def test_definitions_stay_where_references_look_for_them() -> None:
     ids=str,
 )  # fmt: skip
 def test_text_blocks_and_anything_promise_nothing(hint: Any) -> None:
-    assert returns_of(promising(hint)) is None
+    assert return_schema_of(promising(hint)) is None
 
 
 def test_no_hint_promises_nothing() -> None:
     def tool(): ...  # type: ignore[no-untyped-def]  # noqa: ANN202
 
-    assert returns_of(tool) is None
+    assert return_schema_of(tool) is None
 
 
 def test_what_has_no_schema_is_refused_at_registration() -> None:
     with pytest.raises(BadHint, match=r"complex.*no form in JSON"):
-        returns_of(promising(complex))
+        return_schema_of(promising(complex))
 
 
 def test_a_hint_for_checkers_only_promises_nothing() -> None:
-    assert returns_of(promising("OnlyForCheckers")) is None
+    assert return_schema_of(promising("OnlyForCheckers")) is None
 
 
 @pytest.mark.row("TF-05")

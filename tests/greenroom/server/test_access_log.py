@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from greenroom import Client, HttpConfig, PeerError, Server, Settings
 from greenroom.auth import APIKeyAuth
-from greenroom.console_log import LogOptions, Unwaiting
+from greenroom.console_log import LogOptions, NonBlockingHandler
 from greenroom.protocol.errors import McpError
-from greenroom.protocol.messages import encode_error, encode_result
-from greenroom.protocol.results import CallToolResult
+from greenroom.protocol.handler_results import CallToolResult
+from greenroom.protocol.jsonrpc import encode_error, encode_result
 from greenroom.supervision.logs import JsonLines
 from greenroom.transports import access_log
 from greenroom.transports.access_log import log_refusal
@@ -312,9 +312,9 @@ async def test_connections_that_are_no_http_or_too_many_are_lines(lines: Callabl
 
 
 async def test_a_line_on_a_channel_that_is_no_message_is_a_line(lines: Callable[[], list[dict[str, Any]]]) -> None:
-    from greenroom.transports.channel import MemoryWire  # noqa: PLC0415 - of this test alone
+    from greenroom.transports.session_channel import MemoryPeer  # noqa: PLC0415 - of this test alone
 
-    async with made().started() as company, MemoryWire(company) as wire:
+    async with made().started() as company, MemoryPeer(company) as wire:
         await wire.send(b"{secret")
         assert b"-32700" in (await wire.receive())[0]
     (line,) = lines()
@@ -407,7 +407,7 @@ def test_a_pipe_that_is_never_read_stops_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def write_too_much(pipe: int) -> None:
-    handler = Unwaiting()
+    handler = NonBlockingHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     for _ in range(1000):
         handler.emit(logging.makeLogRecord({"msg": "x" * 1000}))

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom import Server
-from greenroom.probe import WireProbe
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.messages import Request, parse
+from greenroom.protocol.jsonrpc import JsonRpcRequest, parse
 from greenroom.protocol.methods import METHODS
 from greenroom.supervision.testing import run as run_virtual
+from greenroom.wire_probe import WireProbe
 
 
 def company() -> Server:
@@ -92,7 +92,7 @@ def asks(frame: bytes) -> Any:
         message = parse(frame)
     except RemoteProtocolError as error:
         return (error.id,)
-    return (message.id,) if isinstance(message, Request) else ()
+    return (message.id,) if isinstance(message, JsonRpcRequest) else ()
 
 
 def _key(id: Any) -> str:

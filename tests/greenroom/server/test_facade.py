@@ -31,8 +31,7 @@ from greenroom import (
 )
 from greenroom.actors import handlers as options
 from greenroom.actors.company import UnknownSession
-from greenroom.actors.registry import ServerRegistry
-from greenroom.probe import WireProbe
+from greenroom.actors.server_registry import ServerRegistry
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import (
     CallTimeout,
@@ -46,7 +45,8 @@ from greenroom.supervision import (
     stop,
     whereis,
 )
-from greenroom.transports.binding import CannotListen
+from greenroom.transports.listening_sockets import CannotListen
+from greenroom.wire_probe import WireProbe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,10 +192,10 @@ def test_a_word_that_no_decorator_knows_is_refused() -> None:
 
 
 MEANT: list[tuple[type, list[Any]]] = [
-    (words.ToolWords, [options.ToolOptions]),
-    (words.ResourceWords, [options.ResourceOptions, options.TemplateOptions]),
-    (words.PromptWords, [options.PromptOptions]),
-    (words.CompletionWords, [options.CompletionOptions]),
+    (words.ToolKeywords, [options.ToolOptions]),
+    (words.ResourceKeywords, [options.ResourceOptions, options.TemplateOptions]),
+    (words.PromptKeywords, [options.PromptOptions]),
+    (words.CompletionKeywords, [options.CompletionOptions]),
 ]
 
 
@@ -218,7 +218,7 @@ async def test_everything_can_be_registered_in_plain_words_while_it_runs() -> No
         registry.register_prompt("p", nothing, PromptOptions(title="P"))
         registry.register_completion(("prompt", "p", "x"), same_again)
         for kind in ("tools", "resources", "prompts"):
-            await probe.heard(f"notifications/{kind}/list_changed")
+            await probe.wait_for_notifications(f"notifications/{kind}/list_changed")
         assert (await probe.call("add", n=2))["structuredContent"] == {"result": 4}
         read = await probe.request("resources/read", {"uri": "b://7"})
         assert read["contents"][0]["text"] == "14"
@@ -246,7 +246,7 @@ async def test_a_thread_may_register_too() -> None:
     async with server.started() as company, WireProbe(company) as probe:
         thread = threading.Thread(target=lambda: server.tool("late")(lambda: "here"))
         thread.start()
-        await probe.heard("notifications/tools/list_changed")
+        await probe.wait_for_notifications("notifications/tools/list_changed")
         thread.join()
         assert (await probe.call("late"))["content"][0]["text"] == "here"
 
@@ -336,7 +336,7 @@ async def test_a_whole_company_is_a_child_and_two_share_no_names() -> None:
         assert said == ["one", "two"]
         assert whereis(one.company.name("company")) != whereis(two.company.name("company"))
         two.tool("new")(nothing)
-        await second.heard("notifications/tools/list_changed")
+        await second.wait_for_notifications("notifications/tools/list_changed")
         assert first.notifications("notifications/tools/list_changed") == []
     await stop(top)
     assert whereis(one.company.name("company")) is None
@@ -418,16 +418,16 @@ async def test_everybody_or_one_can_be_told() -> None:
     async with server.started() as company, WireProbe(company) as one, WireProbe(company) as other:
         assert await server.broadcast("notifications/example", {"n": 1}) == 2
         for probe in (one, other):
-            assert await probe.heard("notifications/example") == [{"n": 1}]
+            assert await probe.wait_for_notifications("notifications/example") == [{"n": 1}]
         first, _ = await server.peers.all()
         assert server.session(first.id).log("error", "only you")
         assert server.session(first.id).notify("notifications/example", {"n": 2})
         assert not server.session(first.id).interrupt_stream()
-        assert (await one.heard("notifications/message"))[0]["data"] == "only you"
-        assert await one.heard("notifications/example", 2) == [{"n": 1}, {"n": 2}]
+        assert (await one.wait_for_notifications("notifications/message"))[0]["data"] == "only you"
+        assert await one.wait_for_notifications("notifications/example", 2) == [{"n": 1}, {"n": 2}]
         assert len(other.notifications("notifications/example")) == 1
         server.notify_list_changed("prompt")
-        await other.heard("notifications/prompts/list_changed")
+        await other.wait_for_notifications("notifications/prompts/list_changed")
 
 
 # --- listening for a while

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import pytest
 
 from greenroom import ConfigError, Icon, McpServer, RegistrationError, Server, Settings, ToolAnnotations
-from greenroom.probe import WireProbe
+from greenroom.wire_probe import WireProbe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.transports.stdio.fakes import FakeDoor
+from tests.transports.stdio.fake_sessions import FakeDoor
 
 from greenroom import Server, testing
-from greenroom.probe import WireEnded, WireProbe
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import whereis
+from greenroom.wire_probe import WireEnded, WireProbe
 
 
 async def test_it_greets_and_asks() -> None:
@@ -26,7 +26,7 @@ async def test_it_raises_what_the_server_answers_with() -> None:
 async def test_it_keeps_what_it_hears_in_order() -> None:
     async with WireProbe(FakeDoor()) as probe:
         await probe.request("talk", {"times": 200, "pad": ""})
-        assert [each["number"] for each in await probe.heard("said", 200)] == list(range(200))
+        assert [each["number"] for each in await probe.wait_for_notifications("said", 200)] == list(range(200))
 
 
 async def test_it_can_ask_without_waiting() -> None:
@@ -68,4 +68,4 @@ async def test_a_wire_that_has_ended_says_so() -> None:
     async with probe:
         pass
     with pytest.raises(WireEnded):
-        await probe.heard("said", within=1)
+        await probe.wait_for_notifications("said", within=1)

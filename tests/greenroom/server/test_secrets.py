@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from greenroom import PeerError, Server
-from greenroom.probe import WireProbe
 from greenroom.supervision import Report, current_node, draw, kill, tree
+from greenroom.wire_probe import WireProbe
 
 server = Server("secretive")
 

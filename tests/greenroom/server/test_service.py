@@ -21,13 +21,13 @@ from greenroom import (
     resource,
     tool,
 )
-from greenroom.probe import WireProbe
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import CrashReport
+from greenroom.wire_probe import WireProbe
 
 if TYPE_CHECKING:
-    from greenroom.supervision.testing import Collected
+    from greenroom.supervision.testing import CollectedReports
 
 
 @dataclass
@@ -103,7 +103,7 @@ async def test_each_session_has_a_state_of_its_own() -> None:
 
 
 @pytest.mark.row("RG-26")
-async def test_an_init_that_fails_is_no_session(reports: Collected) -> None:
+async def test_an_init_that_fails_is_no_session(reports: CollectedReports) -> None:
     class Locked(McpServer):
         async def init(self, arg: Any) -> None:
             raise RuntimeError("the door is locked")
@@ -238,7 +238,7 @@ async def test_callbacks_for_subscriptions_and_levels_may_refuse() -> None:
             await probe.request("resources/subscribe", {"uri": "archive://secret"})
         server.notify_resource_updated("archive://secret")
         server.notify_resource_updated("archive://1", {"title": "news"})
-        assert await probe.heard("notifications/resources/updated") == [{"uri": "archive://1", "title": "news"}]
+        assert await probe.wait_for_notifications("notifications/resources/updated") == [{"uri": "archive://1", "title": "news"}]
         await probe.request("resources/unsubscribe", {"uri": "archive://1"})
         await probe.request("logging/setLevel", {"level": "error"})
         with pytest.raises(PeerError, match="stay calm"):

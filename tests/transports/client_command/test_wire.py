@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.protocol.messages import Notification, Response
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcResponse
 from greenroom.supervision import KILLED, Node, Shutdown, current_node, exit, inbox, kill, wait_down
 from greenroom.transports.client import command_wire
-from greenroom.transports.client.command import Command, CommandLimits
 from greenroom.transports.client.errors import ConnectionLost, NotMcp, ProcessDied, WireFull
-from greenroom.transports.client.interfaces import Broken, Inbound, Lost
+from greenroom.transports.client.interfaces import Inbound, InvalidMessage, UnansweredRequest
+from greenroom.transports.client.server_command import Command, CommandLimits
 
-from .owner import HELLO, Owner, opened, wicked
-from .tree import gone, marked
+from .process_tree import gone, marked
+from .wire_owner import HELLO, Owner, opened, wicked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ async def test_a_server_of_our_own_talks() -> None:
     async with opened(Command(sys.executable, server, "run", "1")) as owner:
         assert (await owner.call("initialize", **HELLO))["serverInfo"]["name"] == "everything"
         owner.note("notifications/initialized")
-        owner.wire.agreed("2025-11-25")
+        owner.wire.on_negotiated("2025-11-25")
         called = await owner.call("tools/call", name="echo", arguments={"text": "hallo"})
         assert called["content"][0]["text"] == "hallo"
         await owner.close()
@@ -48,7 +48,7 @@ async def test_what_is_said_before_it_runs_is_kept_in_order() -> None:
     async with opened(wicked()) as owner:
         asked = [owner.ask("echo", number=number) for number in range(100)]
         heard = [await owner.hear() for _ in asked]
-        assert heard == [Response(id, {"number": number}) for number, id in enumerate(asked)]
+        assert heard == [JsonRpcResponse(id, {"number": number}) for number, id in enumerate(asked)]
 
 
 @pytest.mark.row("CT-01")
@@ -56,9 +56,11 @@ async def test_messages_come_one_by_one_whatever_the_pieces() -> None:
     line = '{"jsonrpc":"2.0","method":"notifications/x","params":{"n":%d}}'
     async with opened(wicked()) as owner:
         owner.ask("raw", text=line % 1 + "\r\n\n  \n" + line % 2 + "\n" + (line % 3)[:20])
-        assert [await owner.hear(), await owner.hear()] == [Notification("notifications/x", {"n": n}) for n in (1, 2)]
+        assert [await owner.hear(), await owner.hear()] == [
+            JsonRpcNotification("notifications/x", {"n": n}) for n in (1, 2)
+        ]
         owner.ask("raw", text=(line % 3)[20:] + "\n")
-        assert await owner.hear() == Notification("notifications/x", {"n": 3})
+        assert await owner.hear() == JsonRpcNotification("notifications/x", {"n": 3})
 
 
 @pytest.mark.row("CT-11")
@@ -94,7 +96,7 @@ async def test_half_a_line_at_the_end_is_no_message() -> None:
     async with opened(wicked()) as owner:
         owner.ask("exit", status=0, last='{"jsonrpc":"2.0","method":"notif')
         (broken,) = await owner.rest_of_it()
-        assert isinstance(broken, Broken)
+        assert isinstance(broken, InvalidMessage)
         assert broken.sample.startswith('{"jsonrpc"')
 
 
@@ -212,7 +214,7 @@ async def test_lines_that_are_no_messages_are_quarantined() -> None:
     async with opened(wicked()) as owner:
         owner.ask("raw", text="Listening on …\nüñí\n[1,2]\n")
         broken = [await owner.hear() for _ in range(3)]
-        assert [type(each) for each in broken] == [Broken] * 3
+        assert [type(each) for each in broken] == [InvalidMessage] * 3
         assert broken[0].sample == "Listening on …"
         assert await owner.call("echo", n=1) == {"n": 1}
 
@@ -222,7 +224,9 @@ async def test_who_says_nothing_else_is_no_server() -> None:
         await owner.call("echo")
         owner.ask("flood", text="y\n")
         heard = await owner.rest_of_it()
-        assert [type(each) for each in heard] == [Broken] * 50  # and of the thousands that came with the last, nothing
+        assert [type(each) for each in heard] == [
+            InvalidMessage
+        ] * 50  # and of the thousands that came with the last, nothing
         assert isinstance(owner.ended, Shutdown)
         assert isinstance(owner.ended.detail, NotMcp)
         assert "50 lines in a row" in str(owner.ended.detail)
@@ -233,7 +237,7 @@ async def test_a_line_that_is_too_long_fails_its_own_call() -> None:
     async with opened(wicked(limits=CommandLimits(line=100_000))) as owner:
         id = owner.ask("big", size=1_000_000)
         broken: Any = await owner.hear()
-        assert isinstance(broken, Broken)
+        assert isinstance(broken, InvalidMessage)
         assert broken.error.answers == id
         assert len(broken.sample) <= 256
         assert (await owner.call("big", size=50_000))["text"] == "x" * 50_000
@@ -281,7 +285,7 @@ async def test_a_child_that_does_not_read_fills_a_bounded_queue() -> None:
         assert 100 <= len(asked) <= 120
         os.kill(owner.process, signal.SIGKILL)
         heard = await owner.rest_of_it()
-        lost = [each for each in heard if isinstance(each, Lost)]
+        lost = [each for each in heard if isinstance(each, UnansweredRequest)]
         assert all(each.resend for each in lost)
         assert [each.id for each in lost] == asked[-len(lost) :]
         assert len(lost) < len(asked)
@@ -299,7 +303,7 @@ async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
             await asyncio.sleep(0.1)
         assert seen <= 20
         for _ in range(1000):
-            assert isinstance(await owner.hear(), Notification)
+            assert isinstance(await owner.hear(), JsonRpcNotification)
 
 
 async def test_where_the_system_has_no_descriptors_of_processes_a_thread_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,13 +423,13 @@ async def test_many_small_messages_are_heard_in_turns(monkeypatch: pytest.Monkey
         async def counted(**options: Any) -> Any:
             mail = await receive(**options)
             if isinstance(mail, Inbound):
-                mails.append(len(mail.heard))
+                mails.append(len(mail.items))
             return mail
 
         monkeypatch.setattr(owner.me, "receive", counted)
         owner.ask("raw", text=text)
         heard = [await owner.hear() for _ in range(many)]
-        assert heard == [Notification("notifications/x", {"n": n}) for n in range(many)]
+        assert heard == [JsonRpcNotification("notifications/x", {"n": n}) for n in range(many)]
         assert set(mails) == {1}
         assert (await owner.call("echo", number=1)) == {"number": 1}
         await owner.close()
@@ -437,5 +441,5 @@ async def test_what_waits_for_its_turn_is_heard_before_the_end(monkeypatch: pyte
     async with opened(wicked()) as owner:
         owner.ask("raw", text=text)
         owner.ask("signal", number=signal.SIGKILL)
-        heard = [each for each in await owner.rest_of_it() if isinstance(each, Notification)]
+        heard = [each for each in await owner.rest_of_it() if isinstance(each, JsonRpcNotification)]
         assert [each.params["n"] for each in heard] == list(range(500))

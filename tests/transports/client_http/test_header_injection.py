@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenroom import ConfigError
-from greenroom.protocol.messages import LIMITS
-from greenroom.transports.client.http_pool import Pool
-from greenroom.transports.client.http_posts import EventStream
+from greenroom.protocol.jsonrpc import LIMITS
+from greenroom.transports.client.http_connection_pool import HttpConnectionPool
 from greenroom.transports.client.http_route import HttpRoute
-from greenroom.transports.client.http_wire import can_be_sent_back, request_headers
-from greenroom.transports.http_exchange import field
+from greenroom.transports.client.http_wire import is_valid_session_id, request_headers
+from greenroom.transports.client.outgoing_requests import EventStream
+from greenroom.transports.http_request import checked_header
 
 URL = "http://127.0.0.1:1/mcp"
 SPLITS = [
@@ -32,7 +32,7 @@ def head(session: str = "", credentials: dict[str, str] | None = None, url: str 
     """The headers of a request as an independent reader finds them, without those that each request has."""
     address = HttpRoute(url).address
     visit: Any = SimpleNamespace(method="POST", address=address, frame=b"{}")
-    pool = object.__new__(Pool)
+    pool = object.__new__(HttpConnectionPool)
     pool._head = (None, (), "")  # as it is before the first request
     visit.headers = request_headers((), credentials or {}, login=address.login, session=session)
     data = pool._bytes(visit)
@@ -50,7 +50,7 @@ def head(session: str = "", credentials: dict[str, str] | None = None, url: str 
 
 @given(TEXT)
 def test_the_session_id_of_a_server(text: str) -> None:
-    if can_be_sent_back(text):
+    if is_valid_session_id(text):
         assert head(session=text) == [("mcp-session-id", text)]
     else:
         assert not text.isascii() or not text.isprintable() or " " in text or not text or len(text) > 1024
@@ -98,7 +98,7 @@ def test_the_path_of_a_url(text: str) -> None:
 @given(TEXT)
 def test_what_a_gatekeeper_or_an_origin_says_in_an_answer(text: str) -> None:
     try:
-        _, value = field("x-a", text)
+        _, value = checked_header("x-a", text)
     except ValueError:
         value = ""
     reader = h11.Connection(h11.CLIENT)

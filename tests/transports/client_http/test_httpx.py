@@ -10,19 +10,19 @@ import httpx
 import pytest
 
 from greenroom import ConfigError
-from greenroom.protocol.messages import Notification, Response
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcResponse
 from greenroom.supervision import Crash, current_node, inbox
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, HttpError, NotMcp, ResponseTooLarge
-from greenroom.transports.client.http_pool import Pool
+from greenroom.transports.client.http_connection_pool import HttpConnectionPool
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.httpx_door import ThroughHttpx
-from greenroom.transports.client.interfaces import Lost
+from greenroom.transports.client.httpx_door import HttpxCarrier
+from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .facing import lost, says
-from .owner import HELLO, WireEndedError, opened, text
-from .scripted import SESSION, Visit, event, scripted
-from .test_ours import company
+from .scripted_server import SESSION, Visit, event, scripted
+from .test_own_server import company
+from .wire_and_server import lost, says
+from .wire_owner import HELLO, WireEndedError, opened, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,13 +35,13 @@ async def test_it_carries_everything(what: str) -> None:
         url = await server.listen(port=0)
         transport = httpx.AsyncHTTPTransport()
         async with opened(HttpRoute(url, transport=client if what == "client" else transport)) as owner:
-            assert isinstance(owner.wire.carrier, ThroughHttpx)
+            assert isinstance(owner.wire.carrier, HttpxCarrier)
             await owner.greet()
             assert text(await owner.answer(owner.call("echo", text="hello"))) == "hello"
             id = owner.call("steps", count=3)
             heard = [await owner.hear() for _ in range(4)]
-            assert [type(each) for each in heard] == [Notification] * 3 + [Response]
-            assert isinstance(heard[-1], Response)
+            assert [type(each) for each in heard] == [JsonRpcNotification] * 3 + [JsonRpcResponse]
+            assert isinstance(heard[-1], JsonRpcResponse)
             assert heard[-1].id == id
         assert not client.is_closed
         await transport.aclose()
@@ -70,7 +70,7 @@ async def test_what_goes_wrong_is_told_in_the_same_words() -> None:
         async with opened(HttpRoute(nobody.url, transport=client)) as owner:
             owner.ask("initialize", HELLO)
             heard = await owner.hear()  # type: ignore[assignment]
-            assert isinstance(heard, Lost)
+            assert isinstance(heard, UnansweredRequest)
             assert isinstance(heard.error, ConnectFailed)
             assert heard.resend
 
@@ -127,7 +127,12 @@ async def test_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     for host in ("far.invalid", "near.invalid", "localhost", "127.0.0.1"):
         async with opened(HttpRoute(f"http://{host}/mcp")) as owner:
             kinds[host] = type(owner.wire.carrier)
-    assert kinds == {"far.invalid": ThroughHttpx, "near.invalid": Pool, "localhost": Pool, "127.0.0.1": Pool}
+    assert kinds == {
+        "far.invalid": HttpxCarrier,
+        "near.invalid": HttpConnectionPool,
+        "localhost": HttpConnectionPool,
+        "127.0.0.1": HttpConnectionPool,
+    }
     assert "secret" not in repr(HttpRoute("http://far.invalid/mcp"))
 
 
@@ -177,7 +182,7 @@ async def test_who_does_not_keep_up_is_read_to_more_slowly() -> None:
         await asyncio.sleep(10)
         assert (sent, len(owner.me)) == before
         for _ in range(300):
-            assert isinstance(await owner.hear(), Notification)
+            assert isinstance(await owner.hear(), JsonRpcNotification)
         assert sent == 300
 
 

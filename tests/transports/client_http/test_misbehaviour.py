@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from greenroom.protocol.messages import Failure, Notification
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, HttpError, NotMcp, ResponseTooLarge
-from greenroom.transports.client.http_pool import Pool
+from greenroom.transports.client.http_connection_pool import HttpConnectionPool
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.interfaces import Broken, Lost
+from greenroom.transports.client.interfaces import InvalidMessage, UnansweredRequest
 
-from .facing import facing, lost, says
-from .owner import opened, text
-from .scripted import Visit, answer, scripted
+from .scripted_server import Visit, answer, scripted
+from .wire_and_server import facing, lost, says
+from .wire_owner import opened, text
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
@@ -214,7 +214,7 @@ async def test_a_broken_answer_names_the_request_that_it_leaves_unanswered(body:
     async with facing(broken) as (owner, _):
         id = owner.call("any")
         heard = await owner.hear()
-        assert isinstance(heard, Broken)
+        assert isinstance(heard, InvalidMessage)
         assert heard.error.answers == id
         assert "\n" not in heard.sample
         assert owner.silent()
@@ -228,7 +228,7 @@ async def test_an_answer_to_somebody_else_is_none() -> None:
         id = owner.call("any")
         assert getattr(await owner.hear(), "id", None) == 999
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert heard.id == id
 
 
@@ -238,9 +238,9 @@ async def test_a_notification_is_no_answer() -> None:
 
     async with facing(other) as (owner, _):
         id = owner.call("any")
-        assert isinstance(await owner.hear(), Notification)
+        assert isinstance(await owner.hear(), JsonRpcNotification)
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert heard.id == id
 
 
@@ -278,7 +278,7 @@ async def test_a_refusal_in_the_words_of_json_rpc_is_an_answer_if_it_names_the_r
     async with facing(refuse) as (owner, _):
         id = owner.call("mine")
         heard = await owner.hear()
-        assert isinstance(heard, Failure)
+        assert isinstance(heard, JsonRpcError)
         assert (heard.id, heard.error.code) == (id, -32602)
         assert isinstance((await lost(owner)).error, HttpError)
 
@@ -290,7 +290,7 @@ async def test_an_error_that_names_nobody_in_an_answer_is_the_answer() -> None:
     async with facing(refuse) as (owner, _):
         id = owner.call("any")
         heard = await owner.hear()
-        assert isinstance(heard, Failure)
+        assert isinstance(heard, JsonRpcError)
         assert heard.id == id
 
 
@@ -303,7 +303,7 @@ async def test_nobody_there() -> None:
     async with opened(HttpRoute(url)) as owner:
         id = owner.ask("initialize")
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert (heard.id, heard.resend) == (id, True)
         assert isinstance(heard.error, ConnectFailed)
         assert "nobody listens there" in str(heard.error)
@@ -335,7 +335,7 @@ async def test_a_server_that_takes_no_more_connections_and_still_answers_is_not_
         server.refuse()
         second = owner.call("any")
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert (heard.id, heard.resend) == (second, True)
         assert await owner.answer(first) == {"ok": 1}
 
@@ -384,11 +384,11 @@ async def test_what_the_kernel_did_not_take_goes_on_another_connection() -> None
     async with facing() as (owner, server):
         await owner.answer(owner.call("any"))
         pool = owner.wire.carrier
-        assert isinstance(pool, Pool)
+        assert isinstance(pool, HttpConnectionPool)
         for connection in pool._idle:
             with socket.socket(fileno=os.dup(connection.fileno)) as raw:
                 raw.shutdown(socket.SHUT_RDWR)
-            connection.since = asyncio.get_running_loop().time()  # so fresh that the kernel is not asked
+            connection.idle_since = asyncio.get_running_loop().time()  # so fresh that the kernel is not asked
         assert await owner.answer(owner.call("any"))
         assert len(server.seen("tools/call")) == 2
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from greenroom.protocol.messages import Notification, Response
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcResponse
 from greenroom.transports.client.errors import ConnectionLost, ResponseTooLarge, SilentTooLong
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.interfaces import Broken, Gap, Lost
+from greenroom.transports.client.interfaces import InvalidMessage, StreamGap, UnansweredRequest
 
-from .facing import facing, lost
-from .scripted import SESSION, Visit, answer, event
+from .scripted_server import SESSION, Visit, answer, event
+from .wire_and_server import facing, lost
 
 NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
 
@@ -45,7 +45,7 @@ async def test_what_a_stream_may_look_like() -> None:
 
     async with facing(stream) as (owner, _):
         id = owner.call("any")
-        assert isinstance(await owner.hear(), Notification)
+        assert isinstance(await owner.hear(), JsonRpcNotification)
         assert await owner.answer(id) == {"ok": 1}
         assert owner.silent()
 
@@ -60,7 +60,7 @@ async def test_a_stream_that_comes_byte_by_byte() -> None:
 
     async with facing(stream) as (owner, _):
         id = owner.call("any")
-        assert isinstance(await owner.hear(), Notification)
+        assert isinstance(await owner.hear(), JsonRpcNotification)
         assert await owner.answer(id) == {}
 
 
@@ -83,7 +83,7 @@ async def test_a_stream_that_ends_too_early_is_taken_up_where_it_broke() -> None
     async with facing(stream, GET=again) as (owner, server):
         began = now()
         id = owner.call("any")
-        assert [type(await owner.hear()) for _ in range(2)] == [Notification] * 2
+        assert [type(await owner.hear()) for _ in range(2)] == [JsonRpcNotification] * 2
         assert await owner.answer(id) == {"ok": 1}
         (resumed,) = [each for each in server.seen("GET") if "last-event-id" in each.headers]
         assert resumed.headers["last-event-id"] == "a2"
@@ -110,7 +110,7 @@ async def test_a_mark_is_given_back_as_it_was_or_not_at_all(mark: str, said: str
         server.on("GET", again)
         id = owner.call("any")
         if said is None:
-            assert isinstance(await owner.hear(), Lost)
+            assert isinstance(await owner.hear(), UnansweredRequest)
         else:
             assert await owner.answer(id) == {}
             assert server.seen("GET")[1].headers["last-event-id"].encode("latin-1").decode() == said
@@ -160,7 +160,7 @@ async def test_a_server_that_has_marked_and_not_kept(status: int) -> None:
     async with facing(stream, GET=again) as (owner, _):
         id = owner.call("any")
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert (heard.id, heard.resend) == (id, False)
         assert isinstance(heard.error, ConnectionLost)
 
@@ -172,9 +172,9 @@ async def test_a_stream_without_marks_is_lost_with_its_connection() -> None:
 
     async with facing(stream) as (owner, server):
         id = owner.call("any")
-        assert isinstance(await owner.hear(), Notification)
+        assert isinstance(await owner.hear(), JsonRpcNotification)
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert (heard.id, heard.resend) == (id, False)
         assert len(server.seen("GET")) == 1
 
@@ -201,9 +201,9 @@ async def test_an_event_that_is_too_large_fails_the_request_that_it_answers() ->
     async with facing(stream, HttpSettings(max_event=100_000)) as (owner, _):
         id = owner.call("any")
         heard = await owner.hear()
-        assert isinstance(heard, Broken)
+        assert isinstance(heard, InvalidMessage)
         assert heard.error.answers == id
-        assert isinstance(await owner.hear(), Notification)
+        assert isinstance(await owner.hear(), JsonRpcNotification)
         assert await owner.answer(owner.ask("ping"))
 
 
@@ -283,7 +283,7 @@ async def test_the_stream_is_opened_again_with_the_mark() -> None:
     async with facing(GET=stream) as (owner, server):
         for number in range(1, 5):
             heard = await owner.hear()
-            assert isinstance(heard, Notification)
+            assert isinstance(heard, JsonRpcNotification)
             assert heard.params["data"] == number
         visits = server.seen("GET")
         assert [each.headers.get("last-event-id") for each in visits] == [None, "g1", "g2", "g3"]
@@ -315,7 +315,7 @@ async def test_an_answer_that_was_promised_and_never_comes_can_be_forgotten() ->
             assert await owner.answer(owner.ask("ping"))
             owner.wire.forget(id)
             owner.wire.forget(id)
-        assert owner.wire._weight == 0
+        assert owner.wire._bytes_in_flight == 0
 
 
 async def test_a_stream_without_marks_leaves_a_gap() -> None:
@@ -329,7 +329,7 @@ async def test_a_stream_without_marks_leaves_a_gap() -> None:
 
     times: list[float] = []
     async with facing(GET=stream) as (owner, _):
-        assert [type(await owner.hear()) for _ in range(3)] == [Notification, Gap, Notification]
+        assert [type(await owner.hear()) for _ in range(3)] == [JsonRpcNotification, StreamGap, JsonRpcNotification]
 
 
 async def test_what_the_server_answers_on_the_other_stream_is_heard() -> None:
@@ -359,8 +359,8 @@ async def test_a_server_that_is_away_is_asked_less_and_less_often() -> None:
 
     times: list[float] = []
     async with facing(GET=stream) as (owner, _):
-        assert isinstance(await owner.hear(), Notification)
-        assert isinstance(await owner.hear(), Notification)
+        assert isinstance(await owner.hear(), JsonRpcNotification)
+        assert isinstance(await owner.hear(), JsonRpcNotification)
         gaps = [later - earlier for earlier, later in pairwise(times)]
         assert gaps == [pytest.approx(seconds, abs=0.2) for seconds in (1, 1, 2, 4, 8, 16, 30)]
 
@@ -380,7 +380,7 @@ async def test_nothing_overtakes_what_is_ordered() -> None:
         assert not server.seen("tools/call")
         assert not server.seen("notifications/last")
         heard = [await owner.hear() for _ in range(3)]
-        assert {each.id for each in heard if isinstance(each, Response)} == set(ids)
+        assert {each.id for each in heard if isinstance(each, JsonRpcResponse)} == set(ids)
         await server.until("notifications/last")
 
 
@@ -404,6 +404,6 @@ async def test_who_sends_more_than_is_read_is_read_more_slowly() -> None:
         await asyncio.sleep(10)
         assert (sent, len(owner.me)) == before
         for _ in range(1000):
-            assert isinstance(await owner.hear(), Notification)
+            assert isinstance(await owner.hear(), JsonRpcNotification)
         assert sent == 1000
         assert owner.silent()

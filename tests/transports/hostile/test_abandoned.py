@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from greenroom.actors.company import Company
-from greenroom.actors.sessions import Sessions
+from greenroom.actors.session_supervisor import SessionSupervisor
 from greenroom.actors.settings import Settings
-from greenroom.protocol.messages import Notification, Request
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest
 from greenroom.supervision import count_children, current_node
 from greenroom.supervision.testing import start_supervised
 from greenroom.transports.interfaces import Peer
 
-from .crowd import Stage, stage
+from .raw_clients import Stage, stage
 
 INFO = {"name": "forgetful", "version": "1"}
-HELLO = Request("h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO})
+HELLO = JsonRpcRequest("h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO})
 IDLE = 300.0
 
 
@@ -39,11 +39,11 @@ async def test_abandoned_sessions_are_gone_after_their_time(count: int) -> None:
     await asyncio.sleep(1.0)
     before = there()
     for number in range(count):
-        session = (await company.enter(Peer("http", f"203.0.113.{number % 250}:1", number % 7), HELLO)).session
+        session = (await company.start_session(Peer("http", f"203.0.113.{number % 250}:1", number % 7), HELLO)).session
         assert session is not None
         if number % 2:  # the others do not even get that far
-            await session.notify(Notification("notifications/initialized"))
-            await session.request(Request(1, "resources/subscribe", {"uri": f"note://{number}"}))
+            await session.notify(JsonRpcNotification("notifications/initialized"))
+            await session.request(JsonRpcRequest(1, "resources/subscribe", {"uri": f"note://{number}"}))
         if number % 4 == 1:
             (await session.listen()).leave()
     assert (await count_children(company.sessions)).active == count
@@ -52,10 +52,10 @@ async def test_abandoned_sessions_are_gone_after_their_time(count: int) -> None:
     await asyncio.sleep(30.0)
     assert (await count_children(company.sessions)).active == 0
     assert there() == before
-    assert not company.board.sessions
-    assert not company.board.readers
+    assert not company.subscription_table.sessions
+    assert not company.subscription_table.readers
     supervisor: Any = current_node().names[company.name("sessions")].behaviour
-    assert isinstance(supervisor, Sessions)
+    assert isinstance(supervisor, SessionSupervisor)
     assert (supervisor._callers, supervisor._counts) == ({}, {})
 
 
@@ -63,12 +63,12 @@ async def test_abandoned_sessions_are_gone_after_their_time(count: int) -> None:
 async def test_a_lifetime_ends_also_who_is_never_silent() -> None:
     company = Company(Settings(session_idle=IDLE, session_lifetime=60.0))
     await start_supervised(company.child_spec())
-    sessions = [(await company.enter(Peer("http", "127.0.0.1:1"), HELLO)).session for _ in range(20)]
+    sessions = [(await company.start_session(Peer("http", "127.0.0.1:1"), HELLO)).session for _ in range(20)]
     for _ in range(5):
         await asyncio.sleep(11.0)
         for session in sessions:
             assert session is not None
-            await session.request(Request(1, "ping"))
+            await session.request(JsonRpcRequest(1, "ping"))
     await asyncio.sleep(11.0)
     assert (await count_children(company.sessions)).active == 0
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.actors.company import Company
-from greenroom.protocol.messages import Notification, Request
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest
 from greenroom.supervision.testing import start_supervised
 from greenroom.transports.interfaces import Peer
 
-from .crowd import Caller, Gone, stage
+from .raw_clients import Caller, Gone, stage
 
 if TYPE_CHECKING:
-    from greenroom.transports.interfaces import Session
+    from greenroom.transports.interfaces import SessionHandle
 
-    from .crowd import Message, Stage
+    from .raw_clients import Message, Stage
 
 CLIENTS = 100
 CANARY = re.compile(rb"canary-(\d+)-(\d+)")
@@ -155,17 +155,17 @@ def test_nobody_sees_a_word_of_anybody_else(rounds: int, no_leaks: None) -> None
         assert sum(client.cancelled for client in clients) > 10
 
 
-HELLO = Request(
+HELLO = JsonRpcRequest(
     "h",
     "initialize",
     {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
 )
 
 
-async def enter(company: Company, principal: str) -> Session:
-    session = (await company.enter(Peer("http", "127.0.0.1:1", principal), HELLO)).session
+async def enter(company: Company, principal: str) -> SessionHandle:
+    session = (await company.start_session(Peer("http", "127.0.0.1:1", principal), HELLO)).session
     assert session is not None
-    await session.notify(Notification("notifications/initialized"))
+    await session.notify(JsonRpcNotification("notifications/initialized"))
     return session
 
 

@@ -10,37 +10,39 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from greenroom.actors.company import Company
-from greenroom.actors.jobs import Hooks
 from greenroom.actors.settings import Settings
-from greenroom.actors.subscriptions import LONGEST, OF_ALL
+from greenroom.actors.subscriptions import MAX_SESSION_CHARACTERS, MAX_URI_CHARACTERS
+from greenroom.actors.worker_interfaces import Hooks
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.messages import Failure, Notification, Request, Response
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 from greenroom.supervision import current_node
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.interfaces import Answer, Peer
+from greenroom.transports.interfaces import EncodedReply, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.transports.interfaces import Session
+    from greenroom.transports.interfaces import SessionHandle
 
 PEER = Peer("http", "127.0.0.1:1")
 INFO = {"name": "flood", "version": "1"}
-HELLO = Request("h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": INFO})
+HELLO = JsonRpcRequest(
+    "h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": INFO}
+)
 FLOOD = 3_000
 ROOM = 256 * 1024
 """Bytes that a session may hold on to after whatever was said to it, ids of a thousand characters included."""
 
 
-async def enter(hooks: Hooks | None = None, **settings: Any) -> tuple[Company, Session]:
+async def enter(hooks: Hooks | None = None, **settings: Any) -> tuple[Company, SessionHandle]:
     company = Company(Settings(**settings), hooks=hooks)
     await start_supervised(company.child_spec())
-    session = (await company.enter(PEER, HELLO)).session
+    session = (await company.start_session(PEER, HELLO)).session
     assert session is not None
-    await session.notify(Notification("notifications/initialized"))
+    await session.notify(JsonRpcNotification("notifications/initialized"))
     return company, session
 
 
@@ -57,19 +59,21 @@ def there() -> tuple[int, int, int]:
     return len(node.processes), len(node.names), len(timers)
 
 
-NOTIFICATIONS: dict[str, Callable[[int], Notification]] = {
-    "progress of nothing": lambda n: Notification("notifications/progress", {"progressToken": n, "progress": n}),
-    "cancelled, ids at random": lambda n: Notification("notifications/cancelled", {"requestId": f"{n:064x}"}),
-    "cancelled, ids without end": lambda n: Notification("notifications/cancelled", {"requestId": f"{n}" * 20_000}),
-    "cancelled, the same id": lambda n: Notification("notifications/cancelled", {"requestId": 1}),
-    "cancelled, no id at all": lambda n: Notification("notifications/cancelled", {"requestId": {"n": [n]}}),
-    "cancelled, with long reasons": lambda n: Notification(
+NOTIFICATIONS: dict[str, Callable[[int], JsonRpcNotification]] = {
+    "progress of nothing": lambda n: JsonRpcNotification("notifications/progress", {"progressToken": n, "progress": n}),
+    "cancelled, ids at random": lambda n: JsonRpcNotification("notifications/cancelled", {"requestId": f"{n:064x}"}),
+    "cancelled, ids without end": lambda n: JsonRpcNotification(
+        "notifications/cancelled", {"requestId": f"{n}" * 20_000}
+    ),
+    "cancelled, the same id": lambda n: JsonRpcNotification("notifications/cancelled", {"requestId": 1}),
+    "cancelled, no id at all": lambda n: JsonRpcNotification("notifications/cancelled", {"requestId": {"n": [n]}}),
+    "cancelled, with long reasons": lambda n: JsonRpcNotification(
         "notifications/cancelled", {"requestId": n, "reason": "x" * 20_000}
     ),
-    "unknown": lambda n: Notification(f"notifications/{n}", {"x": "x" * 1000}),
-    "initialized again": lambda n: Notification("notifications/initialized"),
-    "roots have changed": lambda n: Notification("notifications/roots/list_changed"),
-    "what only we may say": lambda n: Notification("notifications/message", {"level": "error", "data": n}),
+    "unknown": lambda n: JsonRpcNotification(f"notifications/{n}", {"x": "x" * 1000}),
+    "initialized again": lambda n: JsonRpcNotification("notifications/initialized"),
+    "roots have changed": lambda n: JsonRpcNotification("notifications/roots/list_changed"),
+    "what only we may say": lambda n: JsonRpcNotification("notifications/message", {"level": "error", "data": n}),
 }
 
 
@@ -91,8 +95,8 @@ async def test_a_flood_of_notifications_leaves_nothing(kind: str, caplog: pytest
         tracemalloc.stop()
     assert there() == before
     assert len(caplog.records) < 10, "nor does it fill the log"
-    answer = await session.request(Request(1_000_000, "ping"))
-    assert isinstance(answer, Answer)
+    answer = await session.request(JsonRpcRequest(1_000_000, "ping"))
+    assert isinstance(answer, EncodedReply)
     assert b'"result":{}' in answer.body
 
 
@@ -103,26 +107,26 @@ async def test_answers_that_nobody_waits_for_leave_nothing() -> None:
     try:
         memory = held()
         for count in range(FLOOD):
-            await session.respond(Response(count, {"x": "x" * 1000}))
-            await session.respond(Failure(f"{count}", PeerError(-1, "no")))
+            await session.respond(JsonRpcResponse(count, {"x": "x" * 1000}))
+            await session.respond(JsonRpcError(f"{count}", PeerError(-1, "no")))
         assert held() - memory < ROOM
     finally:
         tracemalloc.stop()
     assert there() == before
 
 
-REQUESTS: dict[str, Callable[[int], Request]] = {
-    "pings": lambda n: Request(n, "ping"),
-    "ids that are long": lambda n: Request(f"{n}".ljust(1000, "x"), "ping"),
-    "levels": lambda n: Request(n, "logging/setLevel", {"level": ("debug", "error")[n % 2]}),
-    "unknown methods": lambda n: Request(n, f"m/{n}"),
-    "tools that are not there": lambda n: Request(n, "tools/call", {"name": f"t{n}", "arguments": {}}),
-    "subscriptions, the same one": lambda n: Request(n, "resources/subscribe", {"uri": "note://one"}),
-    "subscriptions, on and off": lambda n: Request(
+REQUESTS: dict[str, Callable[[int], JsonRpcRequest]] = {
+    "pings": lambda n: JsonRpcRequest(n, "ping"),
+    "ids that are long": lambda n: JsonRpcRequest(f"{n}".ljust(1000, "x"), "ping"),
+    "levels": lambda n: JsonRpcRequest(n, "logging/setLevel", {"level": ("debug", "error")[n % 2]}),
+    "unknown methods": lambda n: JsonRpcRequest(n, f"m/{n}"),
+    "tools that are not there": lambda n: JsonRpcRequest(n, "tools/call", {"name": f"t{n}", "arguments": {}}),
+    "subscriptions, the same one": lambda n: JsonRpcRequest(n, "resources/subscribe", {"uri": "note://one"}),
+    "subscriptions, on and off": lambda n: JsonRpcRequest(
         n, ("resources/subscribe", "resources/unsubscribe")[n % 2], {"uri": f"note://{n // 2}"}
     ),
-    "cursors that are forged": lambda n: Request(n, "tools/list", {"cursor": f"{n}"}),
-    "to be introduced again": lambda n: Request(n, "initialize", HELLO.params),
+    "cursors that are forged": lambda n: JsonRpcRequest(n, "tools/list", {"cursor": f"{n}"}),
+    "to be introduced again": lambda n: JsonRpcRequest(n, "initialize", HELLO.params),
 }
 
 
@@ -140,7 +144,7 @@ async def test_a_flood_of_requests_is_answered_one_by_one_and_leaves_nothing(kin
         memory = held()
         for count in range(FLOOD // 3):
             answer = await session.request(make(count))
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, EncodedReply)
         await asyncio.sleep(1.0)
         assert held() - memory < ROOM
     finally:
@@ -156,7 +160,7 @@ async def test_what_is_under_way_at_once_is_bounded_whatever_the_ids() -> None:
 
     _, session = await enter(Hooks(level=level), max_in_flight=20)
     asked = [
-        asyncio.ensure_future(session.request(Request(n % 40, "logging/setLevel", {"level": "debug"})))
+        asyncio.ensure_future(session.request(JsonRpcRequest(n % 40, "logging/setLevel", {"level": "debug"})))
         for n in range(1000)
     ]
     await asyncio.sleep(1.0)
@@ -165,10 +169,10 @@ async def test_what_is_under_way_at_once_is_bounded_whatever_the_ids() -> None:
     answered = [each.result() for each in asked if each.done()]
     assert len(answered) == 980
     for each in answered:
-        assert isinstance(each, Answer)
+        assert isinstance(each, EncodedReply)
         assert b"in use by a request" in each.body or b"Too many requests" in each.body
     release.set()
-    assert all(isinstance(each, Answer) for each in await asyncio.gather(*asked))
+    assert all(isinstance(each, EncodedReply) for each in await asyncio.gather(*asked))
 
 
 async def test_the_server_hears_of_new_roots_once_at_a_time() -> None:
@@ -189,7 +193,7 @@ async def test_the_server_hears_of_new_roots_once_at_a_time() -> None:
     before = len(current_node().processes)
     for burst in range(3):
         for count in range(100):
-            await session.notify(Notification("notifications/roots/list_changed", {"n": burst * 100 + count}))
+            await session.notify(JsonRpcNotification("notifications/roots/list_changed", {"n": burst * 100 + count}))
         assert len(current_node().processes) <= before + 1
         await asyncio.sleep(5.0)
     assert most == 1
@@ -205,7 +209,7 @@ async def test_a_hook_that_never_ends_is_not_waited_for_for_ever() -> None:
 
     _, session = await enter(Hooks(roots_changed=roots_changed), call_timeout=60.0)
     for count in range(3):
-        await session.notify(Notification("notifications/roots/list_changed", {"n": count}))
+        await session.notify(JsonRpcNotification("notifications/roots/list_changed", {"n": count}))
         await asyncio.sleep(40.0)
     assert heard == [0, 2]
 
@@ -215,17 +219,17 @@ async def test_subscriptions_are_bounded_by_number_by_length_and_by_all_of_them(
     company, session = await enter()
 
     async def subscribe(uri: str) -> bytes:
-        answer = await session.request(Request(1, "resources/subscribe", {"uri": uri}))
-        assert isinstance(answer, Answer)
+        answer = await session.request(JsonRpcRequest(1, "resources/subscribe", {"uri": uri}))
+        assert isinstance(answer, EncodedReply)
         return answer.body
 
-    assert b"-32602" in await subscribe("note://" + "x" * LONGEST)
+    assert b"-32602" in await subscribe("note://" + "x" * MAX_URI_CHARACTERS)
     taken = 0
     for count in range(200):
-        taken += b'"result"' in await subscribe(f"note://{count:04}".ljust(LONGEST, "x"))
-    assert taken == OF_ALL // LONGEST
+        taken += b'"result"' in await subscribe(f"note://{count:04}".ljust(MAX_URI_CHARACTERS, "x"))
+    assert taken == MAX_SESSION_CHARACTERS // MAX_URI_CHARACTERS
     assert len(await company.peers.subscriptions(session.id)) == taken
     await session.end()
     await asyncio.sleep(1.0)
-    assert not company.board.sessions
-    assert not company.board.readers
+    assert not company.subscription_table.sessions
+    assert not company.subscription_table.readers

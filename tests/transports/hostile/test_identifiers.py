@@ -7,24 +7,24 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
-from greenroom.auth.gate import MOST, Failures
+from greenroom.auth.auth_gate import MOST_SOURCES, FailureLimiter
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.messages import Failure, Notification, Request, Response
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 from greenroom.supervision import current_node
 from greenroom.supervision.testing import start_supervised
-from greenroom.transports.interfaces import Answer, Peer
+from greenroom.transports.interfaces import EncodedReply, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from greenroom.transports.interfaces import Session
+    from greenroom.transports.interfaces import SessionHandle
 
 PEER = Peer("http", "203.0.113.9:4711", "mallory")
-HELLO = Request(
+HELLO = JsonRpcRequest(
     "h",
     "initialize",
     {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "inventor", "version": "1"}},
@@ -34,7 +34,7 @@ HELLO = Request(
 class Crowd:
     """One client of a server, and the ways in which it can name what is not there."""
 
-    def __init__(self, company: Company, session: Session) -> None:
+    def __init__(self, company: Company, session: SessionHandle) -> None:
         self.company = company
         self.session = session
 
@@ -45,19 +45,19 @@ class Crowd:
         (await self.session.listen(f"{name}_7")).leave()
 
     async def cancelled_request(self, name: str) -> None:
-        await self.session.notify(Notification("notifications/cancelled", {"requestId": name}))
+        await self.session.notify(JsonRpcNotification("notifications/cancelled", {"requestId": name}))
 
     async def progress_token(self, name: str) -> None:
-        await self.session.notify(Notification("notifications/progress", {"progressToken": name, "progress": 1}))
+        await self.session.notify(JsonRpcNotification("notifications/progress", {"progressToken": name, "progress": 1}))
 
     async def unknown_notification(self, name: str) -> None:
-        await self.session.notify(Notification(f"notifications/{name}"))
+        await self.session.notify(JsonRpcNotification(f"notifications/{name}"))
 
     async def answered_request(self, name: str) -> None:
-        await self.session.respond(Response(name, {}))
+        await self.session.respond(JsonRpcResponse(name, {}))
 
     async def failed_request(self, name: str) -> None:
-        await self.session.respond(Failure(name, PeerError(-32603, "no")))
+        await self.session.respond(JsonRpcError(name, PeerError(-32603, "no")))
 
     async def method(self, name: str) -> None:
         await self._refused(name, f"invented/{name}")
@@ -83,9 +83,9 @@ class Crowd:
     async def cursor(self, name: str) -> None:
         await self._refused(name, "tools/list", cursor=name)
 
-    async def _answer(self, request: str, method: str, /, **params: Any) -> Answer:
-        answer = await self.session.request(Request(request, method, params))
-        assert isinstance(answer, Answer)
+    async def _answer(self, request: str, method: str, /, **params: Any) -> EncodedReply:
+        answer = await self.session.request(JsonRpcRequest(request, method, params))
+        assert isinstance(answer, EncodedReply)
         return answer
 
     async def _refused(self, request: str, method: str, /, **params: Any) -> None:
@@ -115,9 +115,9 @@ async def flood(invent: Callable[[str], Awaitable[None]], count: int) -> int:
 async def test_invented_identifiers_start_nothing_and_are_not_kept(way: str, count: int) -> None:
     company = Company(Settings())
     await start_supervised(company.child_spec())
-    session = (await company.enter(PEER, HELLO)).session
+    session = (await company.start_session(PEER, HELLO)).session
     assert session is not None
-    await session.notify(Notification("notifications/initialized"))
+    await session.notify(JsonRpcNotification("notifications/initialized"))
     node = current_node()
     begun, there = node._serial, (len(node.processes), len(node.names))
     kept = await flood(getattr(Crowd(company, session), way), count)
@@ -127,7 +127,7 @@ async def test_invented_identifiers_start_nothing_and_are_not_kept(way: str, cou
 
 
 def test_invented_users_push_each_other_out_of_the_book_of_failures() -> None:
-    book = Failures()
-    for number in range(3 * MOST):
+    book = FailureLimiter()
+    for number in range(3 * MOST_SOURCES):
         book.failed(("claim", f"invented-{number}"), 0.0)
-    assert len(book) == MOST
+    assert len(book) == MOST_SOURCES

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.catalogue import caller_of, share_of
+from greenroom.actors.catalogue import caller_key, quota_key
 from greenroom.actors.company import Company
-from greenroom.actors.jobs import Hooks
-from greenroom.actors.session import Session
-from greenroom.actors.sessions import Sessions
+from greenroom.actors.session import SessionProcess
+from greenroom.actors.session_supervisor import SessionSupervisor
 from greenroom.actors.settings import Settings
+from greenroom.actors.worker_interfaces import Hooks
 from greenroom.protocol.errors import McpError
-from greenroom.protocol.messages import Request
+from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.supervision import count_children, current_node, kill, terminate_child, wait_down
 from greenroom.supervision.testing import start_supervised
 from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
-    from greenroom.transports.interfaces import Entered
+    from greenroom.transports.interfaces import SessionStart
 
 INFO = {"name": "flood", "version": "1"}
-HELLO = Request("h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO})
+HELLO = JsonRpcRequest("h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO})
 
 
 async def open_company(hooks: Hooks | None = None, **settings: Any) -> Company:
@@ -32,8 +32,8 @@ async def open_company(hooks: Hooks | None = None, **settings: Any) -> Company:
     return company
 
 
-async def enter(company: Company, principal: object = None, address: str = "203.0.113.9:4711") -> Entered:
-    return await company.enter(Peer("http", address, principal), HELLO)
+async def enter(company: Company, principal: object = None, address: str = "203.0.113.9:4711") -> SessionStart:
+    return await company.start_session(Peer("http", address, principal), HELLO)
 
 
 async def sessions_of(company: Company) -> int:
@@ -88,13 +88,13 @@ async def test_whose_session_is_gone_may_have_another(how: str) -> None:
             case "is killed":
                 kill(pid)
             case "is closed":
-                found.cast(Session.end)
+                found.cast(SessionProcess.end)
             case _:
                 await terminate_child(company.sessions, pid)
         await wait_down(pid)
         assert await sessions_of(company) == 0
     supervisor: Any = current_node().names[company.name("sessions")].behaviour
-    assert isinstance(supervisor, Sessions)
+    assert isinstance(supervisor, SessionSupervisor)
     assert (supervisor._callers, supervisor._counts) == ({}, {})
 
 
@@ -128,8 +128,8 @@ async def test_without_a_principal_the_address_stands_for_it_unless_it_is_this_m
     ],
 )
 def test_who_is_behind_a_peer(peer: Peer, caller: tuple[str, object] | None) -> None:
-    assert caller_of(peer) == caller
-    assert share_of(peer, "s1") == (caller or ("session", "s1"))
+    assert caller_key(peer) == caller
+    assert quota_key(peer, "s1") == (caller or ("session", "s1"))
 
 
 async def test_streams_of_old_clients_are_sessions_and_have_the_same_share() -> None:
@@ -145,9 +145,9 @@ async def test_streams_of_old_clients_are_sessions_and_have_the_same_share() -> 
 async def test_a_request_alone_counts_while_it_is_answered() -> None:
     company = await open_company(max_sessions_per_principal=1)
     assert (await enter(company, "one")).session is not None
-    answer = await company.once(Peer("http", "203.0.113.9:1", "one"), Request(1, "ping"))
+    answer = await company.once(Peer("http", "203.0.113.9:1", "one"), JsonRpcRequest(1, "ping"))
     assert answer.status == 503
-    answer = await company.once(Peer("http", "203.0.113.9:1", "two"), Request(1, "ping"))
+    answer = await company.once(Peer("http", "203.0.113.9:1", "two"), JsonRpcRequest(1, "ping"))
     assert answer.status == 200
 
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.protocol.messages import Failure, Notification, Response
-from greenroom.transports.http_engine import Engine, handle
-from greenroom.transports.interfaces import Peer, Refusal
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcResponse
+from greenroom.transports.http_engine import HttpEngine, handle
+from greenroom.transports.interfaces import HttpRefusal, Peer
 
-from .desk import BOTH, HELLO, Desk, Paper, note, sse
-from .fakes import FakeDoor
+from .engine_driver import BOTH, HELLO, Desk, Paper, note, sse
+from .fake_sessions import FakeDoor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from greenroom.transports.http_exchange import BodyShare
+    from greenroom.transports.http_request import BodyShare
 
 VERBS = ["POST", "GET", "DELETE", "OPTIONS"]
 
@@ -211,20 +211,20 @@ class _Keeper:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Mapping[str, str]]] = []
 
-    async def lacking(
+    async def challenge_for_scopes(
         self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
-    ) -> Refusal:
-        return Refusal(403, [("www-authenticate", f"Bearer scope={' '.join(scopes)}")])
+    ) -> HttpRefusal:
+        return HttpRefusal(403, [("www-authenticate", f"Bearer scope={' '.join(scopes)}")])
 
-    async def admit(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | Refusal:
+    async def authenticate(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | HttpRefusal:
         self.asked.append((method, path, headers))
         who = headers.get("authorization")
         if who == "crash":
             raise SystemExit(1)
         if who == "split":
-            return Refusal(401, [("www-authenticate", "Bearer\r\nset-cookie: a=b")])
+            return HttpRefusal(401, [("www-authenticate", "Bearer\r\nset-cookie: a=b")])
         if who is None:
-            return Refusal(401, [("WWW-Authenticate", "Bearer")], b'{"error":"unauthorized"}')
+            return HttpRefusal(401, [("WWW-Authenticate", "Bearer")], b'{"error":"unauthorized"}')
         return Peer(peer.transport, peer.address, who)
 
 
@@ -257,7 +257,9 @@ async def test_every_refusal_before_a_session_has_heard_says_which_process_it_is
 
 
 async def test_processes_of_one_program_say_so_and_are_told_apart() -> None:
-    one, other, stranger = (Engine(FakeDoor(), key=key)._instance[0][1] for key in (b"k" * 32, b"k" * 32, b"l" * 32))
+    one, other, stranger = (
+        HttpEngine(FakeDoor(), key=key)._instance[0][1] for key in (b"k" * 32, b"k" * 32, b"l" * 32)
+    )
     assert one != other
     assert one.partition(".")[0] == other.partition(".")[0] != stranger.partition(".")[0]
 
@@ -592,7 +594,12 @@ async def test_what_needs_no_answer_is_accepted() -> None:
     for message in messages:
         paper = await desk.post(message, headers)
         assert (paper.status, paper.body, paper.headers) == (202, b"", {})
-    assert [type(each) for each in session.heard] == [Notification, Notification, Response, Failure]
+    assert [type(each) for each in session.heard] == [
+        JsonRpcNotification,
+        JsonRpcNotification,
+        JsonRpcResponse,
+        JsonRpcError,
+    ]
 
 
 async def test_a_broken_answer_is_refused_and_still_reaches_whoever_waits_for_it() -> None:
@@ -602,7 +609,7 @@ async def test_a_broken_answer_is_refused_and_still_reaches_whoever_waits_for_it
     assert paper.error[:2] == (400, -32600)
     assert paper.json["id"] is None
     (failure,) = session.heard
-    assert (type(failure), failure.id) == (Failure, 3)
+    assert (type(failure), failure.id) == (JsonRpcError, 3)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.protocol.messages import encode_notification
+from greenroom.protocol.jsonrpc import encode_notification
 from greenroom.supervision.testing import advance
-from greenroom.transports.http_exchange import PIECE, Interruption, frame, frames
-from greenroom.transports.interfaces import Event
+from greenroom.transports.http_request import STREAM_WRITE_SIZE, Interruption, encode_event, encode_events
+from greenroom.transports.interfaces import FeedEvent
 
-from .desk import Desk, Paper, sse
+from .engine_driver import Desk, Paper, sse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -52,13 +52,22 @@ async def test_a_get_is_a_stream_that_begins_with_a_mark() -> None:
         assert sse(await paper.until(2))[-1] == {"id": "g0:1", "data": SOMETHING.decode()}
 
 
-@pytest.mark.parametrize("sizes", [[PIECE + 1], [PIECE + 1, 1], [1, PIECE + 1], [1, 1, PIECE], [PIECE // 2] * 5])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [STREAM_WRITE_SIZE + 1],
+        [STREAM_WRITE_SIZE + 1, 1],
+        [1, STREAM_WRITE_SIZE + 1],
+        [1, 1, STREAM_WRITE_SIZE],
+        [STREAM_WRITE_SIZE // 2] * 5,
+    ],
+)
 def test_no_piece_of_a_stream_is_empty(sizes: list[int]) -> None:
-    events = [Event(f"g0:{number}", b"x" * size) for number, size in enumerate(sizes)]
-    pieces = list(frames(events))
+    events = [FeedEvent(f"g0:{number}", b"x" * size) for number, size in enumerate(sizes)]
+    pieces = list(encode_events(events))
     assert all(pieces)  # to HTTP/1.1 an empty one is the end of the answer
-    assert b"".join(pieces) == b"".join(frame(each) for each in events)
-    assert all(len(piece) <= PIECE or piece.count(b"\n\n") == 1 for piece in pieces)
+    assert b"".join(pieces) == b"".join(encode_event(each) for each in events)
+    assert all(len(piece) <= STREAM_WRITE_SIZE or piece.count(b"\n\n") == 1 for piece in pieces)
 
 
 @pytest.mark.row("ST-11")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
-from .processes import LOAD
+from .child_programs import LOAD
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 AT_ONCE: Final = 8
@@ -47,8 +47,8 @@ def replaced(code):
     system_exit(code)
 os._exit = replaced
 atexit.register(os.write, 2, b"the main thread went on\\n")
-from greenroom.running import LastResort
-resort = LastResort(0)
+from greenroom.program_runner import ExitDeadline
+resort = ExitDeadline(0)
 resort.in_order = True
 resort.watch()
 resort.hurry()

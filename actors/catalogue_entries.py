@@ -1,0 +1,638 @@
+"""What stands in the catalogue: a handler with all that is known of it, made and checked once, when it is registered.
+
+Five kinds, five constructors. Each raises `RegistrationError` that says what is wrong and what to write instead; an entry that was
+made can be called, listed and encoded.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import unicodedata
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    cast,
+    get_args,
+    get_origin,
+)
+
+import msgspec
+
+from greenroom.protocol import docstrings
+from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
+from greenroom.protocol.handler_results import return_schema_of
+from greenroom.protocol.jsonrpc import encode, is_object
+from greenroom.protocol.methods import explain
+from greenroom.protocol.type_hints import MISSING, BadHint, default_problem, docstring_of, parameters_of
+from greenroom.protocol.type_schemas import arguments_of, convert_json, filled_arguments, schema_of
+from greenroom.protocol.uri_templates import BadTemplate, UriTemplate
+from greenroom.protocol.validation_errors import Mismatch, ProblemReason, ValidationProblem
+
+from .catalogue import RegistrationError
+from .handlers import (
+    CompletionOptions,
+    Handler,
+    PromptOptions,
+    ResourceOptions,
+    TaskSupport,
+    TemplateOptions,
+    ToolOptions,
+    handler_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from greenroom.protocol.handler_results import ReturnSchema
+    from greenroom.protocol.type_hints import Parameter
+    from greenroom.protocol.type_schemas import FunctionArguments
+    from greenroom.protocol.validation import Validator
+
+    from .catalogue import Kind
+    from .handlers import ListedOptions
+
+_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEntry:
+    """A tool."""
+
+    kind: ClassVar[Kind] = "tool"
+    name: str
+    handler: Handler
+    options: ToolOptions
+    definition: Tool
+    wire: Mapping[str, Any]
+    binder: Binder
+    check_input: Validator | None
+    """Holds arguments against a schema that was written by hand; one from hints is the binder's own affair."""
+    returns: ReturnSchema | None
+    """What the return hint promises, where no output schema was written by hand."""
+    check_output: Validator | None
+    as_task: TaskSupport
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceEntry:
+    """A resource."""
+
+    kind: ClassVar[Kind] = "resource"
+    name: str
+    handler: Handler
+    uri: str
+    mime_type: str | None
+    wire: Mapping[str, Any]
+    whole: str | None
+    """The parameter that gets the request's params, if the function wants them in one dict."""
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateEntry:
+    """A resource template."""
+
+    kind: ClassVar[Kind] = "resource_template"
+    name: str
+    handler: Handler
+    uri_template: str
+    template: UriTemplate
+    mime_type: str | None
+    wire: Mapping[str, Any]
+    binder: TextBinder | DictBinder
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """A prompt."""
+
+    kind: ClassVar[Kind] = "prompt"
+    name: str
+    handler: Handler
+    wire: Mapping[str, Any]
+    binder: TextBinder | DictBinder
+    required: Sequence[str]
+    description: str | None
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionEntry:
+    """The completion of one argument of a prompt, or of a resource template."""
+
+    kind: ClassVar[Kind] = "completion"
+    name: tuple[str, str, str]
+    handler: Handler
+    value: str | None
+    """The parameter that gets what has been typed so far."""
+
+
+CatalogueEntry: TypeAlias = ToolEntry | ResourceEntry | TemplateEntry | PromptEntry | CompletionEntry
+"""Anything that can be registered: a kind, a name among its kind, and a handler."""
+
+
+def _suggested_name(name: Any) -> str:
+    """A name that clients take, as near to this one as can be said."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode() if isinstance(name, str) else ""
+    return re.sub(r"[^A-Za-z0-9_./-]+", "_", plain).strip("_")[:64] or "its_name"
+
+
+def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | None = None) -> ToolEntry:
+    """A tool of that name."""
+    options = ToolOptions() if options is None else options
+    what = f"tool {name!r}"
+    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
+        raise RegistrationError(
+            f"{what}: a tool's name is 1 to 128 letters (a to z, A to Z), digits, '_', '-', '.' or '/', which is what clients agree on: "
+            f'give it one, as in @server.tool("{_suggested_name(name)}")'
+        )
+    if options.as_task not in get_args(TaskSupport):
+        supports = ", ".join(get_args(TaskSupport))
+        raise RegistrationError(f"{what}: task_support is one of {supports}, not {options.as_task!r}")
+    if options.long_running and options.as_task == "forbidden":
+        raise RegistrationError(f"{what}: what is long_running is answered with a task, and task_support forbids that")
+    for word in ("validate_input", "validate_output", "long_running"):
+        said: Any = getattr(options, word)
+        if not isinstance(said, bool) and (said is not None or word == "long_running"):
+            raise RegistrationError(f"{what}: {word} must be True or False, not {said!r}")
+    handler = handler_of(what, function, options)
+    try:
+        by_hand = None if options.input_schema is None else _checked_schema(what, "input_schema", options.input_schema)
+        binder = binder_of(function, handler.context, by_hand)
+        returns = None if options.output_schema is not None else return_schema_of(function)
+    except BadHint as error:
+        raise RegistrationError(f"{what}: {error}") from error
+    output = None if options.output_schema is None else _checked_schema(what, "output_schema", options.output_schema)
+    definition = Tool(
+        name=name,
+        input_schema=binder.schema,
+        # What is long running may be answered with a task where none was asked for, and that keeps no such promise.
+        output_schema=None if options.long_running else output if returns is None else returns.schema,
+        annotations=options.annotations,
+        execution=None if options.as_task == "forbidden" else {"taskSupport": options.as_task},
+        **_listed_fields(what, function, options),
+    )
+    return ToolEntry(
+        name=name,
+        handler=handler,
+        options=options,
+        definition=definition,
+        wire=listed_form(what, definition),
+        binder=binder,
+        check_input=None if by_hand is None or options.validate_input is False else _validator(by_hand),
+        returns=returns,
+        check_output=None if output is None or options.validate_output is False else _validator(output),
+        as_task=options.as_task,
+        scopes=scopes_of(what, options),
+    )
+
+
+def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOptions) -> ResourceEntry:
+    """A resource of that name, at a URI."""
+    what = f"resource {name!r}"
+    _check_name(what, name)
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s{}]*$", options.uri):
+        raise RegistrationError(
+            f"{what}: {options.uri!r} is no URI: write it with a scheme, like config://app; one with {{variables}} is a template"
+        )
+    handler = handler_of(what, function, options)
+    parameters = _parameters(function, handler.context)
+    binder = text_binder_of(what, function, handler.context)
+    whole = next(iter(parameters), None) if isinstance(binder, DictBinder) else None
+    needed = [each.name for each in parameters.values() if each.default is each.empty and each.name != whole]
+    if needed:
+        raise RegistrationError(
+            f"{what}: its function needs {', '.join(needed)}, and a resource has no arguments: "
+            "make it a template, with these in its URI, or take the context (ctx)"
+        )
+    definition = Resource(
+        uri=options.uri,
+        name=name,
+        mime_type=options.mime_type,
+        size=options.size,
+        annotations=options.annotations,
+        **_listed_fields(what, function, options),
+    )
+    wire, scopes = listed_form(what, definition), scopes_of(what, options)
+    return ResourceEntry(name, handler, options.uri, options.mime_type, wire, whole, scopes)
+
+
+def template_entry(name: Any, function: Callable[..., Any], options: TemplateOptions) -> TemplateEntry:
+    """A resource template of that name."""
+    what = f"resource template {name!r}"
+    _check_name(what, name)
+    try:
+        template = UriTemplate(options.uri_template, segments=options.segments)
+    except BadTemplate as error:
+        raise RegistrationError(f"{what}: {error}") from error
+    handler = handler_of(what, function, options)
+    binder = text_binder_of(what, function, handler.context)
+    if isinstance(binder, TextBinder):
+        variables = set(template.names)
+        missing = [each.wire for each in binder.parameters.values() if each.required and each.wire not in variables]
+        if missing:
+            raise RegistrationError(
+                f"{what}: its function needs {', '.join(missing)}, which {options.uri_template} does not have: "
+                "put it into the template, or give it a default"
+            )
+        unused = sorted(variables - binder.parameters.keys())
+        if unused:
+            raise RegistrationError(
+                f"{what}: its function does not take {', '.join(unused)}, which {options.uri_template} has: "
+                "add the parameter, or take all of them in one dict called `args`"
+            )
+    definition = ResourceTemplate(
+        uri_template=options.uri_template,
+        name=name,
+        mime_type=options.mime_type,
+        annotations=options.annotations,
+        **_listed_fields(what, function, options),
+    )
+    wire, scopes = listed_form(what, definition), scopes_of(what, options)
+    return TemplateEntry(name, handler, options.uri_template, template, options.mime_type, wire, binder, scopes)
+
+
+def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions | None = None) -> PromptEntry:
+    """A prompt of that name."""
+    options = PromptOptions() if options is None else options
+    what = f"prompt {name!r}"
+    _check_name(what, name)
+    handler = handler_of(what, function, options)
+    binder = text_binder_of(what, function, handler.context)
+    arguments = _prompt_arguments(what, binder, options)
+    definition = Prompt(name=name, arguments=arguments, **_listed_fields(what, function, options))
+    required = tuple(each.name for each in arguments if each.required)
+    wire, scopes = listed_form(what, definition), scopes_of(what, options)
+    return PromptEntry(name, handler, wire, binder, required, definition.description, scopes)
+
+
+def completion_entry(
+    name: Any, function: Callable[..., Any], options: CompletionOptions | None = None
+) -> CompletionEntry:
+    """A completion: `("prompt", name, argument)` or `("resource_template", uri_template, argument)`."""
+    options = CompletionOptions() if options is None else options
+    what = f"completion {name!r}"
+    if not _is_completion_name(name):
+        raise RegistrationError(
+            f'{what}: a completion is for ("prompt", its name, an argument) '
+            'or ("resource_template", its URI template, a variable)'
+        )
+    handler = handler_of(what, function, options)
+    parameters = _parameters(function, handler.context)
+    needed = [each.name for each in parameters.values() if each.default is each.empty]
+    if len(needed) > 1:
+        raise RegistrationError(
+            f"{what}: its function needs {', '.join(needed)}, and there is only what has been typed: "
+            "the other arguments are in ctx.variables"
+        )
+    value = next(iter(parameters), None)
+    if value is not None and parameters[value].kind is parameters[value].POSITIONAL_ONLY:
+        raise RegistrationError(f"{what}: {value} is positional-only, and comes by name: remove the `/`")
+    return CompletionEntry(name, handler, value)
+
+
+def _prompt_arguments(what: str, binder: TextBinder | DictBinder, options: PromptOptions) -> list[PromptArgument]:
+    """What was said of the arguments; without that, the function's own parameters."""
+    if options.arguments is None:
+        if isinstance(binder, DictBinder):
+            return []
+        return [PromptArgument(each.wire, None, _described(each), each.required) for each in binder.parameters.values()]
+    arguments = [_prompt_argument(what, each) for each in options.arguments]
+    if isinstance(binder, TextBinder):
+        names = {each.name for each in arguments}
+        unknown = [name for name in sorted(names) if name not in binder.parameters]
+        missing = [each.wire for each in binder.parameters.values() if each.required and each.wire not in names]
+        if unknown or missing:
+            raise RegistrationError(
+                f"{what}: its arguments and its function's parameters differ in {', '.join(unknown + missing)}"
+            )
+    return arguments
+
+
+def _described(parameter: Parameter) -> str | None:
+    """What its hint or its docstring says of it."""
+    try:
+        said = schema_of(parameter.hint).get("description")
+    except BadHint:
+        said = None
+    return said or parameter.description or None
+
+
+def _prompt_argument(what: str, said: Any) -> PromptArgument:
+    if isinstance(said, PromptArgument):
+        return said
+    if isinstance(said, str):
+        return PromptArgument(said)
+    if is_object(said) and isinstance(said.get("name"), str) and said.keys() <= _ARGUMENT_FIELDS:
+        return PromptArgument(**said)
+    raise RegistrationError(
+        f"{what}: {said!r} is no argument: give a PromptArgument, a name, or {{name, description, required}}"
+    )
+
+
+_ARGUMENT_FIELDS: Final = {"name", "title", "description", "required"}
+
+
+def _checked_schema(what: str, which: str, schema: Any) -> Mapping[str, Any]:
+    from greenroom.protocol.validation import BadSchema, check_schema  # noqa: PLC0415 - few write schemas by hand
+
+    try:
+        check_schema(schema, root_object=True)
+    except BadSchema as error:
+        raise RegistrationError(f"{what}: {which}: {error}") from error
+    checked: Mapping[str, Any] = schema
+    return checked
+
+
+def _is_completion_name(name: Any) -> TypeGuard[tuple[str, str, str]]:
+    match name:
+        case ("prompt" | "resource_template", str(), str()):
+            return isinstance(name, tuple)
+        case _:
+            return False
+
+
+def _validator(schema: Mapping[str, Any]) -> Validator:
+    from greenroom.protocol.validation import Validator  # noqa: PLC0415 - as above
+
+    return Validator(schema)
+
+
+def _check_name(what: str, name: Any) -> None:
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise RegistrationError(f"{what}: a name is a text on one line that is not empty")
+
+
+def _listed_fields(what: str, function: Callable[..., Any], options: ListedOptions) -> dict[str, Any]:
+    """What was said, the description also by the docstring without its sections on parameters. What is no text is refused with the rest."""
+    icons: Any = options.icons
+    if isinstance(icons, str | bytes | Mapping) or not isinstance(icons, Iterable):  # a text is no list of letters here
+        raise RegistrationError(f"{what}: icons is a list of Icon(src, …), not {icons!r}")
+    meta: Any = options.meta
+    if not isinstance(meta, Mapping):
+        raise RegistrationError(f"{what}: meta is a dict with texts as keys, not {meta!r}")
+    said: Any = options.description
+    if said is None:
+        said = docstrings.parse_docstring(docstring_of(function)).description or None
+    elif isinstance(said, str):
+        said = cleandoc(said).strip()
+    return {"title": options.title, "description": said, "icons": list(options.icons), "meta": options.meta}
+
+
+__all__ = [
+    "OBJECT_SCHEMA",
+    "CatalogueEntry",
+    "CompletionEntry",
+    "PromptEntry",
+    "ResourceEntry",
+    "TemplateEntry",
+    "ToolEntry",
+    "completion_entry",
+    "prompt_entry",
+    "resource_entry",
+    "template_entry",
+    "tool_entry",
+]
+
+
+# --- How something that is registered is listed: its form on the wire, looked at before any client sees it.
+# A client whose library is strict refuses a whole list for one member that is not what the protocol says, and all other tools with it. So
+# what was said by hand (titles, icons, annotations) is held against the protocol's shapes here, once, when it is registered.
+
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+
+
+class _Icon(msgspec.Struct, rename="camel"):
+    src: str
+    mime_type: str | None = None
+    sizes: list[str] | None = None
+    theme: Literal["light", "dark"] | None = None
+
+
+class _ListedToolAnnotations(msgspec.Struct, rename="camel"):
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+class _ListedAnnotations(msgspec.Struct, rename="camel"):
+    audience: list[Literal["user", "assistant"]] | None = None
+    priority: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    last_modified: str | None = None
+
+
+class _Listed(msgspec.Struct, rename="camel"):
+    title: str | None = None
+    description: str | None = None
+    icons: list[_Icon] | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    meta: Annotated[dict[str, Any] | None, msgspec.Meta()] = msgspec.field(default=None, name="_meta")
+
+
+class _ListedTool(_Listed, rename="camel"):
+    annotations: _ListedToolAnnotations | None = None
+
+
+class _ListedOther(_Listed, rename="camel"):
+    annotations: _ListedAnnotations | None = None
+
+
+def listed_form(what: str, definition: Any) -> Mapping[str, Any]:
+    """The wire form of a definition. What cannot be written, or is not what clients expect, is told now."""
+    try:
+        wire: Mapping[str, Any] = definition.to_wire()
+        encode(wire)
+    except Exception as error:
+        raise RegistrationError(f"{what}: what is said of it has no form in JSON: {error}") from error
+    shape = _ListedTool if "inputSchema" in wire else _ListedOther
+    try:
+        msgspec.convert(wire, shape)
+    except msgspec.ValidationError as error:
+        raise RegistrationError(
+            f"{what}: what is said of it is not what clients take: {explain(error, shape)}"
+        ) from None
+    return wire
+
+
+def scopes_of(what: str, options: ListedOptions) -> tuple[str, ...]:
+    """The scopes that were said; what is none must not be taken for nothing needed."""
+    said: Any = options.scopes
+    if not isinstance(said, list | tuple | set | frozenset):
+        raise RegistrationError(f"{what}: scopes is a list of words, not {said!r}")
+    scopes: tuple[Any, ...] = tuple(dict.fromkeys(cast("Iterable[Any]", said)))
+    for each in scopes:
+        if not isinstance(each, str) or not _SCOPE.fullmatch(each):
+            raise RegistrationError(f"{what}: a scope is a word without blanks, quotes or backslashes, not {each!r}")
+    return scopes
+
+
+# --- How what a peer sends becomes what a function is called with: one binder for each style in which handlers are written.
+# A binder is made when the function is registered, and refuses there what could never be called. `bind` runs at each call, and raises
+# `Mismatch` with everything that is wrong.
+
+OBJECT_SCHEMA: Final[Mapping[str, Any]] = {"type": "object"}
+"""The schema of whatever there may be."""
+_DICT_PARAMETER_NAMES: Final = frozenset({"args", "arguments", "params"})
+"""What a function calls the one parameter that takes all arguments."""
+_DICT_TYPES: Final = frozenset({dict, Mapping, MutableMapping})
+_MISSING: Final = ProblemReason("is missing", "missing_required")
+_UNKNOWN: Final = ProblemReason("there is no such argument", "unexpected_property")
+
+
+class DictBinder:
+    """`def tool(args)`: all arguments in one dict. In a tool, `args: dict` is an argument like any other, as it is in other libraries."""
+
+    def __init__(self, name: str, schema: Mapping[str, Any] = OBJECT_SCHEMA) -> None:
+        """`name` is the parameter."""
+        self._name = name
+        self.schema = schema
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """A dict of its own, which the function may change."""
+        return {self._name: dict(arguments)}
+
+
+class KeywordBinder:
+    """`def tool(city, days=3)` beside a schema that was written by hand: arguments by name, as they came."""
+
+    def __init__(self, parameters: Mapping[str, inspect.Parameter], schema: Mapping[str, Any]) -> None:
+        """The function's parameters without the context. Raises `BadHint` for a default that only a schema from hints would be made of."""
+        self.schema = schema
+        for each in parameters.values():
+            if why := default_problem(each.default):
+                raise BadHint(f"{each.name}: its default is {why}")
+        kinds = {each.kind for each in parameters.values()}
+        self._open = inspect.Parameter.VAR_KEYWORD in kinds
+        named = [each for each in parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        self._names = frozenset(each.name for each in named)
+        self._required = [each.name for each in named if each.default is MISSING]
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments. Raises `Mismatch` that names each missing and each unknown one."""
+        missing = [name for name in self._required if name not in arguments]
+        unknown = [] if self._open else [name for name in arguments if name not in self._names]
+        if missing or unknown:
+            raise Mismatch(
+                [ValidationProblem((name,), _MISSING) for name in missing]
+                + [ValidationProblem((name,), _UNKNOWN) for name in unknown]
+            )
+        return dict(arguments)
+
+
+class TextBinder:
+    """Where peers can send texts only: prompts, and the variables of templates. A hint that is no text is held to what it says."""
+
+    def __init__(self, parameters: Collection[Parameter]) -> None:
+        """By name."""
+        self.parameters = {each.wire: each for each in parameters}
+        self._typed = {each.wire: each.hint for each in parameters if each.hint not in (str, Any, MISSING)}
+        self._required = [each.wire for each in parameters if each.required]
+        self.schema = OBJECT_SCHEMA
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Texts, and what they stand for where the function wants something else: "3", "true", "[1, 2]"."""
+        problems = [ValidationProblem((name,), _MISSING) for name in self._required if name not in arguments]
+        bound: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if name not in self.parameters:
+                problems.append(ValidationProblem((name,), _UNKNOWN))
+                continue
+            try:
+                bound[name] = _from_text(self._typed[name], value) if name in self._typed else value
+            except Mismatch as error:
+                problems += [ValidationProblem((name, *each.path), each.reason) for each in error.errors]
+        if problems:
+            raise Mismatch(problems)
+        return filled_arguments(self.parameters.values(), bound)
+
+
+def _from_text(hint: Any, text: Any) -> Any:
+    """What the text stands for: itself if the hint takes it, else the JSON that it is."""
+    from greenroom.protocol.errors import RemoteProtocolError  # noqa: PLC0415 - who takes texts never loads them
+    from greenroom.protocol.jsonrpc import decode  # noqa: PLC0415 - same
+
+    try:
+        return convert_json(hint, text)
+    except Mismatch:
+        try:
+            value = decode(str(text).encode())
+        except RemoteProtocolError:
+            value = text
+        return convert_json(hint, value)
+
+
+Binder: TypeAlias = "DictBinder | KeywordBinder | TextBinder | FunctionArguments"
+
+
+def binder_of(function: Callable[..., Any], context: str | None, schema: Mapping[str, Any] | None) -> Binder:
+    """The binder of a tool. `context` is the parameter that gets the context, `schema` what was written by hand."""
+    parameters = _parameters(function, context)
+    whole = _dict_parameter(parameters, schema)
+    if whole is not None and (schema is not None or parameters[whole].annotation is MISSING):
+        return DictBinder(whole, OBJECT_SCHEMA if schema is None else schema)
+    if schema is None:
+        return arguments_of(function, () if context is None else (context,))
+    for each in parameters.values():
+        if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL):
+            raise BadHint(f"{each} cannot be given by name, and arguments come by name: take it by its name")
+    return KeywordBinder(parameters, schema)
+
+
+def text_binder_of(what: str, function: Callable[..., Any], context: str | None) -> TextBinder | DictBinder:
+    """The binder of a prompt, or of a template's variables."""
+    try:
+        whole = _dict_parameter(_parameters(function, context), None)
+        return (
+            TextBinder(parameters_of(function, () if context is None else (context,)))
+            if whole is None
+            else DictBinder(whole)
+        )
+    except BadHint as error:
+        raise RegistrationError(f"{what}: {error}") from error
+
+
+def _parameters(function: Callable[..., Any], context: str | None) -> dict[str, inspect.Parameter]:
+    """What a function takes, besides its context."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(
+            f"the parameters of {function!r} cannot be read ({error}): wrap it in a function"
+        ) from None
+    return {name: each for name, each in signature.parameters.items() if name != context}
+
+
+def _dict_parameter(parameters: Mapping[str, inspect.Parameter], schema: Mapping[str, Any] | None) -> str | None:
+    """The one parameter that takes all arguments in a dict, if the function is written so."""
+    if len(parameters) != 1:
+        return None
+    ((name, only),) = parameters.items()
+    if only.kind not in (only.POSITIONAL_ONLY, only.POSITIONAL_OR_KEYWORD, only.KEYWORD_ONLY):
+        return None
+    if not _takes_a_dict(only.annotation):
+        return None
+    by_hand = schema is not None and name not in schema.get("properties", {})
+    return name if name in _DICT_PARAMETER_NAMES or by_hand else None
+
+
+def _takes_a_dict(hint: Any) -> bool:
+    if hint is MISSING or hint is Any:
+        return True
+    if isinstance(hint, str):
+        return hint.partition("[")[0].rpartition(".")[2] in ("Any", "dict", "Dict", "Mapping", "MutableMapping")
+    return (get_origin(hint) or hint) in _DICT_TYPES if isinstance(hint, Hashable) else False

@@ -1,0 +1,291 @@
+"""A lookout: the user that runs a program may see its tree of processes from another terminal, through a socket that only they can open.
+
+Off unless asked for: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `inspectable("my host")` in whatever else runs. The socket is 0600 in a folder of ours
+that is 0700, and a peer of another user is shown nothing. What is shown is one snapshot, taken without asking any process; there is nothing to ask for and
+nothing that can be changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import socket
+import stat
+import struct
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict
+
+import msgspec
+
+from greenroom.supervision import GenServer, Pid, child, current_node, snapshot, start, stop, visible, whereis
+from greenroom.supervision.acceptor import BACKLOG, serve, stream_protocol
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from greenroom.actors.federation.upstream import Upstream
+    from greenroom.supervision import ChildSpec, ExitReason
+    from greenroom.supervision.acceptor import Acceptor
+
+    from .actors.federation.upstream_manager import UpstreamManager
+
+log: Final = logging.getLogger("greenroom.inspect")
+_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_SUFFIX: Final = ".sock"
+_LONGEST_PATH: Final = 100
+"""Bytes that a socket's path may have; the system's own bound is 104 or 108."""
+_TIMEOUT: Final = 5.0
+_LARGEST_SNAPSHOT: Final = 64 * 1024 * 1024
+"""So many bytes are read; a snapshot has some hundreds for each process."""
+_LONGEST_TEXT: Final = 500
+"""Characters of a server's reason or address that are shown: it may be a peer's text."""
+_UPSTREAM_MANAGER: Final = "greenroom.actors.federation.upstream_manager"
+
+
+class _ProcessShape(TypedDict):
+    pid: str
+    label: str
+    behaviour: str
+    names: list[str]
+    parent: str | None
+    activity: str
+    waiting: int
+    waiting_bytes: int
+    bound: int | None
+    tasks: int
+    calls: str | None
+
+
+class _ServerShape(TypedDict):
+    """One server of a host. `pid` is its supervisor, which may have ended, and `parent` the supervisor of that."""
+
+    id: str
+    pid: str | None
+    parent: str | None
+    state: str
+    reason: str
+    next_attempt: float | None
+    in_progress: int
+    sign_in_url: str
+
+
+class _SnapshotShape(TypedDict):
+    """What a lookout shows."""
+
+    name: str
+    pid: int
+    urls: list[str]
+    node: str
+    lag: float
+    leaked: int
+    workers: int
+    busy_workers: int
+    processes: list[_ProcessShape]
+    servers: NotRequired[list[_ServerShape]]
+    """Programs with an older greenroom do not send it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InspectSocket:
+    """A lookout that can be looked through."""
+
+    path: Path
+
+    @property
+    def pid(self) -> int:
+        """The process that it belongs to."""
+        return int(self.path.stem.partition("-")[0])
+
+    @property
+    def name(self) -> str:
+        """What that is called."""
+        return self.path.stem.partition("-")[2]
+
+
+def socket_folder() -> Path:
+    """Where the sockets are. Raises `ConfigError` for a folder that is not our own alone."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    try:
+        path = Path(runtime) / "greenroom" if runtime else Path(tempfile.gettempdir()) / f"greenroom-{os.geteuid()}"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"to be looked at, a program needs a folder for its socket, and there is none: {error.strerror}; "
+            "set XDG_RUNTIME_DIR to one that can be written to, or leave out inspect"
+        ) from None
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ConfigError(f"{path} has to be a folder that only you can open: remove it, or set XDG_RUNTIME_DIR")
+    return path
+
+
+def inspect_sockets() -> Sequence[InspectSocket]:
+    """All that there are; those of programs that have died are cleared away."""
+    found: list[InspectSocket] = []
+    for path in sorted(socket_folder().glob(f"*-*{_SUFFIX}")):
+        if not path.stem.partition("-")[0].isdigit():
+            continue
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
+            sock.settimeout(_TIMEOUT)
+            try:
+                sock.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:
+                continue
+            else:
+                found.append(InspectSocket(path))
+    return found
+
+
+def read_snapshot(path: Path) -> dict[str, Any]:
+    """What is seen through it: a snapshot, as data. Raises `OSError`, and `ConfigError` for what is no lookout."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
+        sock.settimeout(_TIMEOUT)
+        sock.connect(str(path))
+        data = bytearray()
+        while part := sock.recv(1 << 16):
+            data += part
+            if len(data) > _LARGEST_SNAPSHOT:
+                raise ConfigError(f"{path} shows more than {_LARGEST_SNAPSHOT} bytes: is it a lookout of yours?")
+    try:
+        return dict(msgspec.json.decode(data, type=_SnapshotShape))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} shows nothing that can be read: is it a lookout of yours?") from error
+
+
+class InspectListener(GenServer):
+    """One for a program."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, name: str, urls: Callable[[], Sequence[str]]) -> None:
+        """`name` is what the program is called; `urls` where it serves."""
+        self.name = name
+        self.urls = urls
+        self.path = Path()
+        self._acceptor: Acceptor | None = None
+
+    async def init(self) -> None:
+        """Open it."""
+        self.path = socket_folder() / f"{os.getpid()}-{_file_name(self.name)}{_SUFFIX}"
+        if len(os.fsencode(self.path)) > _LONGEST_PATH:
+            raise ConfigError(f"{self.path} is too long for a socket: set XDG_RUNTIME_DIR to a shorter path")
+        self.path.unlink(missing_ok=True)  # of a life of this very process before
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.bind(str(self.path))
+            self.path.chmod(
+                0o600
+            )  # no other user came this far: the folder is 0700, and the umask is the whole program's
+            sock.listen(BACKLOG)
+            sock.setblocking(False)  # noqa: FBT003 - its only argument
+            self._acceptor = serve(stream_protocol(self._send_snapshot), [sock], log)
+        except BaseException:
+            sock.close()
+            self.path.unlink(missing_ok=True)
+            raise
+
+    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+        """Close it; nothing of it stays."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self.path.unlink(missing_ok=True)
+
+    async def _send_snapshot(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG002 - a peer asks for nothing
+        try:
+            if _is_same_user(writer.get_extra_info("socket")):
+                async with asyncio.timeout(_TIMEOUT):
+                    writer.write(msgspec.json.encode(self.as_data()))
+                    await writer.drain()
+        except (OSError, TimeoutError):
+            pass  # the peer has gone
+        finally:
+            writer.close()
+
+    def as_data(self) -> dict[str, Any]:
+        """The snapshot, as data."""
+        taken = snapshot()
+        return {
+            **_shape_members(_SnapshotShape, taken),
+            "name": self.name,
+            "pid": os.getpid(),
+            "urls": list(self.urls()),
+            "processes": [
+                {**_shape_members(_ProcessShape, each), "activity": "dying" if each.dying else each.activity}
+                for each in taken.processes
+            ],
+            "servers": _servers(),
+        }
+
+
+def _shape_members(shape: Any, value: object) -> dict[str, Any]:
+    """What the value has of the members of a shape; an identifier of a process as its text."""
+    found = {name: getattr(value, name) for name in shape.__annotations__ if hasattr(value, name)}
+    return {name: str(member) if isinstance(member, Pid) else member for name, member in found.items()}
+
+
+def _servers() -> list[_ServerShape]:
+    """All servers of the hosts that run on this node, with those that are about to come or to go."""
+    module: Any = sys.modules.get(_UPSTREAM_MANAGER)
+    if module is None:  # no host is here; the import would hold up the loop of a program that has none
+        return []
+    behaviours: list[Any] = [process.behaviour.inner for process in current_node().processes.values()]
+    managers: list[UpstreamManager] = [each for each in behaviours if isinstance(each, module.UpstreamManager)]
+    # Once each: a manager that is ending and its successor may be here side by side.
+    federations = dict.fromkeys(each.federation for each in managers)
+    return [
+        _server(each, whereis(federation.name("upstreams")))
+        for federation in federations
+        for some in (federation.members, federation.arriving, federation.leaving)
+        for each in some.values()
+    ]
+
+
+def _server(upstream: Upstream, parent: Pid | None) -> _ServerShape:
+    standing = upstream.status
+    return {
+        "id": visible(upstream.id),
+        "pid": None if upstream.pid is None else str(upstream.pid),
+        "parent": None if parent is None else str(parent),
+        "state": standing.state.value,
+        "reason": visible(standing.reason, _LONGEST_TEXT),
+        "next_attempt": standing.next_attempt,
+        "in_progress": standing.in_progress,
+        "sign_in_url": visible(standing.sign_in_url, _LONGEST_TEXT),
+    }
+
+
+def inspect_child(name: str, urls: Callable[[], Sequence[str]] = tuple) -> ChildSpec[Any]:
+    """A lookout as a child of any supervisor."""
+    return child(InspectListener, name, urls).but(id="inspect socket", restart="transient")
+
+
+@contextlib.asynccontextmanager
+async def inspectable(name: str, urls: Callable[[], Sequence[str]] = tuple) -> AsyncGenerator[Path]:
+    """Let the program's user look at the node of this loop, for as long as the block lasts."""
+    lookout = await start(InspectListener, name, urls)
+    try:
+        yield socket_folder() / f"{os.getpid()}-{_file_name(name)}{_SUFFIX}"
+    finally:
+        await stop(lookout)
+
+
+def _file_name(name: str) -> str:
+    return _NAME.sub("_", name)[:40]
+
+
+def _is_same_user(sock: Any) -> bool:
+    """Whether it is this user's own process, or root's, at the other end; where the system does not tell, the folder's rights have to do."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return uid in (0, os.geteuid())

@@ -1,0 +1,218 @@
+"""What goes out to a peer, as its revision knows it: answers, and questions, which are held against the rules before.
+
+A question to a client is checked where it is asked, so one that cannot be asked is the asker's error, and nothing reaches the session. What the client
+has declared is the session's business (`methods.missing`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .content import check_sampling, uses_tools
+from .elicitation_forms import check_form, check_id, check_message, check_url
+from .errors import LocalProtocolError, McpError
+from .methods import check_params, unsupported_error
+from .serialization import is_array, is_object
+from .type_hints import BadHint
+from .versions import LATEST, V2025_11_25
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def prepare_params(method: str, params: dict[str, Any], version: str) -> dict[str, Any]:
+    """The params as that revision says them; `params` are in JSON's own types.
+
+    Raises `McpError` for what the revision does not have, `LocalProtocolError` for what no client would take.
+    """
+    check = _CHECKS.get(method)
+    if check is None:
+        return downgrade(method, params, version)
+    try:
+        check_params(method, params)
+    except McpError as error:
+        raise LocalProtocolError(error.message) from None
+    young = check(params)
+    if young is not None and version < V2025_11_25:
+        raise unsupported_error(f"{method}: revision {version}, which this client speaks, has no {young}")
+    return downgrade(method, params, version)
+
+
+def _check_elicitation(params: Mapping[str, Any]) -> str | None:
+    check_message(params.get("message"))
+    if params.get("mode") == "url":
+        check_url(params.get("url"))
+        check_id(params.get("elicitationId"))
+        return "elicitation by url"
+    form: Any = params.get("requestedSchema")
+    try:
+        check_form(form)
+    except BadHint as error:
+        raise LocalProtocolError(f"elicitation: {error}") from error
+    several = any(is_object(field) and field.get("type") == "array" for field in form["properties"].values())
+    return "choice of several in a form" if several else None
+
+
+def _check_sampling(params: Mapping[str, Any]) -> str | None:
+    check_sampling(params)
+    return "sampling with tools" if uses_tools(params) else None
+
+
+# What looks at the params, and names what is in them that only the newest handshake revision has.
+_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], str | None]]] = {
+    "elicitation/create": _check_elicitation,
+    "sampling/createMessage": _check_sampling,
+}
+
+
+# --- What an older revision does not know is left out, or said in words that it does know.
+# Everything is made in the newest revision's shape; `downgrade` takes away on the way out. One table says since when there is what. Nothing
+# that is handed in is changed: lists come from a snapshot that all sessions share.
+
+# Shape -> member -> the first revision that knows it. A member that is not named here was always there.
+SINCE: Final[Mapping[str, Mapping[str, str]]] = {
+    "implementation": {"title": "2025-06-18", "icons": "2025-11-25", "description": "2025-11-25", "websiteUrl": "2025-11-25"},
+    "capabilities": {"completions": "2025-03-26", "tasks": "2025-11-25"},
+    "tool": {
+        "annotations": "2025-03-26", "title": "2025-06-18", "outputSchema": "2025-06-18", "_meta": "2025-06-18",
+        "icons": "2025-11-25", "execution": "2025-11-25",
+    },
+    "resource": {"title": "2025-06-18", "_meta": "2025-06-18", "icons": "2025-11-25"},
+    "prompt": {"title": "2025-06-18", "_meta": "2025-06-18", "icons": "2025-11-25"},
+    "argument": {"title": "2025-06-18"},
+    "annotations": {"lastModified": "2025-06-18"},
+    "block": {"_meta": "2025-06-18", "icons": "2025-11-25"},
+    "contents": {"_meta": "2025-06-18"},
+    "tool result": {"structuredContent": "2025-06-18", "task": "2025-11-25"},
+    "progress": {"message": "2025-03-26"},
+    "elicitation": {"mode": "2025-11-25"},
+    "sampling": {"tools": "2025-11-25", "toolChoice": "2025-11-25"},
+}  # fmt: skip
+
+# Block type -> the first revision that knows it. Text, image and resource were always there.
+BLOCKS_SINCE: Final[Mapping[str, str]] = {
+    "audio": "2025-03-26",
+    "resource_link": "2025-06-18",
+    "tool_use": "2025-11-25",
+    "tool_result": "2025-11-25",
+}
+
+
+# Shape, or method -> the members that have a shape, alone or in a list.
+_ANNOTATED: Final[Mapping[str, str]] = {"annotations": "annotations"}
+_RESULTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "initialize": {"serverInfo": "implementation", "capabilities": "capabilities"},
+    "tools/list": {"tools": "tool"},
+    "resources/list": {"resources": "resource"},
+    "resources/templates/list": {"resourceTemplates": "resource"},
+    "resources/read": {"contents": "contents"},
+    "prompts/list": {"prompts": "prompt"},
+}
+_INSIDE: Final[Mapping[str, Mapping[str, str]]] = {**_RESULTS, "prompt": {"arguments": "argument", **_ANNOTATED}}
+
+
+def downgrade(method: str, result: dict[str, Any], version: str | None) -> dict[str, Any]:
+    """The result (or the parameters, of what a server sends) of a method as a revision knows it.
+
+    The same object where there is nothing to change; without a version, the newest is meant.
+    """
+    fitter = None if version is None or version >= LATEST else _DOWNGRADERS.get(method)
+    return result if fitter is None or version is None else fitter(result, version)
+
+
+def _without_unknown(shape: str, value: Any, version: str) -> Any:
+    """An object without the members that the revision does not know, or a list of such objects."""
+    if is_array(value):
+        return [_without_unknown(shape, one, version) for one in value]
+    since, inside = SINCE.get(shape, {}), _INSIDE.get(shape, _ANNOTATED)
+    if not is_object(value) or not any(name in since or name in inside for name in value):
+        return value
+    fitted = {name: one for name, one in value.items() if name not in since or version >= since[name]}
+    return fitted | {
+        name: _without_unknown(inside[name], one, version) for name, one in fitted.items() if name in inside
+    }
+
+
+def _block(value: Any, version: str) -> Any:
+    """A content block: an unknown one becomes a resource where it has data, and text where it has none."""
+    if not is_object(value):
+        return value
+    kind = value.get("type")
+    if kind == "resource":
+        value = {**value, "resource": _without_unknown("contents", value.get("resource"), version)}
+    floor = BLOCKS_SINCE.get(kind) if isinstance(kind, str) else None
+    if floor is None or version >= floor:
+        return _without_unknown("block", value, version)
+    match kind:
+        case "audio":
+            data = str(value.get("data", ""))
+            name = f"urn:sha256:{sha256(data.encode()).hexdigest()}"
+            return {"type": "resource", "resource": {"uri": name, "mimeType": value.get("mimeType"), "blob": data}}
+        case "resource_link":
+            said = [value.get("title") or value.get("name"), value.get("description"), value.get("uri")]
+            return {"type": "text", "text": "\n".join(str(one) for one in said if one)}
+        case _:
+            return {"type": "text", "text": msgspec.json.encode(value).decode()}
+
+
+def _blocks(value: Any, version: str) -> Any:
+    return [_block(one, version) for one in value] if is_array(value) else _block(value, version)
+
+
+def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """Data that the peer would not see otherwise is shown as text."""
+    fitted: dict[str, Any] = {**_without_unknown("tool result", result, version)}
+    if "content" in result:
+        fitted["content"] = _blocks(result["content"], version)
+    if "structuredContent" in result and "structuredContent" not in fitted and not fitted.get("content"):
+        fitted["content"] = [{"type": "text", "text": msgspec.json.encode(result["structuredContent"]).decode()}]
+    return fitted
+
+
+def _messages(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """A message has room for one block there: several are as many messages."""
+    fitted: dict[str, Any] = {**_without_unknown("sampling", result, version)}
+    if is_array(messages := result.get("messages")):
+        fitted["messages"] = [single for one in messages for single in _single_block_messages(one, version)]
+    return fitted
+
+
+def _single_block_messages(message: Any, version: str) -> list[Any]:
+    if not is_object(message):
+        return [message]
+    content = message.get("content")
+    blocks = content if is_array(content) else [content]
+    return [{**message, "content": _block(block, version)} for block in blocks]
+
+
+def _elicitation(params: dict[str, Any], version: str) -> dict[str, Any]:
+    """Choices with titles are `enumNames` in the revision that had elicitation first."""
+    fitted: dict[str, Any] = {**_without_unknown("elicitation", params, version)}
+    schema = fitted.get("requestedSchema")
+    if is_object(schema) and is_object(fields := schema.get("properties")):
+        fitted["requestedSchema"] = {**schema, "properties": {name: _choices(one) for name, one in fields.items()}}
+    return fitted
+
+
+def _choices(field: Any) -> Any:
+    if not is_object(field) or not is_array(titled := field.get("oneOf")):
+        return field
+    if not all(is_object(one) and "const" in one and "title" in one for one in titled):
+        return field
+    rest = {name: one for name, one in field.items() if name != "oneOf"}
+    return {**rest, "enum": [one["const"] for one in titled], "enumNames": [one["title"] for one in titled]}
+
+
+_DOWNGRADERS: Final[Mapping[str, Callable[[dict[str, Any], str], dict[str, Any]]]] = {
+    **{method: partial(_without_unknown, method) for method in _RESULTS},
+    "tools/call": _tool_result,
+    "tasks/result": _tool_result,
+    "prompts/get": _messages,
+    "notifications/progress": partial(_without_unknown, "progress"),
+    "elicitation/create": _elicitation,
+    "sampling/createMessage": _messages,
+}

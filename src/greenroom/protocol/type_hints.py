@@ -1,0 +1,689 @@
+"""What a function asks for: its parameters with their hints resolved, or the reason why they cannot become a schema.
+
+A hint is refined on the way: descriptions and limits are taken from wherever people write them (`msgspec.Meta`, annotated-types,
+pydantic's `Field`, a plain string in `Annotated`), and become `msgspec.Meta`, which is what schemas and checks are made from. A hint with
+anything that pydantic alone understands, wherever in it, is checked by pydantic as a whole.
+
+What libraries say that would have no effect is refused, since a limit that its author believes in and that is not kept is a hole. What is in
+`Annotated` for other tools altogether (a dict, a class) is left to them, as Python has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import types
+from collections import abc
+from dataclasses import dataclass
+from datetime import datetime, time
+from enum import Enum, EnumType, Flag
+from functools import partial
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    Optional,
+    Required,
+    TypeGuard,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+from greenroom.errors import GreenroomError
+
+from .conversions import (
+    ANNOTATIONS,
+    CONTAINERS,
+    LIMITS,
+    MAPPINGS,
+    convert,
+    is_dangerous,
+    is_untagged_union,
+    loaded_pydantic,
+    overlaps,
+    schemas_of,
+    union_of,
+)
+from .docstrings import parse_docstring
+from .serialization import is_iterable, to_jsonable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from .conversions import Mode
+
+MISSING: Final = inspect.Parameter.empty
+
+
+class BadHint(GreenroomError, TypeError):
+    """A function cannot be offered to peers as it is written. Says which parameter, why, and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter. `default` is `MISSING` when it has to be given."""
+
+    name: str
+    hint: Any
+    default: Any
+    description: str
+    wire: str = ""
+    """What peers call it."""
+    make_default: Callable[[dict[str, Any]], Any] | None = None
+    """Makes what the function is called with when nothing was sent, of the arguments before it; None where the function has its default itself."""
+
+    @property
+    def required(self) -> bool:
+        """Whether it has to be given."""
+        return self.default is MISSING and self.make_default is None
+
+
+def _variadic_problem(function: Callable[..., Any], name: str) -> str:
+    takes = str(_signature(function))
+    if "<locals>" in getattr(function, "__qualname__", "") and takes.startswith("(*") and ", **" in takes:
+        return "its parameters cannot be seen: a wrapper needs @functools.wraps(function)"
+    return f"*{name} has no names to send arguments by; take a list instead"
+
+
+def parameters_of(
+    function: Callable[..., Any],
+    skip: Collection[str] = (),
+    names: Mapping[str, Any] | None = None,
+) -> list[Parameter]:
+    """The parameters of a function, method, partial or callable object, without those in `skip`.
+
+    `names` are further names that hints may use, for functions written inside other functions.
+    """
+    called = name_of(function)
+    said = parse_docstring(docstring_of(function)).names
+    found: list[Parameter] = []
+    for parameter in _signature(function).parameters.values():
+        if parameter.name in skip or parameter.name in _bound_by_keyword(function):
+            continue
+        match parameter.kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                raise BadHint(f"{called}: {_variadic_problem(function, parameter.name)}")
+            case inspect.Parameter.VAR_KEYWORD:
+                raise BadHint(
+                    f"{called}: **{parameter.name} has no schema; name the parameters, or take one of type dict"
+                )
+            case inspect.Parameter.POSITIONAL_ONLY:
+                raise BadHint(
+                    f"{called}: {parameter.name} is positional-only, and arguments come by name; remove the `/`"
+                )
+            case _:
+                found.append(_parameter_of(function, parameter, names, said.get(parameter.name, "")))
+    for one in found:
+        if sum(one.wire == other.wire for other in found) > 1:
+            raise BadHint(f"{called}: two parameters are called {one.wire} by peers; change the alias of one of them")
+    return found
+
+
+def return_hint_of(function: Callable[..., Any], names: Mapping[str, Any] | None = None) -> Any:
+    """What it promises to return, as it is written; `MISSING` when it does not say, or says it in names that are only there for checkers."""
+    try:
+        annotation = _signature(function).return_annotation
+        return MISSING if annotation is MISSING else resolved(function, annotation, names)
+    except NameError:
+        return MISSING
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What to call a callable in a message."""
+    inner = _partial_target(function)
+    return getattr(inner, "__qualname__", None) or type(inner).__qualname__
+
+
+def docstring_of(function: Callable[..., Any]) -> str | None:
+    """What it says of itself. A partial says what its function says; an object, what its class or its `__call__` says."""
+    inner = _partial_target(function)
+    if not inspect.isroutine(inner) and not inspect.isclass(inner):
+        kind = cast("Any", type(inner))
+        return inspect.getdoc(kind.__call__) or inspect.getdoc(kind)
+    return inspect.getdoc(inner)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise BadHint(f"{name_of(function)}: its parameters cannot be read ({error}); wrap it in a function") from error
+
+
+def _partial_target(function: Any) -> Any:
+    """What a partial is of."""
+    while _is_partial(function):
+        function = function.func
+    return function
+
+
+def _is_partial(function: Any) -> TypeGuard[partial[Any]]:
+    return isinstance(function, partial)
+
+
+def _bound_by_keyword(function: Any) -> set[str]:
+    """What a partial has fixed is no longer the caller's to choose, though Python would let it."""
+    fixed: set[str] = set()
+    while _is_partial(function):
+        fixed |= function.keywords.keys()
+        function = function.func
+    return fixed
+
+
+def _parameter_of(
+    function: Callable[..., Any], parameter: inspect.Parameter, names: Mapping[str, Any] | None, description: str
+) -> Parameter:
+    name, default = parameter.name, parameter.default
+    where = f"{name_of(function)}: {name}"
+    hint = _hint_of(function, parameter, names)
+    if why := _foreign_default_problem(default):
+        raise BadHint(f"{where}: its default is {why}")
+    alias, make, checks = None, None, False
+    pydantic_models = loaded_pydantic()
+    if pydantic_models is not None:
+        try:
+            said = pydantic_models.field_settings_of(hint, default)
+        except pydantic_models.UnusableField as error:
+            raise BadHint(f"{where}: {error}") from error
+        if said is not None:
+            hint, alias, make, checks = said.hint, said.alias, said.make_default, said.checks_default
+            if make is None and said.default is not MISSING and said.default is not default:
+                make = _constant(said.default)
+            default = said.default
+    hint = refined(Optional[hint] if default is None else hint, where=where)  # noqa: UP045 - `city: str = None` means it
+    if make is not None and checks:
+        make = _with_checked_default(make, hint)
+    return Parameter(name, hint, default, description, alias or name, make)
+
+
+def _constant(value: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda _: value
+
+
+def _with_checked_default(make: Callable[[dict[str, Any]], Any], hint: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda before: convert(to_jsonable(make(before)), hint, ours=True)
+
+
+def default_problem(default: Any) -> str | None:
+    """What is wrong with a default where no schema is made of it, and the function would be handed it as it is."""
+    pydantic_models = loaded_pydantic()
+    if pydantic_models is not None and pydantic_models.is_field(default):
+        return "a Field(…), of which no schema is made here: say it in the schema that is written by hand, and give the value itself"
+    return _foreign_default_problem(default)
+
+
+_FOREIGN: Final = frozenset(
+    {
+        "attr",
+        "attrs",
+        "beartype",
+        "click",
+        "docket",
+        "fastapi",
+        "fastmcp",
+        "mcp",
+        "typer",
+        "uncalled_for",
+        "dependency_injector",
+    }
+)
+"""Packages whose words at a parameter mean something to them, and nothing here."""
+
+
+def _foreign_default_problem(default: Any) -> str | None:
+    """What is wrong with a default that stands for something else, which the function would be handed as it is."""
+    if isinstance(default, dataclasses.Field) or type(default).__module__.partition(".")[0] == "msgspec":
+        return "a field(…), which is for the fields of classes: write the value itself, or None"
+    if type(default).__module__.partition(".")[0] in _FOREIGN:
+        return (
+            f"{_name_of_annotation(default)}, which means nothing here: write the value itself; what the function needs from its server it makes or looks up, "
+            "and the call's context is a parameter with the hint greenroom.Context"
+        )
+    return None
+
+
+def _annotation_problem(said: Any) -> str | None:
+    """What is wrong with a word in `Annotated` that would have no effect, though its author counts on it."""
+    if inspect.isroutine(said) or isinstance(said, partial):
+        return f"{_name_of_annotation(said)} is code, which no schema can say, and it would not be called: check it inside of the function, or write pydantic's AfterValidator"
+    if hasattr(said, "fullmatch"):
+        return f"write msgspec.Meta(pattern={said.pattern!r}) for the pattern"
+    if isinstance(said, range | slice):
+        return f"write msgspec.Meta with ge=, le=, min_length= or max_length= for {said!r}"
+    if isinstance(said, dataclasses.Field) or (
+        not isinstance(said, msgspec.Meta) and type(said).__module__.partition(".")[0] == "msgspec"
+    ):
+        return "a field(…) is for the fields of classes: write msgspec.Meta(…)"
+    if type(said).__module__.partition(".")[0] in _FOREIGN:
+        return f"{_name_of_annotation(said)} has no effect here: write msgspec.Meta(…) or pydantic's Field(…), or check it inside of the function"
+    return None
+
+
+def _name_of_annotation(said: Any) -> str:
+    kind: Any = said
+    if not inspect.isroutine(said):
+        kind = cast("Any", type(said))
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _hint_of(function: Callable[..., Any], parameter: inspect.Parameter, names: Mapping[str, Any] | None) -> Any:
+    if parameter.annotation is MISSING:
+        return Any
+    try:
+        return resolved(function, parameter.annotation, names)
+    except NameError as error:
+        raise BadHint(
+            f"{name_of(function)}: the hint of {parameter.name} uses {error.name!r}, which is not there at run time; "
+            "import it outside of `if TYPE_CHECKING`, or define it at the top of the module"
+        ) from error
+    except (TypeError, SyntaxError) as error:
+        raise BadHint(
+            f"{name_of(function)}: the hint of {parameter.name}, {parameter.annotation!r}, is no type ({error}); a description belongs in "
+            f'Annotated[str, "…"]'
+        ) from error
+
+
+def resolved(function: Callable[..., Any], annotation: Any, names: Mapping[str, Any] | None) -> Any:
+    """The hint with its strings evaluated where the function was written. One at a time: what is skipped need not exist."""
+    home = _plain_function(function)
+    closure: dict[str, Any] = {}
+    if inspect.isfunction(home):
+        for name, cell in zip(home.__code__.co_freevars, home.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # assigned later: only a hint that names it is wrong
+                closure[name] = cell.cell_contents
+    holder = types.SimpleNamespace(__annotations__={"hint": annotation})
+    hints = get_type_hints(holder, getattr(home, "__globals__", {}), {**closure, **(names or {})}, include_extras=True)
+    return hints["hint"]
+
+
+def _plain_function(function: Any) -> Any:
+    """The plain function behind a callable: the one that knows its module."""
+    inner = _partial_target(function)
+    if not inspect.isroutine(inner) and not inspect.isclass(inner):
+        inner = type(inner).__call__
+    if inspect.isclass(inner):
+        inner = inner.__init__
+    inner = inspect.unwrap(inner)
+    return getattr(inner, "__func__", inner)
+
+
+def refined(hint: Any, mode: Mode = "validation", where: str = "") -> Any:
+    """The hint as msgspec understands it, with all that was said about it in `msgspec.Meta`. Raises `BadHint`, which begins with `where`."""
+    try:
+        parts = list(parts_of(hint))
+        for part in parts:
+            _check_meta(part)
+        if (special := _special_in(parts)) is not None:
+            return _adapted(hint, special)
+        for part in parts:
+            _check_inside(part, mode)
+        return _refined_or_adapted(hint, parts)
+    except BadHint as error:
+        raise BadHint(f"{where}: {error}") if where else error from None
+
+
+def _refined_or_adapted(hint: Any, parts: Iterable[HintPart]) -> Any:
+    """The hint for msgspec; where that cannot keep what a `Field` says (a limit of a date), for pydantic."""
+    field = next((part for part in parts if part.is_meta and hasattr(part.it, "json_schema_extra")), None)
+    if field is None:
+        return _refined(hint)
+    try:
+        made = _refined(hint)
+        schemas_of([made])
+    except (BadHint, TypeError, NotImplementedError):
+        return _adapted(hint, field)
+    return made
+
+
+def _special_in(parts: Iterable[HintPart]) -> HintPart | None:
+    """The part that pydantic alone understands; in a class, that is any word of pydantic's."""
+    pydantic_models = loaded_pydantic()
+    if pydantic_models is None:
+        return None
+    for part in parts:
+        if part.default is not MISSING and pydantic_models.is_field(part.default):
+            return part
+        if pydantic_models.is_special(part.it) or (part.home and part.is_meta and pydantic_models.is_field(part.it)):
+            return part
+    return None
+
+
+def _adapted(hint: Any, special: HintPart) -> Any:
+    pydantic_models = loaded_pydantic()
+    assert pydantic_models is not None
+    try:
+        return pydantic_models.pydantic_hint(hint)
+    except pydantic_models.UnusableField as error:
+        raise BadHint(f"{special.home or describe(special.it)}: {error}") from error
+
+
+def describe(kind: Any) -> str:
+    """What to call a hint in a message."""
+    return kind.__name__ if isinstance(kind, type) else repr(kind) if not hasattr(kind, "metadata") else "Field(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class HintPart:
+    """A type or a word that a hint is made of. `home` is the field of the class in which it stands, if it stands in one."""
+
+    it: Any
+    home: str
+    is_meta: bool = False
+    default: Any = MISSING
+    """That of the field whose whole hint this is."""
+    owner: Any = None
+
+
+def parts_of(hint: Any) -> Iterator[HintPart]:
+    """Everything that a hint is made of, the fields of classes included. A model is one part: pydantic knows what it is made of."""
+    seen: list[Any] = []
+    waiting = [HintPart(hint, "")]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        it, home = part.it, part.home
+        origin = get_origin(it)
+        if part.is_meta:
+            if origin is Annotated:  # a word that is made of others, such as annotated_types.LowerCase
+                waiting += (HintPart(one, home, is_meta=True) for one in get_args(it)[1:])
+            continue
+        if origin is Annotated:
+            inner, *said = get_args(it)
+            waiting += [HintPart(inner, home), *(HintPart(one, home, is_meta=True) for one in said)]
+        elif origin is not Literal:
+            waiting += [HintPart(one, home) for one in get_args(it) if one is not Ellipsis]
+        made_of: Any = origin or it
+        if made_of in seen or not (
+            isinstance(made_of, type) or hasattr(made_of, "__supertype__") or hasattr(made_of, "__value__")
+        ):
+            continue
+        seen.append(made_of)
+        if hasattr(made_of, "__supertype__"):  # a NewType
+            waiting.append(HintPart(cast("Any", made_of).__supertype__, home))
+        elif hasattr(made_of, "__value__") and not isinstance(made_of, type):  # `type X = …`
+            with contextlib.suppress(NameError):  # which the schema's maker says
+                waiting.append(HintPart(made_of.__value__, home))
+        elif _has_fields(made_of):
+            with contextlib.suppress(NameError, KeyError):  # the schema's maker finds out, and says so
+                inner_hints = get_type_hints(made_of, include_extras=True)
+                if bare := [one.name for one in getattr(made_of, "__attrs_attrs__", ()) if one.name not in inner_hints]:
+                    raise BadHint(
+                        f"{made_of.__name__}.{bare[0]} has no hint, so it has no schema: write {bare[0]}: int = …"
+                    )
+                defaults = _defaults_of(made_of)
+                waiting += (
+                    HintPart(one, f"{made_of.__name__}.{name}", default=defaults.get(name, MISSING), owner=made_of)
+                    for name, one in inner_hints.items()
+                )
+
+
+def _defaults_of(kind: Any) -> dict[str, Any]:
+    """The defaults of a class's fields, where another library's words can stand for one."""
+    if dataclasses.is_dataclass(kind):
+        return {one.name: one.default for one in dataclasses.fields(kind) if one.default is not dataclasses.MISSING}
+    return {}
+
+
+def _check_meta(part: HintPart) -> None:
+    """Refuse words that would have no effect."""
+    if part.is_meta and (why := _annotation_problem(part.it)):
+        raise BadHint(f"{part.home}: {why}" if part.home else why)
+    if part.default is not MISSING and (why := _foreign_default_problem(part.default)):
+        raise BadHint(f"{part.home}: its default is {why}")
+    if part.home and (why := _attrs_field_problem(part)):
+        raise BadHint(f"{part.home}: {why}")
+
+
+def _attrs_field_problem(part: HintPart) -> str | None:
+    """What is wrong with a field of an attrs class that msgspec would fill as if nothing else had been said of it."""
+    name = part.home.rpartition(".")[2]
+    field = next((one for one in getattr(part.owner, "__attrs_attrs__", ()) if one.name == name), None)
+    if field is not None:
+        if getattr(field.default, "takes_self", False):
+            return (
+                "a factory that takes the object has none yet when a peer's values come: set it in __attrs_post_init__"
+            )
+        if field.converter is not None:
+            return "its converter would not be run for what a peer sends: convert it inside of the function, or take a dataclass with __post_init__"
+        if getattr(field, "alias", None) not in (None, name, name.lstrip("_")):
+            return (
+                f"its alias {field.alias} would not be used: call the field so, or take a msgspec.Struct with rename="
+            )
+    return None
+
+
+def _check_inside(part: HintPart, mode: Mode) -> None:
+    """Refuse what would be refined, had it not been written inside of a class, where it cannot be changed any more."""
+    it, home = part.it, part.home
+    origin = get_origin(it)
+    if mode == "validation" and part.owner is not None and not _is_in_init(part.owner, home.rpartition(".")[2]):
+        raise BadHint(
+            f"{home}: a field with init=False is set by its class, and a peer could set it: take it out, or let it be a property"
+        )
+    if isinstance(it, type) and issubclass(it, Flag):
+        raise BadHint(
+            f"{it.__name__} is a Flag, and no schema lists its combinations: take a list of an Enum's members, or an int"
+        )
+    if isinstance(it, type) and any(base.__module__.startswith("pydantic.v1") for base in it.__mro__):
+        raise BadHint(f"{it.__name__} is a model of pydantic 1: derive it from pydantic.BaseModel of version 2")
+    if not home:
+        return
+    if origin in (Union, types.UnionType) and is_dangerous(get_args(it)):
+        raise BadHint(
+            f"{home}: a text with a pattern may not stand beside a list or dict in a union, as msgspec cannot tell them "
+            "apart inside of a class; give each a field of its own"
+        )
+    if origin in (Union, types.UnionType) and _overlaps(get_args(it)):
+        raise BadHint(
+            f"{home}: two members of the union are of one kind in JSON, and msgspec tries only one of them inside of a class; "
+            "say both in one, or give each a field of its own"
+        )
+    if part.is_meta and _is_from("annotated_types", it) and not hasattr(it, "documentation"):
+        raise BadHint(f"{home}: inside of a class, limits are written with msgspec.Meta, not with annotated-types")
+
+
+def _is_in_init(owner: Any, name: str) -> bool:
+    fields: Any = getattr(owner, "__attrs_attrs__", ()) or (
+        dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
+    )
+    return all(one.init for one in fields if one.name == name)
+
+
+def _overlaps(members: Sequence[Any]) -> bool:
+    try:
+        return overlaps(members)
+    except TypeError:
+        return False  # the schema's maker says why
+
+
+def _has_fields(kind: Any) -> bool:
+    """Whether msgspec looks at its annotations."""
+    return (
+        hasattr(kind, "__dataclass_fields__")
+        or hasattr(kind, "__attrs_attrs__")
+        or issubclass(kind, (msgspec.Struct, tuple))
+        or hasattr(kind, "__required_keys__")  # typing does not know the TypedDict of typing_extensions
+    )
+
+
+def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
+    origin = get_origin(hint)
+    if hint is object:
+        return Any
+    if hint in (datetime, time):  # msgspec leaves the format out, as it also accepts a time that has no zone
+        return Annotated[hint, msgspec.Meta(extra_json_schema={"format": _FORMATS[hint]})]
+    if hasattr(hint, "__supertype__"):
+        return _refined(hint.__supertype__, inside)
+    if (alias := _alias_in(hint)) is not None and alias not in inside:
+        value = alias.__value__
+        return _refined(value if alias is hint else value[get_args(hint)], (*inside, alias))
+    if origin is Annotated:
+        inner, *said = get_args(hint)
+        kept = [meta for one in said for meta in _metas(one)]
+        if (member := _only_member(inner)) is not None:  # `Annotated[int | None, Ge(1)]`: a limit is for what is there
+            limits = [meta for meta in kept if _limits_in(meta)]
+            inner = Union[Annotated[member, *limits], None] if limits else inner  # noqa: UP007 - made of what is there
+            kept = [meta for meta in kept if not _limits_in(meta)]
+        if inner not in (datetime, time) or all(meta.tz is None for meta in kept):
+            inner = _refined(inner, inside)
+        return _annotated(inner, kept)
+    if origin in (Union, types.UnionType):
+        return union_of([_refined(member, inside) for member in get_args(hint)])
+    if origin is abc.Iterable:
+        origin = list
+    if origin in CONTAINERS:
+        made = cast("Any", origin)[tuple(one if one is Ellipsis else _refined(one, inside) for one in get_args(hint))]
+        keys = _keys_of(hint)
+        return (
+            made if keys is None else Annotated[made, msgspec.Meta(extra_json_schema={"propertyNames": {"enum": keys}})]
+        )
+    return hint
+
+
+def _only_member(hint: Any) -> Any:
+    """What may be there of what may be None, where it is one type."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return None
+    members = [each for each in get_args(hint) if each is not types.NoneType]
+    return members[0] if len(members) == 1 else None
+
+
+def _alias_in(hint: Any) -> Any:
+    """The `type X = …` that a hint is, or is made of by filling in."""
+    made_of: Any = get_origin(hint) or hint
+    return made_of if hasattr(made_of, "__value__") and not isinstance(made_of, type) else None
+
+
+def _keys_of(hint: Any) -> list[str] | None:
+    """The keys that a dict by this hint may have, where they are listed; msgspec checks them, and leaves them out of the schema."""
+    if get_origin(hint) not in MAPPINGS:
+        return None
+    kind: Any = get_args(hint)[0]
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        return [str(value) for value in get_args(kind)]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(member.value) for member in kind]
+    return None
+
+
+_FORMATS: Final[Mapping[Any, str]] = {datetime: "date-time", time: "time"}
+
+
+def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:
+    if is_untagged_union(hint) and any(_limits_in(meta) for meta in metas):
+        raise BadHint(
+            "a limit at a union whose members are of one kind would not be kept: write it at the member, as in "
+            "Annotated[int, msgspec.Meta(ge=1)] | list[int]"
+        )
+    for meta in metas:
+        hint = Annotated[hint, meta]
+    return hint
+
+
+def _metas(said: Any) -> list[msgspec.Meta]:
+    """What one word in `Annotated` says, as `msgspec.Meta`. What is not meant for us is ignored."""
+    if isinstance(said, msgspec.Meta):
+        return [said]
+    if isinstance(said, str):
+        return [msgspec.Meta(description=said)]
+    if get_origin(said) is Annotated:
+        return [meta for one in get_args(said)[1:] for meta in _metas(one)]
+    if _is_from("annotated_types", said):
+        return _of_annotated_types(said)
+    if _is_from("typing_extensions", said):  # Doc
+        return [msgspec.Meta(description=said.documentation)] if hasattr(said, "documentation") else []
+    if _is_from("pydantic", said):  # Field
+        return [*_limits(said), *(meta for one in getattr(said, "metadata", ()) for meta in _metas(one))]
+    return []
+
+
+def _of_annotated_types(said: Any) -> list[msgspec.Meta]:
+    match type(said).__name__:
+        case "Predicate" | "Not" | "Func":
+            raise BadHint(f"{said!r} is code, which no schema can say; check it inside of the function")
+        case "DocInfo":
+            return [msgspec.Meta(description=said.documentation)]
+        case "Unit":
+            return [msgspec.Meta(extra_json_schema={"x-unit": said.unit})]
+        case "Timezone" if said.tz is None or said.tz is Ellipsis:
+            return [msgspec.Meta(tz=said.tz is Ellipsis)]
+        case _:
+            found = [meta for one in said for meta in _metas(one)] if is_iterable(said) else _limits(said)
+            if not found and not is_iterable(said):
+                raise BadHint(f"{said!r} has no word in a schema; check it inside of the function")
+            return found
+
+
+def _limits_in(meta: msgspec.Meta) -> bool:
+    return any(getattr(meta, name) is not None for name in LIMITS)
+
+
+def _is_from(package: str, said: Any) -> bool:
+    """Whether it is of a package's classes, or of one made from them; the package need not be there."""
+    return any(kind.__module__.partition(".")[0] == package for kind in type(said).__mro__)
+
+
+def _limits(said: Any) -> list[msgspec.Meta]:
+    members: dict[str, Any] = {
+        name: value for name in (*LIMITS, *ANNOTATIONS) if (value := getattr(said, name, None)) is not None
+    }
+    try:
+        return [msgspec.Meta(**members)] if members else []
+    except (TypeError, ValueError) as error:
+        raise BadHint(f"{said!r}: {error}; a limit is a number, others are checked inside of the function") from error
+
+
+def choices_in(hint: Any) -> list[Any]:
+    """The values of the literals and enums in a hint, in the order in which their author wrote them."""
+    found: list[Any] = []
+    for part in parts_of(hint):
+        if part.home or part.is_meta:
+            continue
+        if get_origin(part.it) is Literal:
+            found += get_args(part.it)
+        elif isinstance(part.it, EnumType):
+            found += [member.value for member in cast("Iterable[Enum]", part.it)]
+    return found
+
+
+def classes_in(hints: Iterable[Any]) -> dict[str, type]:
+    """The enums and classes with fields that hints are made of, by the names that msgspec gives them."""
+    found: dict[str, type] = {}
+    for hint in hints:
+        for part in parts_of(hint):
+            kind: Any = get_origin(part.it) or part.it
+            if isinstance(kind, EnumType) or (isinstance(kind, type) and _has_fields(kind)):
+                found.setdefault(kind.__name__, kind)
+    return found
+
+
+def fields_of(kind: Any) -> dict[str, Any]:
+    """The fields of a class, in the order in which they were written, with their hints."""
+    try:
+        return get_type_hints(kind, include_extras=True)
+    except (NameError, TypeError):
+        return {}
+
+
+def description_in(hint: Any) -> str | None:
+    """The description in the `Annotated` of a class's field that msgspec does not read: a text, or a `Doc`."""
+    while get_origin(hint) in (Required, NotRequired):
+        hint = get_args(hint)[0]
+    said = [
+        meta.description
+        for one in getattr(hint, "__metadata__", ())
+        if not isinstance(one, msgspec.Meta)
+        for meta in _metas(one)
+    ]
+    return next((one for one in reversed(said) if one), None)

@@ -1,0 +1,463 @@
+"""JSON Schemas from type hints, and values from JSON by the same hints: what the schema says is what the check does.
+
+`arguments_of` reads a function once, at registration, and refuses what cannot be offered to peers. Its `bind` runs at each call:
+msgspec converts, and only when that fails is the value held against the schema, so that a peer hears of all its mistakes at once.
+Nothing is coerced: "3" is no integer, and 1 is no boolean. A number is a number, though: 3 is a float as well, and 3.0 an integer.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property, lru_cache, wraps
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, Final, NotRequired, Required, TypedDict, TypeVar, cast
+
+import msgspec
+
+from .conversions import convert, converter, is_model, is_pydantic_hint, schemas_of
+from .docstrings import parse_docstring
+from .hash_collisions import collision_check_for, types_inside
+from .safe_regex import may_explode
+from .serialization import is_array, is_object, to_jsonable
+from .type_hints import (
+    MISSING,
+    BadHint,
+    choices_in,
+    classes_in,
+    description_in,
+    fields_of,
+    name_of,
+    parameters_of,
+    refined,
+)
+from .validation_errors import (
+    STEPS_ON_LOOP,
+    Mismatch,
+    ProblemReason,
+    StepMeter,
+    StepsExceeded,
+    ValidationProblem,
+    too_costly_reason,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from .conversions import Mode
+    from .type_hints import Parameter
+    from .validation import Validator
+    from .validation_errors import Path
+
+__all__ = [
+    "BadHint",
+    "FunctionArguments",
+    "Mismatch",
+    "TypedSchema",
+    "ValidationProblem",
+    "arguments_of",
+    "convert_json",
+    "schema_of",
+    "typed_schema_of",
+]
+
+T = TypeVar("T")
+
+MOST_PROBLEMS: Final = 50
+"""How many of its mistakes a peer is told at once."""
+_FEW_FOR_PYDANTIC: Final = 1_000
+"""Of so many values pydantic may find out by itself what is wrong."""
+
+
+class TypedSchema:
+    """One type with its schema: how values of it are told, made and refused."""
+
+    def __init__(self, kind: Any, schema: Mapping[str, Any], *, ours: bool = False) -> None:
+        """`kind` as `hints.refined` left it. Its values are a peer's, unless they are `ours`."""
+        self._convert = converter(kind, ours=ours)
+        self.schema = dict(schema)
+        self._keys = collision_check_for(kind)
+        self._careful = any(
+            may_explode(pattern) for one in _objects_in(self.schema) if isinstance(pattern := one.get("pattern"), str)
+        )
+        self._secrets = _secrets_in(self.schema)
+        self._has_models = not ours and any(map(is_model, types_inside(kind)))
+
+    def convert(self, value: Any, meter: StepMeter | None = None) -> Any:
+        """The value that the JSON stands for. Raises `Mismatch` with everything that is wrong.
+
+        With a meter, raises `StepsExceeded` when it is used up; without one, that is a `Mismatch` as well.
+        """
+        steps = StepMeter() if meter is None else meter
+        try:
+            much = self._has_models and _is_large(value, steps)
+            if self._keys is not None:
+                self._keys.check(value, steps)
+            if self._careful or much:  # msgspec matches with `re`, and pydantic makes an error of each mistake
+                self._check(value, steps)
+            if much:  # a 3.0 where pydantic wants a 3 is such a mistake, and the schema has nothing against it
+                value = _with_integers(value, steps)
+        except StepsExceeded:
+            if meter is not None:
+                raise
+            raise Mismatch([too_costly_reason(STEPS_ON_LOOP)]) from None
+        try:
+            return self._convert(value)
+        except msgspec.ValidationError as error:
+            if much:  # it fits the schema, and pydantic knows more; it may not take all that time again
+                raise Mismatch([_problem_of(error)]) from None
+            return self._make_slowly(value, error, meter)
+
+    def validate(self, value: Any, meter: StepMeter | None = None) -> None:
+        """Hold the value against the schema alone. Raises `Mismatch`, and `StepsExceeded` when the meter is used up."""
+        self._check(value, meter)
+
+    @cached_property
+    def _validator(self) -> Validator:
+        from .validation import HintSchemaValidator  # noqa: PLC0415 - without a mistake it is never loaded
+
+        return HintSchemaValidator(self.schema)
+
+    def _check(self, value: Any, meter: StepMeter | None) -> None:
+        if meter is None:
+            problems = self._validator.errors(value, most=MOST_PROBLEMS)
+        else:
+            problems = self._validator.check(value, meter, MOST_PROBLEMS)
+        if problems:
+            raise Mismatch([self._discreet(each) for each in problems] if self._secrets else problems)
+
+    def _discreet(self, problem: ValidationProblem) -> ValidationProblem:
+        """What is wrong with a secret is told without the secret."""
+        path, reason = problem
+        if reason.kind in _WITHOUT_VALUE or not (None in self._secrets or (path and path[0] in self._secrets)):
+            return problem
+        return ValidationProblem(
+            path, ProblemReason("is not what it has to be (it is a secret, and is not repeated here)", reason.kind)
+        )
+
+    def _make_slowly(self, value: Any, error: msgspec.ValidationError, meter: StepMeter | None) -> Any:
+        """What msgspec refused: either all of the reasons, or a 3.0 where it wanted a 3, which are the same number."""
+        steps = StepMeter() if meter is None else meter
+        try:
+            try:
+                self._check(value, steps)
+            except Mismatch as found:
+                if self._has_models and any(each.reason.kind == "no_oneof_match" for each in found.errors):
+                    raise Mismatch(
+                        [_problem_of(error)]
+                    ) from None  # pydantic knows by the discriminator which was meant
+                raise
+            value = _with_integers(value, steps)
+            if self._keys is not None:
+                self._keys.check(value, steps)
+            return self._convert(value)
+        except StepsExceeded:
+            if meter is not None:
+                raise
+            raise Mismatch([_problem_of(error)]) from None
+        except msgspec.ValidationError:
+            raise Mismatch([_problem_of(error)]) from None
+
+
+_WITHOUT_VALUE: Final = frozenset({"missing_required", "unexpected_property"})
+
+
+def _secrets_in(schema: Mapping[str, Any]) -> frozenset[str | None]:
+    """The members whose values are secrets, wholly or somewhere in them; None where the value itself is one."""
+    defs: Mapping[str, Any] = schema.get("$defs", {})
+    members: Mapping[str, Any] | None = schema.get("properties")
+    if members is None:
+        return frozenset({None}) if _is_secret(schema, defs, set()) else frozenset()
+    return frozenset(name for name, one in members.items() if _is_secret(one, defs, set()))
+
+
+def _is_secret(value: Any, defs: Mapping[str, Any], seen: set[str]) -> bool:
+    if is_object(value):
+        if value.get("writeOnly") is True:
+            return True
+        name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+        if name in defs and name not in seen:
+            seen.add(name)
+            if _is_secret(defs[name], defs, seen):
+                return True
+        return any(_is_secret(one, defs, seen) for one in value.values())
+    return is_array(value) and any(_is_secret(one, defs, seen) for one in value)
+
+
+class FunctionArguments(TypedSchema):
+    """What a function takes: the input schema, and arguments as typed values."""
+
+    def __init__(self, parameters: Sequence[Parameter], schema: Mapping[str, Any]) -> None:
+        """One parameter each, by name."""
+        members: dict[str, Any] = {
+            one.wire: Required[one.hint] if one.required else NotRequired[one.hint] for one in parameters
+        }
+        made_of: Any = TypedDict
+        super().__init__(made_of("Arguments", members), schema)
+        self.names = frozenset(members)
+        self._parameters = [one for one in parameters if one.make_default is not None or one.wire != one.name]
+
+    def bind(self, arguments: Mapping[str, Any], meter: StepMeter | None = None) -> dict[str, Any]:
+        """The keyword arguments to call the function with. What was not sent is not in it: the function has its own defaults.
+
+        Raises `Mismatch` with everything that is wrong, arguments that there are not among it; and `StepsExceeded`, as `make` does.
+        """
+        if not arguments.keys() <= self.names:
+            self._check(arguments, meter)
+            raise AssertionError("the schema refuses what it does not name")
+        return filled_arguments(self._parameters, cast("dict[str, Any]", self.convert(arguments, meter)))
+
+
+def filled_arguments(parameters: Iterable[Parameter], bound: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by the function's own names, with defaults that the function does not have itself."""
+    for one in parameters:
+        if one.wire in bound:
+            if one.wire != one.name:
+                bound[one.name] = bound.pop(one.wire)
+        elif one.make_default is not None:
+            bound[one.name] = one.make_default(bound)
+    return bound
+
+
+def arguments_of(
+    function: Callable[..., Any],
+    skip: Collection[str] = frozenset({"ctx"}),
+    names: Mapping[str, Any] | None = None,
+) -> FunctionArguments:
+    """The arguments of a function, method, partial or callable object, by its hints and its docstring.
+
+    `names` are further names that hints may use. Raises `BadHint` for what cannot be offered to peers, and says what to write instead.
+    """
+    parameters = parameters_of(function, skip, names)
+    schemas, defs = _schemas([one.hint for one in parameters], name_of(function), [one.name for one in parameters])
+    for one in parameters:
+        if one.default is not MISSING and not is_pydantic_hint(one.hint) and not _default_fits(one):
+            raise BadHint(
+                f"{name_of(function)}: the default of {one.name}, {one.default!r}, does not fit its own hint; "
+                "change one of them, or take None for what was not sent"
+            )
+    properties = {one.wire: _property_schema(one, schema) for one, schema in zip(parameters, schemas, strict=True)}
+    schema: dict[str, Any] = {"type": "object"}
+    if properties:
+        schema["properties"] = properties
+    if required := [one.wire for one in parameters if one.required]:
+        schema["required"] = required
+    schema["additionalProperties"] = False
+    if defs:
+        schema["$defs"] = defs
+    return FunctionArguments(parameters, schema)
+
+
+def _default_fits(parameter: Parameter) -> bool:
+    """Whether a peer might send what the function takes by default; what is no JSON cannot be sent, and is the function's own affair."""
+    try:
+        value = to_jsonable(parameter.default)
+    except (TypeError, ValueError):
+        return True
+    if value is True or value is False:
+        return _converts(value, parameter.hint) or _converts(int(value), parameter.hint)  # a bool is an int, in Python
+    return _converts(value, parameter.hint) or _converts(_with_integers(value, StepMeter()), parameter.hint)
+
+
+def _converts(value: Any, hint: Any) -> bool:
+    try:
+        convert(value, hint)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _property_schema(parameter: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
+    """The property of a parameter. What its hint says goes before what the docstring says."""
+    if parameter.description and "description" not in schema:
+        schema = {**schema, "description": parameter.description}
+    if parameter.default is MISSING or "default" in schema or schema.get("writeOnly"):
+        return schema
+    try:
+        return {**schema, "default": to_jsonable(parameter.default)}
+    except (TypeError, ValueError):
+        return schema  # a default that is no JSON is the function's own affair
+
+
+def schema_of(hint: Any, mode: Mode = "validation") -> dict[str, Any]:
+    """The schema of a type. An object's schema stands at the root, not behind a `$ref`."""
+    (schema,), defs = _schemas([refined(hint, mode)], "the hint", [str(hint)], mode)
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if set(schema) == {"$ref"} and name in defs:
+        schema = dict(defs[name])
+        if not any(one.get("$ref") == f"#/$defs/{name}" for one in _objects_in(defs)):
+            del defs[name]
+    return {**schema, "$defs": defs} if defs else schema
+
+
+def convert_json(hint: Any, value: Any) -> Any:
+    """The value of that type that the JSON stands for. Raises `Mismatch` with everything that is wrong."""
+    return typed_schema_of(hint).convert(value)
+
+
+def cached_by_hint(make: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Keeps what is made of a hint, unless its `Annotated` holds something unhashable."""
+    kept = lru_cache(maxsize=1024)(make)
+
+    @wraps(make)
+    def found(hint: Any) -> T:
+        try:
+            return kept(hint)
+        except TypeError as error:
+            if isinstance(error, BadHint):
+                raise
+            return make(hint)
+
+    return found
+
+
+@cached_by_hint
+def typed_schema_of(hint: Any) -> TypedSchema:
+    """The type with its schema, made once for each type."""
+    return TypedSchema(refined(hint), schema_of(hint))
+
+
+_NO_SCHEMA: Final = (TypeError, NameError, NotImplementedError)
+"""What msgspec raises for a type that has no schema."""
+
+
+def _schemas(
+    kinds: Sequence[Any], where: str, names: Sequence[str], mode: Mode = "validation"
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The schemas, with descriptions in order; or the reason, as a `BadHint` that says which type it was."""
+    try:
+        schemas, defs = schemas_of(kinds, mode)
+    except _NO_SCHEMA as error:
+        for kind, name in zip(kinds, names, strict=True):
+            try:
+                schemas_of([kind], mode)
+            except _NO_SCHEMA as reason:
+                raise BadHint(f"{where}: {name} has no schema: {_no_schema_reason(reason)}") from error
+        raise BadHint(f"{where}: {_no_schema_reason(error)}") from error
+    made = {name: _with_docs(schema) for name, schema in defs.items()}
+    if made or any("enum" in schema or "anyOf" in schema or "items" in schema for schema in schemas):
+        # msgspec sorts choices: here they are as their author wrote them.
+        in_order = [_in_written_order(schema, kind) for schema, kind in zip(schemas, kinds, strict=True)]
+        return in_order, _defs_in_order(made, kinds)
+    return schemas, made
+
+
+def _defs_in_order(defs: dict[str, Any], kinds: Iterable[Any]) -> dict[str, Any]:
+    """The same of definitions, whose members are in order as well, and described where their author did that in `Annotated`."""
+    classes = classes_in(kinds)
+    made: dict[str, Any] = {}
+    for name, schema in defs.items():
+        kind = classes.get(schema.get("title", name))
+        if kind is None:
+            made[name] = schema
+        elif "enum" in schema:
+            made[name] = _in_written_order(schema, kind)
+        else:
+            made[name] = _members_in_order(schema, fields_of(kind))
+    return made
+
+
+def _members_in_order(schema: dict[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    members: Mapping[str, Any] = schema.get("properties", {})
+    if not members.keys() <= hints.keys():  # a struct may rename its fields, and keeps their order
+        return schema
+    ordered: dict[str, Any] = {}
+    for name in (each for each in hints if each in members):
+        member = _in_written_order(members[name], hints[name])
+        said = description_in(hints[name])
+        ordered[name] = {**member, "description": said} if said and "description" not in member else member
+    schema = {**schema, "properties": ordered}
+    if "required" in schema:
+        schema["required"] = [name for name in ordered if name in schema["required"]]
+    return schema
+
+
+def _in_written_order(schema: Any, hint: Any) -> Any:
+    """The schema of a hint with its choices in the order in which their author wrote them."""
+    written = choices_in(hint)
+    return _ordered(schema, {(type(one), one): place for place, one in reversed(list(enumerate(written)))})
+
+
+def _ordered(schema: Any, places: dict[tuple[Any, Any], int]) -> Any:
+    """What was not written is behind all that was."""
+    if not places:
+        return schema
+    if is_object(schema):
+        made = {
+            name: _ordered(one, places) if name not in ("default", "examples") else one for name, one in schema.items()
+        }
+        if is_array(choices := schema.get("enum")):
+            made["enum"] = sorted(choices, key=lambda one: places.get((cast("Any", type(one)), one), len(places)))
+        return made
+    return [_ordered(one, places) for one in schema] if is_array(schema) else schema
+
+
+def _no_schema_reason(error: Exception) -> str:
+    """Why a type has no schema, and what helps."""
+    text = str(error)
+    if isinstance(error, NameError):
+        return f"{error.name!r} is not there at run time; define it at the top of its module, outside of `if TYPE_CHECKING`"
+    if "schema_hook" in text:
+        kind = text.rpartition("type ")[2].removesuffix(" is not supported")
+        return f"{kind} has no form in JSON; take its parts, or a dataclass, TypedDict or model of them"
+    return text
+
+
+def _with_docs(schema: dict[str, Any]) -> dict[str, Any]:
+    """A definition whose docstring is read as a docstring: its `Attributes:` describe the properties."""
+    if "description" not in schema:
+        return schema
+    text, said = parse_docstring(cleandoc(schema["description"]))
+    schema = {**schema, "description": text}
+    if not text:
+        del schema["description"]
+    properties = {
+        name: {**one, "description": said[name]} if name in said and "description" not in one else one
+        for name, one in schema.get("properties", {}).items()
+    }
+    return {**schema, "properties": properties} if properties else schema
+
+
+def _with_integers(value: Any, meter: StepMeter) -> Any:
+    """The same JSON with each whole number as an int, which every check takes for a float as well. Raises `StepsExceeded`."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if is_object(value):
+        meter.spend(1 + 2 * len(value))
+        return {name: _with_integers(one, meter) for name, one in value.items()}
+    if is_array(value):
+        meter.spend(1 + 2 * len(value))
+        return [_with_integers(one, meter) for one in value]
+    return value
+
+
+def _is_large(value: Any, meter: StepMeter) -> bool:
+    """Whether pydantic is only given it when its schema has nothing against it."""
+    count = 0
+    waiting: list[Any] = [[value]]
+    for one in waiting:  # which grows meanwhile
+        items: Collection[Any] = one.values() if is_object(one) else one
+        count += len(items)
+        meter.spend(1 + 2 * len(items))  # so that much is made in the thread, where validators in Python let others run
+        waiting += (item for item in items if isinstance(item, dict | list))
+    return count > _FEW_FOR_PYDANTIC
+
+
+def _objects_in(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object in a schema that was made from hints."""
+    found = [schema]
+    for one in found:  # which grows meanwhile
+        if is_object(one):
+            yield one
+            found += one.values()
+        elif is_array(one):
+            found += one
+
+
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+
+def _problem_of(error: msgspec.ValidationError) -> ValidationProblem:
+    """The one problem that msgspec names, for the few that a schema cannot say."""
+    text, _, place = str(error).partition(" - at `")
+    path: Path = tuple(int(index) if index else name for name, index in _STEP.findall(place.rstrip("`")))
+    return ValidationProblem(path, ProblemReason(text.replace("`", ""), "type_mismatch"))

@@ -1,0 +1,134 @@
+"""`server.tasks`: tasks that the program itself begins and ends, and a look at all others.
+
+Work that is done elsewhere (a queue, another service, a person) is a task without a worker: `create` makes it for a session, whose peer then
+has all four methods for it, and `finish` or `fail` ends it. Everything here works from any thread and any coroutine: in a node's own loop it
+acts at once, from elsewhere it has that loop act and waits for it, which takes no longer than the loop's next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from greenroom.actors.company import UnknownSession
+from greenroom.actors.session import ENDED
+from greenroom.actors.task_record import CancelTask, TaskUpdate, error_outcome, owner_of, value_outcome
+from greenroom.protocol import methods
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.methods import PeerSide
+
+from .actors.session_supervisor import find_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from greenroom.actors.company import Company
+    from greenroom.actors.task_record import TaskRecord
+    from greenroom.supervision import Node
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 10.0
+_NOT_FOUND: Final = object()
+
+
+class ServerTasks:
+    """Those of one server, wherever it runs."""
+
+    def __init__(self, company: Company, nodes: Iterable[Node]) -> None:
+        """`nodes` are those that it has run in."""
+        self._company = company
+        self._nodes = nodes
+
+    # --- begin and end
+
+    def create(self, session_id: str, name: str = "", *, method: str = "tools/call", ttl: float | None = None) -> str:
+        """A task of that session's peer, which works until it is ended: its id.
+
+        `ttl` is for how many seconds it is kept when it has ended. Raises `UnknownSession`, and `McpError` when the peer has too many.
+        """
+
+        def begin() -> Any:
+            found = find_session(self._company, session_id)
+            if found is None:
+                return _NOT_FOUND
+            session, card = found
+            tasks = self._company.tasks
+            owner = owner_of(card.peer, card.id)
+            record = tasks.admit(owner, method=method, name=name, session_id=card.id, ttl=ttl)
+            knows = methods.find_method("tasks/get", card.version or "", PeerSide.SERVER) is not None
+            if not tasks.start_process(record, None, session, announces=knows):
+                raise McpError(ErrorCode.INTERNAL_ERROR, "No task can be started just now: try again")
+            return record.id
+
+        made = self._wherever(begin)
+        if made is _NOT_FOUND:
+            raise UnknownSession(ENDED, session_id)
+        return str(made)
+
+    def finish(self, task_id: str, value: Any) -> bool:
+        """It is done, and this came of it: what a tool may return. False when it has ended already, or never was."""
+        return self._tell(task_id, lambda record: value_outcome(record, value))
+
+    def fail(self, task_id: str, error: str | McpError) -> bool:
+        """It has ended in an error."""
+        told = error if isinstance(error, McpError) else McpError(ErrorCode.TOOL_ERROR, error)
+        return self._tell(task_id, lambda _: error_outcome(told))
+
+    def cancel(self, task_id: str, why: str = "by the server") -> bool:
+        """Cancel it: its result is not wanted any more. What runs for it is told, and ended."""
+        return self._tell(task_id, lambda _: CancelTask(why))
+
+    def update(self, task_id: str, message: str | None) -> bool:
+        """Say how it goes, for peers that look."""
+        return self._tell(task_id, lambda _: TaskUpdate(message))
+
+    # --- look
+
+    def get(self, task_id: str) -> TaskRecord | None:
+        """How it stands."""
+        return self._company.tasks.store.get(task_id)
+
+    def all(self, session_id: str | None = None) -> list[TaskRecord]:
+        """All of them, or those that were asked for in that session; the oldest first."""
+        found = self._company.tasks.store.list()
+        return [each for each in found if session_id is None or each.session_id == session_id]
+
+    def _tell(self, task_id: str, word: Callable[[TaskRecord], object]) -> bool:
+        def tell() -> Any:
+            tasks = self._company.tasks
+            record = tasks.store.get(task_id)
+            if record is None or record.terminal:
+                return _NOT_FOUND
+            return tasks.send(task_id, word(record)) or _NOT_FOUND
+
+        return self._wherever(tell) is not _NOT_FOUND
+
+    def _wherever(self, act: Callable[[], Any]) -> Any:
+        for node in tuple(self._nodes):
+            if node.running:
+                found = _in_node(node, act)
+                if found is not _NOT_FOUND:
+                    return found
+        return _NOT_FOUND
+
+
+def _in_node(node: Node, act: Callable[[], T]) -> T:
+    try:
+        here = asyncio.get_running_loop() is node.loop
+    except RuntimeError:
+        here = False
+    if here:
+        return act()
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(node.context.run(act))
+        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+            done.set_exception(error)
+
+    if not node.from_thread(run):
+        raise RuntimeError("the server does not run any more")
+    return done.result(_PATIENCE)

@@ -1,0 +1,69 @@
+"""A way to a program whose answers take down the process that reads them: what a bug in a parser would do, at a word of the server's."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from greenroom.protocol.jsonrpc import JsonRpcResponse
+from greenroom.transports.client.command_wire import CommandWire
+from greenroom.transports.client.server_command import Command
+
+if TYPE_CHECKING:
+    from greenroom.supervision import Pid
+    from greenroom.transports.client.interfaces import InboundItem
+
+MARK = "GREENROOM_TEST_MARK"
+
+
+@dataclass(frozen=True)
+class Poisoned:
+    """The route: a value, so it travels as it is."""
+
+    words: tuple[str, ...]
+    mark: str = ""
+    """What its processes carry, so that they can be found."""
+
+    @property
+    def description(self) -> str:
+        return "poisoned"
+
+    def open(self, owner: Pid) -> PoisonedWire:
+        return PoisonedWire(Command(*self.words, env={MARK: self.mark}), owner)
+
+
+class PoisonedWire(CommandWire):
+    """Reads an answer, and does what it says."""
+
+    def _tell(self, heard: list[InboundItem]) -> None:
+        for each in heard:
+            if isinstance(each, JsonRpcResponse):
+                for block in each.result.get("content", ()):
+                    _swallow(block.get("text", ""))
+        super()._tell(heard)
+
+
+def _swallow(text: str) -> None:
+    match text:
+        case "exit":
+            os._exit(3)
+        case "segfault":
+            ctypes.string_at(0)
+        case "abort":
+            os.abort()
+        case "bug":
+            raise RuntimeError("a bug in a parser")
+        case "spin":
+            while True:
+                pass
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "memory":
+            kept: list[Any] = []
+            while True:
+                kept.append(bytearray(16 * 1024 * 1024))
+        case _:
+            pass

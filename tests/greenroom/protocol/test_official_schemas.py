@@ -1,0 +1,66 @@
+"""The method table against the four revisions' own schemas.
+
+`official.json` holds what those say: of each method who says it, and which members its params need and may have.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from greenroom.protocol.methods import METHODS, MessageDirection, MethodKind, methods_of
+from greenroom.protocol.versions import SUPPORTED
+
+OFFICIAL: dict[str, dict[str, dict[str, Any]]] = json.loads(
+    (Path(__file__).parent / "official.json").read_text("utf-8")
+)
+
+LENIENT = {
+    ("notifications/cancelled", "requestId"): "needed before tasks could be cancelled; one without it cancels nothing",
+    ("elicitation/create", "requestedSchema"): "needed before there were addresses to visit",
+}
+"""Members that some revision needs and another does not: the table has one shape for all, the more lenient one."""
+
+OURS = {"notifications/replay_truncated"}
+
+
+@pytest.mark.row("WC-21")
+@pytest.mark.row("WC-22")
+@pytest.mark.row("WC-23")
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_each_revision_has_the_methods_that_its_schema_lists(version: str) -> None:
+    assert {method.name for method in methods_of(version)} - OURS == set(OFFICIAL[version])
+    for name, official in OFFICIAL[version].items():
+        method = METHODS[name]
+        verb = "asks" if method.kind is MethodKind.REQUEST else "tells"
+        who = {
+            MessageDirection.TO_SERVER: ["client"],
+            MessageDirection.TO_CLIENT: ["server"],
+            MessageDirection.BOTH: ["client", "server"],
+        }
+        assert official["who"] == [f"{side} {verb}" for side in who[method.direction]]
+
+
+@pytest.mark.row("WC-18")
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_params_need_what_the_schema_needs(version: str) -> None:
+    for name, official in OFFICIAL[version].items():
+        needed = {member.encode_name for member in msgspec.structs.fields(METHODS[name].params) if member.required}
+        assert needed | {member for method, member in LENIENT if method == name} >= set(official["needs"])
+        assert needed <= set(official["needs"])
+
+
+def test_params_have_no_member_that_the_newest_schema_does_not_have() -> None:
+    for name, official in OFFICIAL[SUPPORTED[0]].items():
+        known = {member.encode_name for member in msgspec.structs.fields(METHODS[name].params)} - {"_meta"}
+        assert known <= {*official["needs"], *official["may"]}
+
+
+def test_nothing_is_lenient_without_need() -> None:
+    for name, member in LENIENT:
+        assert any(member in OFFICIAL[version][name]["needs"] for version in SUPPORTED if name in OFFICIAL[version])
+        assert any(member not in OFFICIAL[version][name]["needs"] for version in SUPPORTED if name in OFFICIAL[version])

@@ -1,0 +1,142 @@
+"""A company of a few lines that speaks the seam: its sessions echo, wait, talk much, and die when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.jsonrpc import (
+    JsonRpcNotification,
+    JsonRpcRequest,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
+)
+from greenroom.supervision import NO_PROCESS, ProcessExited
+from greenroom.transports.interfaces import FeedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse
+    from greenroom.transports.interfaces import EncodedReply, Feed, Peer, SessionHandle, SessionReply, SessionStart
+
+
+class FakeFeed:
+    name = "channel"
+
+    def __init__(self) -> None:
+        self.events: deque[FeedEvent] = deque()
+        self.over = False
+        self.came = asyncio.Event()
+
+    def push(self, data: bytes, answers: str | int | None = None) -> None:
+        self.events.append(FeedEvent("", data, answers=answers))
+        self.came.set()
+
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
+        while not self.events:
+            if self.over:
+                return None
+            self.came.clear()
+            await self.came.wait()
+        batch = list(self.events)
+        self.events.clear()
+        return batch
+
+    def leave(self) -> None:
+        self.over = True
+
+
+class FakeSession:
+    id = "s"
+    version = None
+
+    def __init__(self) -> None:
+        self.channel: FakeFeed = FakeFeed()
+        self.heard: list[JsonRpcNotification | JsonRpcResponse | JsonRpcError] = []
+        self.requests: list[JsonRpcRequest] = []
+        self.held: list[JsonRpcRequest] = []
+        self.ended = False
+
+    async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
+        if self.channel.over:
+            raise ProcessExited(NO_PROCESS, self)
+        self.requests.append(request)
+        match request.method:
+            case "die":
+                self.die()
+            case "hold":
+                self.held.append(request)
+            case "release":
+                for held in self.held:
+                    self.answer(held)
+                self.answer(request)
+            case "talk":
+                for number in range(request.params["times"]):
+                    self.channel.push(encode_notification("said", {"number": number, "pad": request.params["pad"]}))
+                self.answer(request)
+            case "refuse":
+                self.channel.push(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, "no")), request.id)
+            case _:
+                self.answer(request)
+        return self.channel
+
+    def answer(self, request: JsonRpcRequest) -> None:
+        self.channel.push(encode_result(request.id, {"echo": request.params}), request.id)
+
+    def die(self) -> None:
+        self.channel.over = True
+        self.channel.came.set()
+
+    async def notify(self, notification: JsonRpcNotification) -> None:
+        self.heard.append(notification)
+
+    async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
+        self.heard.append(answer)
+
+    async def listen(self, last_event_id: str | None = None) -> Feed:
+        raise NotImplementedError
+
+    async def end(self) -> None:
+        self.ended = True
+        self.die()
+
+
+class FakeDoor:
+    def __init__(self) -> None:
+        self.sessions: list[FakeSession] = []
+        self.full = False
+        self.broken = False
+
+    async def connect(self, peer: Peer) -> FakeSession:
+        if self.full:
+            raise McpError(ErrorCode.INTERNAL_ERROR, "no room")
+        if self.broken:
+            raise ProcessExited(NO_PROCESS, self)
+        self.sessions.append(FakeSession())
+        return self.sessions[-1]
+
+    async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
+        raise NotImplementedError
+
+    def find(self, session_id: str, peer: Peer) -> SessionHandle | None:
+        raise NotImplementedError
+
+    async def once(self, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None) -> EncodedReply:
+        raise NotImplementedError
+
+
+def line(method: str, request_id: Any = None, **params: Any) -> bytes:
+    """One message as a peer writes it."""
+    text = encode_notification(method, params) if request_id is None else encode_request(request_id, method, params)
+    return text + b"\n"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let everything else go on until that holds; the test's own deadline is the bound."""
+    while not condition():  # noqa: ASYNC110 - there is no event for the condition
+        await asyncio.sleep(0)

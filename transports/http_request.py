@@ -1,0 +1,595 @@
+"""One request over HTTP, as far as it is known, what is looked at before it is acted on, and what goes back: errors, headers, and frames of a stream.
+
+A header that comes from outside this file (an origin, a session's id, what a authenticator says) passes through `checked_header`, so it
+cannot put a line break into an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+
+from greenroom.errors import ConfigError
+from greenroom.protocol import sse
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.jsonrpc import encode_error
+from greenroom.supervision import visible as shown
+
+from .http_config import ANY, LOOPBACK_NAMES
+from .open_connections import host_in, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from greenroom.protocol.jsonrpc import RequestId
+
+    from .http_config import HttpConfig
+    from .http_engine import Responder
+    from .interfaces import Authenticator, EncodedReply, FeedEvent, HttpRefusal, Peer, PublicDocuments
+
+
+# --- What is looked at in a request before it is acted on: where from, where to, what it accepts, what it is. Pure.
+# Origins and hosts are compared by their parts, never by prefix. A header that must be single and comes twice is refused: two
+# readers could take different ones.
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+_ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@\s]+)", re.ASCII | re.IGNORECASE)
+_HOST: Final = re.compile(r"(\[[0-9a-f:.%]+\]|[^:\[\]/?#@\s,]+)(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE)
+_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SINGLE: Final = frozenset(
+    {
+        "authorization",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "origin",
+    }
+)
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class DuplicateHeader(Exception):
+    """A header came twice that has one value."""
+
+
+def headers_by_name(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[str, str]:
+    """The headers by lower-cased name. Raises `DuplicateHeader`."""
+    folded: dict[str, str] = {}
+    for name, value in headers:
+        key = (name.decode("latin-1") if isinstance(name, bytes) else name).lower()
+        text = (value.decode("latin-1") if isinstance(value, bytes) else value).strip()
+        if key in folded:
+            if key in _SINGLE:
+                raise DuplicateHeader(key)
+            text = f"{folded[key]}, {text}"
+        folded[key] = text
+    return folded
+
+
+def checked_header(name: str, value: str) -> tuple[str, str]:
+    """A header that says what it seems to and nothing else. Raises `ValueError` for a line break or the like."""
+    if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+        raise ValueError(f"no header can be made of {name!r}: {value!r}")
+    return name, value
+
+
+class HostPort(NamedTuple):
+    """A host and a port; None where none is said, or any will do."""
+
+    host: str
+    port: int | None
+
+
+@lru_cache(maxsize=256)
+def parse_host(text: str) -> HostPort | None:
+    """What a `Host` header says; None when it says nothing that makes sense."""
+    found = _HOST.fullmatch(text)
+    if found is None:
+        return None
+    host, port = found.groups()
+    return HostPort(host.strip("[]").lower(), int(port) if port else None)
+
+
+class PageOrigin(NamedTuple):
+    """Where a page came from."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+
+def parse_origin(text: str) -> PageOrigin | None:
+    """What an `PageOrigin` header says; None for `null` and for what is none."""
+    found = _ORIGIN.fullmatch(text)
+    where = parse_host(found[2]) if found else None
+    if found is None or where is None:
+        return None
+    scheme = found[1].lower()
+    return PageOrigin(scheme, where.host, where.port or _PORTS.get(scheme))
+
+
+class AllowedHosts:
+    """Which names this server goes by: what keeps a foreign name from being pointed at it by DNS."""
+
+    __slots__ = ("_allowed",)
+
+    def __init__(self, config: HttpConfig) -> None:
+        """Raises `ConfigError` for an entry that is no host."""
+        listed = config.allowed_hosts
+        if listed is None:
+            listed = (*LOOPBACK_NAMES, config.host) if config.is_loopback else ANY
+        self._allowed: frozenset[HostPort] | None = None
+        if listed != ANY:
+            self._allowed = frozenset(_parsed_host(each) for each in listed)
+
+    def allow(self, header: str | None) -> bool:
+        """Whether a request that names this host is meant for us. One that names none is not."""
+        if self._allowed is None:
+            return True
+        where = parse_host(header) if header else None
+        return where is not None and (where in self._allowed or HostPort(where.host, None) in self._allowed)
+
+
+def _parsed_host(text: str) -> HostPort:
+    where = parse_host(f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text)
+    if where is None:
+        bare = text.partition("://")[2].partition("/")[0] or text.partition("/")[0]
+        instead = f": write {bare!r}, without a scheme or a path" if parse_host(bare) is not None else ""
+        raise ConfigError(f"allowed_hosts must have names, or name:port, not {text!r}{instead}")
+    return where
+
+
+_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
+
+
+class AllowedOrigins:
+    """Which pages may call."""
+
+    __slots__ = ("_listed", "_local", "_missing", "_null")
+
+    def __init__(self, config: HttpConfig) -> None:
+        """Raises `ConfigError` for an entry that is no origin."""
+        listed = config.allowed_origins
+        self._missing = config.allow_missing_origin
+        self._local = listed is None
+        self._listed: frozenset[PageOrigin] | None = frozenset()
+        self._null = listed == ANY
+        if listed == ANY:
+            self._listed = None
+        elif listed is not None:
+            self._null = "null" in listed
+            self._listed = frozenset(_parsed_origin(each) for each in listed if each != "null")
+
+    def allow(self, header: str | None, site: str | None = None) -> bool:
+        """Whether a request with this `PageOrigin` may come in; `site` is its `Sec-Fetch-Site`.
+
+        A browser leaves the `PageOrigin` out of a GET that a page cannot read the answer to (an image, a frame). Where it says that this is such a
+        one of another site, the request is no program's.
+        """
+        if header is None:
+            return self._missing and site not in _OTHER_SITES
+        if header == "null":
+            return self._null
+        where = parse_origin(header)
+        if where is None or _VALUE.fullmatch(header) is None:
+            return False
+        if self._local:
+            return where.scheme in _PORTS and where.host in LOOPBACK_NAMES
+        return self._listed is None or where in self._listed
+
+
+def _parsed_origin(text: str) -> PageOrigin:
+    where = parse_origin(text)
+    if where is None:
+        raise ConfigError(f"allowed_origins must have origins as scheme://host[:port], or 'null', not {text!r}")
+    return where
+
+
+@lru_cache(maxsize=256)
+def accepted_types(header: str) -> tuple[str, ...]:
+    """The media types, of the two that matter here, that an `Accept` header takes, in its order."""
+    taken: list[str] = []
+    for each in header.lower().split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        if any(part.startswith("q=") and _weightless(part[2:]) for part in parameters):
+            continue
+        matches: Sequence[str] = _MATCHES.get(kind, ())
+        taken += [match for match in matches if match not in taken]
+    return tuple(taken)
+
+
+_MATCHES: Final[Mapping[str, Sequence[str]]] = {
+    JSON: (JSON,),
+    "application/*": (JSON,),
+    EVENTS: (EVENTS,),
+    "text/*": (EVENTS,),
+    "*/*": (JSON, EVENTS),
+}
+
+
+def _weightless(quality: str) -> bool:
+    return bool(quality) and set(quality) <= {"0", "."}
+
+
+def is_json(content_type: str | None) -> bool:
+    """Whether a body of this type may be JSON. None said passes: what it is shows."""
+    return content_type is None or content_type.partition(";")[0].strip().lower() == JSON
+
+
+if TYPE_CHECKING:
+    Headers: TypeAlias = Sequence[tuple[str, str]]
+
+SESSION_HEADER: Final = "mcp-session-id"
+INSTANCE_HEADER: Final = "greenroom-instance"
+"""Which process has answered: with `initialize`, and with each refusal of a request that was not acted upon. A client that hears the same one twice
+knows that no load balancer has given its request to another server first, and sends it again; it could not tell otherwise."""
+KEEP_ALIVE: Final = sse.KEEP_ALIVE
+STREAM_WRITE_SIZE: Final = 16 * 1024
+"""How many bytes of a stream are on their way at once, unless one event has more: the rest waits where it is kept anyway."""
+PREFLIGHT_AGE: Final = "600"
+
+SESSION_LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
+STOPPED: Final = "The server stopped before this was answered; it may have been done or not"
+JSON_HEADERS: Final = (("content-type", JSON),)
+STREAM_HEADERS: Final = (
+    ("content-type", EVENTS),
+    ("cache-control", "no-cache"),
+    ("x-accel-buffering", "no"),
+)
+EXPOSED: Final = "WWW-Authenticate, Mcp-Session-Id, MCP-Protocol-Version"
+ALLOWED: Final = ("Content-Type", "Accept", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID")
+
+
+_SHOWN_VALUE: Final = 100
+"""How much of a value that is not allowed is told."""
+
+
+class RequestRefused(Exception):
+    """A request gets no further than this answer."""
+
+    def __init__(  # noqa: PLR0913 - what the peer and the log are told
+        self,
+        status: int,
+        headers: Headers = (),
+        body: bytes = b"",
+        *,
+        why: str = "",
+        seen: str | None = None,
+        setting: str = "",
+        maybe_done: bool = False,
+    ) -> None:
+        """The answer, whole, and what the access log says of it: why, the value that was wrong, and the setting that would allow it.
+
+        `maybe_done`: a session may have heard of the request before it ended.
+        """
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.why = why
+        self.seen = seen
+        self.setting = setting
+        self.maybe_done = maybe_done
+
+
+def invalid_request(
+    status: int,
+    message: str,
+    id: RequestId | None = None,
+    headers: Headers = (),
+    *,
+    seen: str | None = None,
+    setting: str = "",
+) -> RequestRefused:
+    """A refusal as a JSON-RPC error, for the request of that id where one was read: whatever the verb, a peer can read it."""
+    told = message if seen is None else f"{message} (it says {shown(seen, _SHOWN_VALUE)!r})"
+    body = encode_error(id, McpError(ErrorCode.INVALID_REQUEST, told))
+    return RequestRefused(status, (*JSON_HEADERS, *headers), body, why=message, seen=seen, setting=setting)
+
+
+def session_lost_error(id: RequestId | None) -> bytes:
+    """The answer to a request that a session was at when it ended."""
+    return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST))
+
+
+def server_stopped_error(id: RequestId | None) -> bytes:
+    """The answer to a request that was still being worked on when the server's grace was over."""
+    return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, STOPPED))
+
+
+def stream_headers(session_id: str) -> Headers:
+    """The headers of an event stream; without an id, of one outside of any session."""
+    return (*STREAM_HEADERS, checked_header(SESSION_HEADER, session_id)) if session_id else STREAM_HEADERS
+
+
+def cors_headers(origin: str) -> Headers:
+    """What lets a page of this origin, which has been looked at, read the answer."""
+    return (
+        checked_header("access-control-allow-origin", origin),
+        ("access-control-expose-headers", EXPOSED),
+        ("vary", "Origin"),
+    )
+
+
+def preflight_headers(methods: Sequence[str], more: Sequence[str], *, crossing: bool) -> Headers:
+    """What a browser asks before it sends the real thing. `more` are the headers that the authenticator reads."""
+    verbs = ", ".join(methods)
+    if not crossing:
+        return (("allow", verbs),)
+    return (
+        ("allow", verbs),
+        ("access-control-allow-methods", verbs),
+        checked_header("access-control-allow-headers", ", ".join((*ALLOWED, *more))),
+        ("access-control-max-age", PREFLIGHT_AGE),
+    )
+
+
+def encode_event(event: FeedEvent, retry: int | None = None) -> bytes:
+    """One event, which may itself say when to come back."""
+    return sse.encode_event(event.id, event.data, retry=event.retry if event.retry is not None else retry)
+
+
+def encode_events(events: Sequence[FeedEvent], retry: int | None = None) -> Iterator[bytes]:
+    """Several of them, in as few pieces as there may be. `retry` goes with the first."""
+    piece: list[bytes] = []
+    size = 0
+    for event in events:
+        one = encode_event(event, retry)
+        retry = None
+        if size and size + len(one) > STREAM_WRITE_SIZE:
+            yield b"".join(piece)
+            piece.clear()
+            size = 0
+        piece.append(one)
+        size += len(one)
+    yield piece[0] if len(piece) == 1 else b"".join(piece)
+
+
+@lru_cache(maxsize=256)
+def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
+
+
+def encode_headers(headers: Sequence[tuple[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers as they go out, and as ASGI wants them. Those that are always the same are made once; what is one session's is not kept."""
+    lines = tuple(headers)
+    if lines and lines[-1][0] == SESSION_HEADER:
+        return (*_encoded(lines[:-1]), (SESSION_HEADER.encode(), lines[-1][1].encode("latin-1")))
+    return _encoded(lines)
+
+
+# --- The request and its way back; and the notices outside of authentication, which any caller may read.
+
+
+class HttpRequest:
+    """One request, and its answer."""
+
+    __slots__ = ("cors", "has_replied", "headers", "method", "path", "peer", "responder")
+
+    def __init__(self, method: str, peer: Peer, responder: Responder) -> None:
+        """Nothing is known yet but the method, and who it comes from."""
+        self.method = method
+        self.path = ""
+        self.responder = responder
+        self.peer = peer
+        self.headers: dict[str, str] = {}
+        self.cors: Headers = ()
+        self.has_replied = False
+
+    async def reply(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """The answer, whole."""
+        self.has_replied = True
+        await self.responder.reply(status, (*headers, *self.cors) if self.cors else headers, body)
+
+
+class PublicDocumentRoutes:
+    """The notices of a authenticator, if it has any."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        """Which it says by itself."""
+        self._documents: PublicDocuments | None = getattr(authenticator, "public_documents", None)
+        self.paths: Collection[str] = () if self._documents is None else self._documents.paths
+
+    async def respond(self, request: HttpRequest, path: str) -> None:
+        """Answer with one of them. `path` has its query."""
+        assert self._documents is not None
+        shown = await self._documents.respond(request.method, path, request.headers, request.peer)
+        await request.reply(shown.status, checked_headers(shown), shown.body)
+
+
+def checked_headers(refusal: HttpRefusal) -> Headers:
+    """The headers of an answer that other code has made. Raises `ValueError` for what is none."""
+    return tuple(checked_header(name.lower(), value) for name, value in refusal.headers)
+
+
+async def refuse_for_scopes(
+    request: HttpRequest, authenticator: Authenticator, answer: EncodedReply, instance: Headers
+) -> None:
+    """Answer a call that needs more than was granted: as the session has it, with the authenticator's challenge around it."""
+    refusal = await authenticator.challenge_for_scopes(
+        answer.needs, request.method, request.path, request.headers, request.peer
+    )
+    more = tuple(each for each in checked_headers(refusal) if each[0] != "content-type")
+    await request.reply(refusal.status, (*JSON_HEADERS, *more, *instance), answer.body)
+
+
+# --- The body of a request, as it comes.
+
+NO_CONTENT: Final = 204
+"""The status of an answer that has no body, and so no length either."""
+LINGER: Final = 2.0
+"""Seconds for which the rest of a refused body is read, so that the refusal is not lost in a reset connection."""
+
+
+class PeerGone(Exception):
+    """The peer has left: what reads a body raises it."""
+
+
+class BodyReader:
+    """A request, and what of its body is still to come."""
+
+    __slots__ = ("_config", "_rest", "gone")
+
+    def __init__(self, config: HttpConfig) -> None:
+        """Nothing has been read yet."""
+        self._config = config
+        self._rest = True  # whether there may be more of the body
+        self.gone = False
+        """Whether the peer has left."""
+
+    async def _chunk(self) -> bytes:
+        """The next piece; `_rest` says then whether there may be more. Raises `PeerGone`."""
+        raise NotImplementedError
+
+    async def _gather(self, share: BodyShare) -> bytes:
+        """All of the body, within its share of the memory for bodies. Raises `RequestRefused` and `PeerGone`."""
+        limit = self._config.max_body
+        chunks: list[bytes] = []
+        size = 0
+        while self._rest:
+            chunk = await self._chunk()
+            size += len(chunk)
+            if size > limit:
+                chunks.clear()
+                raise body_size_error(self._config)
+            if not share.take(len(chunk)):
+                chunks.clear()
+                raise body_budget_error()
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _discard(self) -> None:
+        """Read what is left of a body that is not wanted."""
+        left = 4 * self._config.max_body
+        try:
+            async with asyncio.timeout(LINGER):
+                while self._rest and left > 0:
+                    left -= len(await self._chunk())
+        except (TimeoutError, PeerGone):
+            pass
+        self._rest = False
+
+
+def body_timeout_error() -> RequestRefused:
+    """What a body gets that does not arrive."""
+    return invalid_request(408, "The body did not arrive in time")
+
+
+def body_budget_error() -> RequestRefused:
+    """What a body gets while others take all the memory that there is for bodies, or its caller all of its share."""
+    message = "The server is reading as many bytes of requests as it has room for; try again"
+    return invalid_request(503, message, headers=(("retry-after", "1"),))
+
+
+def body_size_error(config: HttpConfig) -> RequestRefused:
+    """What a body gets that is larger than allowed."""
+    return invalid_request(413, f"Payload too large: a message may have {config.max_body} bytes")
+
+
+# --- A wait that another task may end, without being taken for a cancellation of the whole task.
+
+
+class Interruption:
+    """``with Interruption() as wait: await …``; the holder of `wait` may `interrupt()` it, and the block ends there.
+
+    It is told apart from a real cancellation, which goes on, as `asyncio.timeout` does it.
+    """
+
+    __slots__ = ("_before", "_task", "fired")
+
+    def __init__(self) -> None:
+        """Nothing can be interrupted before the block is entered."""
+        self.fired = False
+        self._task: asyncio.Task[object] | None = None
+        self._before = 0
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None, "it is a task's wait that is interrupted"
+        self._task, self._before = task, task.cancelling()
+        return self
+
+    def interrupt(self) -> None:
+        """End the block, unless it is over."""
+        if self._task is not None and not self.fired:
+            self.fired = True
+            self._task.cancel()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        task, self._task = self._task, None
+        if not self.fired or task is None:
+            return False
+        return task.uncancel() <= self._before and kind is asyncio.CancelledError
+
+
+# --- How many bytes of request bodies are read at once, over all connections: a budget that no caller can use up alone.
+# One caller may hold as much as is free. So one alone gets half of the budget, two get a third each, and a newcomer always finds as much left as
+# any of them has. A fixed share would either be small for one caller or leave nothing for others.
+
+
+def _budget_owner(peer: Peer) -> Hashable:
+    """The principal; without one the address, a proxy's too: what it brings has half of the budget."""
+    return ("address", source_of(host_in(peer.address))) if peer.principal is None else ("principal", peer.principal)
+
+
+class BodyBudget:
+    """One endpoint's."""
+
+    def __init__(self, size: int) -> None:
+        """So many bytes."""
+        self.size = size
+        self.used = 0
+        self.held: dict[Hashable, int] = {}
+        """How many bytes of it each caller has."""
+
+    def body(self, peer: Peer) -> BodyShare:
+        """For one body of a caller's. Used as a context manager, it gives back what was taken, once."""
+        return BodyShare(self, _budget_owner(peer))
+
+
+class BodyShare:
+    """What one body has of a budget."""
+
+    __slots__ = ("_budget", "_caller", "size")
+
+    def __init__(self, budget: BodyBudget, caller: Hashable) -> None:
+        """Nothing yet."""
+        self._budget = budget
+        self._caller = caller
+        self.size = 0
+
+    def take(self, size: int) -> bool:
+        """So many bytes more are in memory. False if they must not be; then nothing was taken."""
+        if not size:
+            return True  # else a caller that holds nothing would be remembered
+        budget = self._budget
+        held = budget.held.get(self._caller, 0) + size
+        if held > budget.size - budget.used - size:
+            return False
+        budget.held[self._caller] = held
+        budget.used += size
+        self.size += size
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        budget, size = self._budget, self.size
+        if size:
+            self.size = 0
+            budget.used -= size
+            budget.held[self._caller] -= size
+            if not budget.held[self._caller]:
+                del budget.held[self._caller]
