@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from greenroom import Client, Command, Context, Host, Pool, RequestLost, Server, ToolError
-from greenroom.actors.federation.specs import UpstreamSpec
-from greenroom.host import Annex
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
+from greenroom.host import ConnectionProcess
 from greenroom.supervision import Inbox, Node, Ref, Supervisor, inbox, start
-from greenroom.supervision.cluster import Cluster, ClusterSettings, MachineDown, MachineUp, Membership, write_key
+from greenroom.supervision.cluster import Cluster, ClusterMembership, ClusterSettings, MachineDown, MachineUp, write_key
 
 logging.disable(logging.CRITICAL)  # the reports tell of each loss, too
 HERE = Path(__file__).resolve()
@@ -112,7 +112,7 @@ async def main() -> None:
         cluster = Cluster(ClusterSettings(convention=convention, key_file=key, listen="127.0.0.1", machine="desk"))
         async with Node(log=False), inbox() as me:
             await start(Supervisor, [cluster.child_spec()])
-            await cluster.machines.call(Membership.watch, Ref[Any](me.pid))
+            await cluster.machines.call(ClusterMembership.watch, Ref[Any](me.pid))
             render = Machine("render", convention, key)
             try:
                 await use(cluster, me, render)
@@ -126,7 +126,7 @@ async def use(cluster: Cluster, me: Inbox, render: Machine) -> None:
     pool = Pool(size=2, cluster=cluster, requires=NEEDS)
     server.tool(isolation=pool)(draw)
     server.tool(isolation=pool)(draw_for_ever)
-    far = Annex("far", cluster=cluster, requires=NEEDS)
+    far = ConnectionProcess("far", cluster=cluster, requires=NEEDS)
     servers = {"wiki": UpstreamSpec(Command(sys.executable, HERE, "serve"), isolation=far)}
     await joined(me)
     async with Client(server) as client, Host(servers) as host:

@@ -1,8 +1,8 @@
 """Sessions of a company that is on several nodes: each lives where its peer came first, and is found from everywhere.
 
 Which node has it, its id says. The way in is the node's `EnsembleRouter`, which hands out an `RemoteSession` for a session of another node: what is
-said to that goes as an errand to the `SessionServer` there, which asks the session. What belongs to a principal and to no session is found in
-the same way: a task, by its own id. An errand is a call of the kernel's, so the end of either side is its end as well.
+said to that goes as an request to the `SessionServer` there, which asks the session. What belongs to a principal and to no session is found in
+the same way: a task, by its own id. An request is a call of the kernel's, so the end of either side is its end as well.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import Feed, Peer, SessionHandle, SessionReply, SessionStart
 
 SESSION_SERVER: Final = "greenroom.session_server"
-"""What the desk of each node is registered as."""
+"""What the session server of each node is registered as."""
 _OF_ONE_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 
 
@@ -147,7 +147,9 @@ class EnsembleRouter:
         if slot == self._ids.slot:
             return await self._company.once(peer, request, version, quiet)
         try:
-            return await RemoteSession("", self._session_servers[slot], peer, channel=False).once(request, version, quiet)
+            return await RemoteSession("", self._session_servers[slot], peer, channel=False).once(
+                request, version, quiet
+            )
         except ProcessExited:
             return EncodedReply(encode_error(request.id, McpError(ErrorCode.INVALID_PARAMS, NO_TASK)))
 
@@ -197,7 +199,7 @@ class _SessionAndTasks:
         await self._session.end()
 
 
-# --- A session of another node, as a transport holds it here: the seam's `SessionHandle`, over errands to the desk there.
+# --- A session of another node, as a transport holds it here: the seam's `SessionHandle`, over requests to the session server there.
 # It knows nothing but the id, so it can be had of a session that has ended long ago: each method raises `ProcessExited` then, and when its node is
 # lost, also in the middle of it. A feed that comes back is borrowed, and fetched batch by batch.
 
@@ -207,7 +209,7 @@ LOST: Final = "The session has ended before it answered. Send initialize to begi
 class RemoteSession:
     """One session's."""
 
-    __slots__ = ("_channel", "_desk", "_peer", "id")
+    __slots__ = ("_channel", "_peer", "_session_server", "id")
 
     version: str | None = None
 
@@ -287,7 +289,7 @@ class RemoteSession:
                 return reply  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"<Elsewhere, session {short_id(self.id)}>"
+        return f"<RemoteSession {short_id(self.id)}>"
 
 
 def _is_connected(session_server: Ref[Any]) -> bool:
@@ -299,7 +301,7 @@ def _is_connected(session_server: Ref[Any]) -> bool:
 class RemoteFeed:
     """A feed of another node. It ends when that feed does, and when its node is lost, then with the answer that it owes."""
 
-    __slots__ = ("_asked", "_lender", "_over", "_owes", "name")
+    __slots__ = ("_feed_process", "_over", "_pending", "_unanswered", "name")
 
     def __init__(self, name: str, feed_process: Pid, unanswered: RequestId | None) -> None:
         """`unanswered` is the id of the request that it has to answer before it ends, if there is one."""
@@ -364,8 +366,8 @@ class _RemoteFeedChannel:
 _REMOTE_CHANNEL: Final = _RemoteFeedChannel()
 
 
-# --- The desk of one node: takes errands of the others for sessions that live here, and hears what all nodes are to hear.
-# It waits for nothing: an errand is answered from a task of its own. When the desk dies, its callers on other nodes hear so; its successor begins with
+# --- The session server of one node: takes requests of the others for sessions that live here, and hears what all nodes are to hear.
+# It waits for nothing: an request is answered from a task of its own. When the session server dies, its callers on other nodes hear so; its successor begins with
 # a gap, after which all subscribers, on this node and on others, are told again of all that they wait for.
 
 _FLUSH: Final = object()
@@ -378,7 +380,7 @@ class SessionServer(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, company: Company, others: Sequence[Ref[SessionServer]], renew: Callable[[], object]) -> None:
-        """`others` are the desks of all other nodes, by name, whether they are there or not. `renew` reads certificates again."""
+        """`others` are the session servers of all other nodes, by name, whether they are there or not. `renew` reads certificates again."""
         self._company = company
         self._others = tuple(others)
         self._renew = renew
@@ -391,7 +393,7 @@ class SessionServer(GenServer):
         for each in self._others:
             each.cast(SessionServer.on_gap)
 
-    # --- errands
+    # --- requests
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
         """A peer of another node has, or says that it has, a session here."""
@@ -452,7 +454,7 @@ class SessionServer(GenServer):
 
     def on_gap(self) -> None:
         """Another node may have had something to tell, and did not."""
-        announce_gap(self._company.subscriptions, self._company.board)
+        announce_gap(self._company.subscriptions, self._company.subscription_table)
 
     def completed(self, elicitation_id: str) -> None:
         """A user has done with the page to which a session's peer sent them."""
@@ -499,7 +501,7 @@ def _travelling_reply(reply: SessionReply, request: SessionRequest) -> EncodedRe
 
 # --- Lending a feed to another node: the process that has it here, and gives the events to the reader there, a batch for each question.
 # So nothing is on its way that was not asked for, and events not yet fetched stay where the session keeps them for a client that comes back. It is
-# tied to the desk that it was lent to: when that node is lost, the feed has no reader any more.
+# tied to the session server that it was lent to: when that node is lost, the feed has no reader any more.
 
 UNFETCHED: Final = 10.0
 """Seconds after which a feed that was never asked for is taken back: its reader has gone away meanwhile."""
@@ -523,7 +525,7 @@ async def serve_feed(feed: Feed, home: Pid) -> None:
         feed.leave()
 
 
-# --- Making a company one of several: its name, the nodes that it tells, and the door and the desk through which the others reach it.
+# --- Making a company one of several: its name, the nodes that it tells, and the door and the session server through which the others reach it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,9 +553,9 @@ class EnsembleMember:
         session_servers = slot.session_servers()
         routed_ids = RoutedIds(slot.key, slot.number)
         self.router = EnsembleRouter(company, routed_ids, session_servers)
-        self.child: ChildSpec[Ref[SessionServer]] = child(SessionServer, company, tuple(session_servers.values()), renew).but(
-            id="desk", name=SESSION_SERVER
-        )
+        self.child: ChildSpec[Ref[SessionServer]] = child(
+            SessionServer, company, tuple(session_servers.values()), renew
+        ).but(id="session_server", name=SESSION_SERVER)
         company.new_id = routed_ids.new
         of_place: Callable[[int], TaskStore] | None = getattr(company.tasks.store, "of_place", None)
         if of_place is not None:
@@ -562,7 +564,7 @@ class EnsembleMember:
 
 
 class _OtherNodes:
-    """The other nodes, as a company speaks to them: by way of its own desk what may be collected for a moment, else at once."""
+    """The other nodes, as a company speaks to them: by way of its own session server what may be collected for a moment, else at once."""
 
     def __init__(self, session_servers: Sequence[Ref[SessionServer]]) -> None:
         self._session_servers = session_servers
@@ -584,21 +586,23 @@ class _OtherNodes:
 
     async def broadcast(self, method: str, params: Mapping[str, Any]) -> int:
         """How many sessions the other nodes reached; a node that is lost meanwhile counts as none."""
-        answers = await multi_call([each.within(5.0) for each in self._session_servers], SessionServer.broadcast, method, params)
+        answers = await multi_call(
+            [each.within(5.0) for each in self._session_servers], SessionServer.broadcast, method, params
+        )
         return sum(answers.replies.values())
 
 
-# --- The messages between desks: an errand, and its outcome. All of it travels, in one piece with whatever else the link has to carry.
+# --- The messages between session servers: an request, and its outcome. All of it travels, in one piece with whatever else the link has to carry.
 # Messages of the protocol go as the bytes that they would be on the wire: no node has to walk through a caller's arguments twice.
 
 _LIMITS: Final = MessageLimits.of_size(1 << 30)  # the node that received it has checked it against its limits already
 
 
 class SessionRequest(NamedTuple):
-    """To the desk of the node where a session lives, on behalf of a peer that has come to another one."""
+    """To the session server of the node where a session lives, on behalf of a peer that has come to another one."""
 
     home: Pid
-    """The desk that it comes from: when that is gone, a borrowed feed has no reader."""
+    """The session server that it comes from: when that is gone, a borrowed feed has no reader."""
     session: str
     peer: Peer
     method: str
@@ -657,7 +661,7 @@ _SIZE: Final = 4
 class RoutedIds:
     """Those of one node. All nodes of an ensemble have the same key."""
 
-    __slots__ = ("_key", "place")
+    __slots__ = ("_key", "slot")
 
     def __init__(self, key: bytes, slot: int) -> None:
         """`slot` is this node's number, from 0."""
@@ -667,7 +671,7 @@ class RoutedIds:
         self.slot = slot
 
     def __repr__(self) -> str:
-        return f"<Marks of {self.slot}>"
+        return f"<RoutedIds of slot {self.slot}>"
 
     def new(self, kind: str, *, channel: bool = False) -> str:
         """An id that cannot be guessed. `channel` says that the session it names has one channel, and no streams."""
@@ -682,7 +686,7 @@ class RoutedIds:
             sent_mark = bytes.fromhex(mark)
         except ValueError:
             return None
-        if len(reply) != _SIZE or len(token) != 32 or not token.isascii():  # noqa: PLR2004 - as `new` makes it
+        if len(sent_mark) != _SIZE or len(token) != 32 or not token.isascii():  # noqa: PLR2004 - as `new` makes it
             return None
         made = self._hash(token)
         if not hmac.compare_digest(sent_mark[:-1], made[:-1]):

@@ -21,8 +21,8 @@ from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.errors import LocalProtocolError
 from greenroom.supervision import Backoff
 from greenroom.supervision.cluster import LinkRefused
-from greenroom.supervision.cluster.plain_link import PlainLink
-from greenroom.supervision.cluster.thespian_taming import (
+from greenroom.supervision.cluster.polling_link import PollingLink
+from greenroom.supervision.cluster.thespian_patches import (
     Actor,
     ActorExitRequest,
     ActorSystemMessage,
@@ -30,15 +30,25 @@ from greenroom.supervision.cluster.thespian_taming import (
     WakeupMessage,
 )
 
-from . import messages as said
-from .guest_wire import KIND, TO_GUEST, TO_NODE, BadItem, TooLarge, guests_key, packed, payload_limit, unpacked
+from . import guest_messages
+from .guest_wire import (
+    KIND,
+    TO_GUEST,
+    TO_NODE,
+    BadItem,
+    ItemTooLarge,
+    guest_link_key,
+    pack_item,
+    payload_limit,
+    unpack_items,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom.supervision.cluster.thespian_taming import Address
+    from greenroom.supervision.cluster.thespian_patches import ActorAddress
 
-    from .messages import Request
+    from .guest_messages import GuestRequest
 
     Key = tuple[str, str]
 
@@ -64,87 +74,89 @@ class Guest(Actor):
         """`capabilities` are the system's."""
         super().__init__()
         can = capabilities or {}
-        self._watched = bool(can.get("Thespian Watch Supported"))
-        self._alone = can.get("Thespian ActorSystem Name") == "simpleSystem"
-        self._host: said.Connect | None = None
-        self._link: PlainLink | None = None
-        self._hello: Waiting | None = None
-        self._waiting: dict[int, Waiting] = {}
+        self._can_watch = bool(can.get("Thespian Watch Supported"))
+        self._is_simple = can.get("Thespian ActorSystem Name") == "simpleSystem"
+        self._host: guest_messages.Connect | None = None
+        self._link: PollingLink | None = None
+        self._connect_request: OpenGuestRequest | None = None
+        self._waiting: dict[int, OpenGuestRequest] = {}
         """All that has no answer yet but a `Connect`. What takes one out of it answers, and nothing else does."""
-        self._followers: dict[Key, list[Follower]] = {}
+        self._subscribers: dict[Key, list[ResourceSubscriber]] = {}
         """Several may follow a resource, and the node is asked once."""
         self._restoring: dict[int, Key] = {}
         """What is asked for again after a new connection, by the number it is asked under."""
         self._last = 0
         self._tries = 0
-        self._trouble: said.Failed | None = None
+        self._last_failure: guest_messages.Failed | None = None
         self._dial_at: float | None = None
-        self._dialled = self._heard = self._spoke = 0.0
+        self._dialled = self._last_heard = self._last_sent = 0.0
         self._armed: float | None = None
-        self._taken = False
+        self._is_settled = False
         """Whether the request that is being dealt with waits here, or has its answer."""
 
-    def receiveMessage(self, message: Any, sender: Address) -> ThespianWatch | None:  # noqa: N802 - Thespian's name
+    def receiveMessage(self, message: Any, sender: ActorAddress) -> ThespianWatch | None:  # noqa: N802 - Thespian's name
         """Whatever comes."""
-        self._taken = False
+        self._is_settled = False
         try:
-            self._deal(message, sender)
+            self._handle(message, sender)
         except Exception as error:  # noqa: BLE001 - it is logged and answered; see above
             _log.exception("a guest could not deal with a %s", type(message).__name__)
-            if isinstance(message, said.Request) and (self._take_out(message) or not self._taken):
-                self.send(sender, said.Failed("internal", f"{type(error).__name__}: {error}", ticket=message.ticket))
+            if isinstance(message, guest_messages.GuestRequest) and (self._take_out(message) or not self._is_settled):
+                self.send(
+                    sender, guest_messages.Failed("internal", f"{type(error).__name__}: {error}", ticket=message.ticket)
+                )
             self._arm(_AFTER_FAULT)
         link = self._link
-        if link is None or not self._watched or link.over is not None:
+        if link is None or not self._can_watch or link.over is not None:
             return None
         return ThespianWatch([link.fileno()])
 
-    def _deal(self, message: Any, sender: Address) -> None:
-        if isinstance(message, said.Request):
-            self._turn()  # what has become of the link meanwhile is known before anything is sent over it
+    def _handle(self, message: Any, sender: ActorAddress) -> None:
+        if isinstance(message, guest_messages.GuestRequest):
+            self._run_due()  # what has become of the link meanwhile is known before anything is sent over it
         match message:
-            case said.Connect():
+            case guest_messages.Connect():
                 self._connect(message, sender)
-                self._taken = True
-            case said.Request():
+                self._is_settled = True
+            case guest_messages.GuestRequest():
                 self._ask(message, sender)
-                self._taken = True
+                self._is_settled = True
             case ActorExitRequest():
-                self._leave()
+                self._on_exit()
                 return
             case WakeupMessage():
                 self._armed = None
-            case ActorSystemMessage() | said.Answer():
+            case ActorSystemMessage() | guest_messages.GuestAnswer():
                 pass
             case _:
                 what = f"a guest does not know what to do with a {type(message).__name__}"
-                self.send(sender, said.Failed("bad_request", what))
-        self._turn()
-        if self._alone and isinstance(message, said.Request):
-            self._stay(message)
+                self.send(sender, guest_messages.Failed("bad_request", what))
+        self._run_due()
+        if self._is_simple and isinstance(message, guest_messages.GuestRequest):
+            self._wait_here(message)
         self._arm()
 
-    def _take_out(self, request: said.Request) -> bool:
+    def _take_out(self, request: guest_messages.GuestRequest) -> bool:
         """Nothing else answers it from here on; whether something would have."""
-        if self._hello is not None and self._hello.request is request:
-            self._hello = None
+        if self._connect_request is not None and self._connect_request.request is request:
+            self._connect_request = None
             return True
         id = self._id_of(request)
         return id is not None and self._waiting.pop(id, None) is not None
 
-    def _id_of(self, request: said.Request) -> int | None:
+    def _id_of(self, request: guest_messages.GuestRequest) -> int | None:
         return next((id for id, one in self._waiting.items() if one.request is request), None)
 
     # --- the link
 
-    def _connect(self, request: said.Connect, sender: Address) -> None:
+    def _connect(self, request: guest_messages.Connect, sender: ActorAddress) -> None:
         if (problem := request.problem()) is not None:
-            self.send(sender, said.Failed("bad_request", problem, ticket=request.ticket))
+            self.send(sender, guest_messages.Failed("bad_request", problem, ticket=request.ticket))
             return
         self._fail_hello("replaced", "it was told to connect elsewhere")
         self._hang_up("lost", "the guest was told to connect anew; it may have been done or not")
         self._host = request
-        self._hello = Waiting(request, sender, time.monotonic() + request.timeout)
+        self._connect_request = OpenGuestRequest(request, sender, time.monotonic() + request.timeout)
         self._tries = 0
         self._dial_at = time.monotonic()
 
@@ -153,29 +165,29 @@ class Guest(Actor):
         self._dialled = time.monotonic()
         self._dial_at = self._dialled + _PAUSES.longest  # if it does not get as far as this
         try:
-            key = guests_key(self._host.key if self._host.key_file is None else self._host.key_file)
-            self._link = PlainLink(self._host.address, key, "guest", kind=KIND, largest=payload_limit(TO_GUEST))
+            key = guest_link_key(self._host.key if self._host.key_file is None else self._host.key_file)
+            self._link = PollingLink(self._host.address, key, "guest", kind=KIND, largest=payload_limit(TO_GUEST))
             self._dial_at = None
         except (ConfigError, LinkRefused, ValueError, OverflowError) as error:
             self._refused(str(error))
         except OSError as error:
-            self._again(str(error))
+            self._retry(str(error))
 
-    def _up(self) -> None:
+    def _on_up(self) -> None:
         """The node has let us in."""
         assert self._host is not None
         self._tries = 0
-        self._trouble = None
-        self._spoke = self._heard = time.monotonic()
-        if self._hello is not None:
-            hello, self._hello = self._hello, None
-            self.send(hello.sender, said.Connected(self._host.address, ticket=hello.request.ticket))
-        for server, uri in tuple(self._followers):
+        self._last_failure = None
+        self._last_sent = self._last_heard = time.monotonic()
+        if self._connect_request is not None:
+            connecting, self._connect_request = self._connect_request, None
+            self.send(connecting.sender, guest_messages.Connected(self._host.address, ticket=connecting.request.ticket))
+        for server, uri in tuple(self._subscribers):
             self._last += 1
             self._restoring[self._last] = server, uri
-            self._post(["ask", self._last, "Subscribe", {"server": server, "uri": uri}, said.TIMEOUT])
+            self._post(["ask", self._last, "Subscribe", {"server": server, "uri": uri}, guest_messages.TIMEOUT])
         for id in [id for id, one in self._waiting.items() if not one.sent]:
-            self._put(id)
+            self._send(id)
 
     def _hang_up(self, reason: str, text: str) -> None:
         """The link is over: fail all requests that wait."""
@@ -190,9 +202,9 @@ class Guest(Actor):
             else:
                 self._fail(one, "away", text)
 
-    def _again(self, text: str, reason: str = "away") -> None:
+    def _retry(self, text: str, reason: str = "away") -> None:
         """It broke, or did not come about: try again, later each time."""
-        self._trouble = said.Failed(reason, text)
+        self._last_failure = guest_messages.Failed(reason, text)
         self._hang_up("lost", text)
         self._dial_at = time.monotonic() + _PAUSES.delay(self._tries, _CHANCE)
         self._tries += 1
@@ -200,45 +212,45 @@ class Guest(Actor):
     def _refused(self, text: str) -> None:
         """It will hardly be better the next time; but a key may be put right."""
         self._tries = 20
-        self._again(text, "refused")
+        self._retry(text, "refused")
         self._fail_hello("refused", text)
 
-    def _leave(self) -> None:
+    def _on_exit(self) -> None:
         """The guest ends."""
         self._hang_up("closed", "the guest has ended")
         self._fail_hello("closed", "the guest has ended")
 
     def _fail_hello(self, reason: str, text: str) -> None:
         """The `Connect` that waits, if one does, has this for an answer."""
-        hello, self._hello = self._hello, None
-        if hello is not None:
-            self._fail(hello, reason, text)
+        connecting, self._connect_request = self._connect_request, None
+        if connecting is not None:
+            self._fail(connecting, reason, text)
 
     # --- requests
 
-    def _ask(self, request: said.Request, sender: Address) -> None:
-        one = Waiting(request, sender, 0.0)
+    def _ask(self, request: guest_messages.GuestRequest, sender: ActorAddress) -> None:
+        one = OpenGuestRequest(request, sender, 0.0)
         if (problem := request.problem()) is not None:
             self._fail(one, "bad_request", problem)
             return
         one.until = time.monotonic() + request.timeout
-        if isinstance(request, said.Unsubscribe) and (
+        if isinstance(request, guest_messages.Unsubscribe) and (
             self._forget((request.server, request.uri), sender) or self._link is None or not self._link.up
         ):  # others follow it still; or the node is away, and is not asked for it again
-            self.send(sender, said.Unsubscribed(request.server, request.uri, ticket=request.ticket))
+            self.send(sender, guest_messages.Unsubscribed(request.server, request.uri, ticket=request.ticket))
         elif self._host is None:
             self._fail(one, "not_connected", "send the guest a Connect first")
-        elif self._link is None and self._dial_at is not None and self._trouble is not None:
-            self._fail(one, self._trouble.reason, f"the node cannot be reached: {self._trouble.text}")
+        elif self._link is None and self._dial_at is not None and self._last_failure is not None:
+            self._fail(one, self._last_failure.reason, f"the node cannot be reached: {self._last_failure.text}")
         elif len(self._waiting) >= MOST:
             self._fail(one, "busy", f"{MOST} requests are under way")
         else:
             self._last += 1
             self._waiting[self._last] = one
             if self._link is not None and self._link.up:
-                self._put(self._last)
+                self._send(self._last)
 
-    def _put(self, id: int) -> None:
+    def _send(self, id: int) -> None:
         """Send a request."""
         one = self._waiting[id]
         one.sent = True
@@ -248,22 +260,22 @@ class Guest(Actor):
         left = max(0.0, one.until - time.monotonic())
         try:
             self._post(["ask", id, kind, fields, left])
-        except (TooLarge, LocalProtocolError) as error:
-            reason = "too_large" if isinstance(error, TooLarge) else "bad_request"
+        except (ItemTooLarge, LocalProtocolError) as error:
+            reason = "too_large" if isinstance(error, ItemTooLarge) else "bad_request"
             del self._waiting[id]
             self._fail(one, reason, f"it cannot be sent: {error}")
 
-    def _fail(self, one: Waiting, reason: str, text: str, **data: Any) -> None:
-        self.send(one.sender, said.Failed(reason, text, data, ticket=one.request.ticket))
+    def _fail(self, one: OpenGuestRequest, reason: str, text: str, **data: Any) -> None:
+        self.send(one.sender, guest_messages.Failed(reason, text, data, ticket=one.request.ticket))
 
     def _post(self, item: list[Any]) -> None:
         assert self._link is not None
-        self._link.post([packed(item, TO_NODE)])
-        self._spoke = time.monotonic()
+        self._link.post([pack_item(item, TO_NODE)])
+        self._last_sent = time.monotonic()
 
     # --- what comes
 
-    def _turn(self) -> None:
+    def _run_due(self) -> None:
         """Do whatever is due: dial, read, write, give up."""
         now = time.monotonic()
         if self._dial_at is not None and now >= self._dial_at:
@@ -273,95 +285,95 @@ class Guest(Actor):
             was_up = link.up
             payloads = link.pump()
             if link.up and not was_up:
-                self._up()
+                self._on_up()
                 payloads += link.pump()
             self._read(payloads, now)
-            self._judge(link, now)
+            self._check_link(link, now)
         for id, one in [(id, one) for id, one in self._waiting.items() if now >= one.until]:
             del self._waiting[id]
             if one.sent and self._link is not None and self._link.up:
                 self._post(["drop", id])
             self._fail(one, "timeout", f"no answer within {one.request.timeout:g} s")
-        hello = self._hello
-        if hello is not None and now >= hello.until:
-            why = "" if self._trouble is None else f": {self._trouble.text}"
-            self._fail_hello("away", f"the node was not reached within {hello.request.timeout:g} s{why}")
+        connecting = self._connect_request
+        if connecting is not None and now >= connecting.until:
+            why = "" if self._last_failure is None else f": {self._last_failure.text}"
+            self._fail_hello("away", f"the node was not reached within {connecting.request.timeout:g} s{why}")
         if self._link is not None:
             self._link.flush()
 
     def _read(self, payloads: list[bytes], now: float) -> None:
         try:
             for payload in payloads:
-                self._heard = now
-                for item in unpacked(payload, TO_GUEST):
-                    self._take(item)
+                self._last_heard = now
+                for item in unpack_items(payload, TO_GUEST):
+                    self._on_item(item)
         except BadItem as error:
-            self._again(f"the node says what cannot be read: {error}")
+            self._retry(f"the node says what cannot be read: {error}")
 
-    def _judge(self, link: PlainLink, now: float) -> None:
+    def _check_link(self, link: PollingLink, now: float) -> None:
         """Whether the link is still good."""
         if self._link is not link:
             return
         if isinstance(link.over, LinkRefused):
             self._refused(str(link.over))
         elif link.over is not None:
-            self._again(str(link.over))
+            self._retry(str(link.over))
         elif not link.up:
             if now - self._dialled > _HANDSHAKE:
-                self._again(f"it did not shake hands within {_HANDSHAKE:g} s")
-        elif now - self._heard > _SILENCE and not self._alone:
-            self._again(f"nothing was heard of the node for {now - self._heard:.0f} s")
-        elif now - self._spoke > _BEAT and not self._alone:
+                self._retry(f"it did not shake hands within {_HANDSHAKE:g} s")
+        elif now - self._last_heard > _SILENCE and not self._is_simple:
+            self._retry(f"nothing was heard of the node for {now - self._last_heard:.0f} s")
+        elif now - self._last_sent > _BEAT and not self._is_simple:
             self._post(["ping"])
 
-    def _take(self, item: list[Any]) -> None:
+    def _on_item(self, item: list[Any]) -> None:
         match item:
             case ["answer", int(id), str(kind), dict()]:
-                self._came(id, kind, item[3])
+                self._on_answer(id, kind, item[3])
             case ["updated", str(server), str(uri), bool(gap)]:
-                self._tell(server, uri, gap=gap)
+                self._on_updated(server, uri, gap=gap)
             case ["ended", str(server), str(uri), str(text)]:
-                self._end(server, uri, text)
+                self._on_ended(server, uri, text)
             case ["pong"]:
                 pass
             case _:
                 raise BadItem(f"an item of the kind {str(item[0])[:40]!r}")
 
-    def _tell(self, server: str, uri: str, *, gap: bool) -> None:
-        for each in self._followers.get((server, uri), ()):
-            self.send(each.sender, said.Updated(server, uri, gap, ticket=each.ticket))
+    def _on_updated(self, server: str, uri: str, *, gap: bool) -> None:
+        for each in self._subscribers.get((server, uri), ()):
+            self.send(each.sender, guest_messages.Updated(server, uri, gap, ticket=each.ticket))
 
-    def _end(self, server: str, uri: str, text: str) -> None:
-        for each in self._followers.pop((server, uri), ()):
-            self.send(each.sender, said.Ended(server, uri, text, ticket=each.ticket))
+    def _on_ended(self, server: str, uri: str, text: str) -> None:
+        for each in self._subscribers.pop((server, uri), ()):
+            self.send(each.sender, guest_messages.Ended(server, uri, text, ticket=each.ticket))
 
-    def _came(self, id: int, kind: str, fields: Mapping[str, Any]) -> None:
+    def _on_answer(self, id: int, kind: str, fields: Mapping[str, Any]) -> None:
         restored = self._restoring.pop(id, None)
         if restored is not None:
             if kind == "Subscribed":
-                self._tell(*restored, gap=True)
+                self._on_updated(*restored, gap=True)
             else:
-                self._end(*restored, str(fields.get("text", kind)))
+                self._on_ended(*restored, str(fields.get("text", kind)))
             return
         one = self._waiting.pop(id, None)
         if one is None:
             return  # its time was over
         try:
-            answer = said.ANSWERS[kind](**fields, ticket=one.request.ticket)
+            answer = guest_messages.ANSWERS[kind](**fields, ticket=one.request.ticket)
         except (KeyError, TypeError) as error:
             self._fail(one, "unreadable", f"the node answers what this version cannot read: {kind} ({error})")
             return
-        if isinstance(answer, said.Subscribed):
+        if isinstance(answer, guest_messages.Subscribed):
             key = answer.server, answer.uri
             self._forget(key, one.sender)  # it hears by its latest request
-            self._followers.setdefault(key, []).append(Follower(one.sender, one.request.ticket))
+            self._subscribers.setdefault(key, []).append(ResourceSubscriber(one.sender, one.request.ticket))
         self.send(one.sender, answer)
 
-    def _forget(self, key: Key, sender: Address) -> bool:
+    def _forget(self, key: Key, sender: ActorAddress) -> bool:
         """This one follows it no more; whether others do. Addresses of Thespian can be compared and not hashed."""
-        left = [each for each in self._followers.pop(key, ()) if each.sender != sender]
+        left = [each for each in self._subscribers.pop(key, ()) if each.sender != sender]
         if left:
-            self._followers[key] = left
+            self._subscribers[key] = left
         return bool(left)
 
     # --- time
@@ -370,8 +382,8 @@ class Guest(Actor):
         """When there is something to do though nothing comes."""
         times = [one.until for one in self._waiting.values()]
         now = time.monotonic()
-        if self._hello is not None:
-            times.append(self._hello.until)
+        if self._connect_request is not None:
+            times.append(self._connect_request.until)
         if self._dial_at is not None:
             times.append(self._dial_at)
         link = self._link
@@ -382,9 +394,9 @@ class Guest(Actor):
                 times.append(now)
             elif not link.up:
                 times.append(self._dialled + _HANDSHAKE)
-            elif not self._alone:
-                times.append(self._spoke + _BEAT)
-            if not self._watched and (self._waiting or self._followers or not link.up):
+            elif not self._is_simple:
+                times.append(self._last_sent + _BEAT)
+            if not self._can_watch and (self._waiting or self._subscribers or not link.up):
                 times.append(now + _LOOK)
         return min(times, default=None)
 
@@ -396,9 +408,11 @@ class Guest(Actor):
         self._armed = max(due, now + least)
         self.wakeupAfter(timedelta(seconds=self._armed - now))
 
-    def _stay(self, request: said.Request) -> None:
+    def _wait_here(self, request: guest_messages.GuestRequest) -> None:
         """In the simple system: wait here until the request is answered."""
-        while (self._hello is not None and self._hello.request is request) or self._id_of(request) is not None:
+        while (self._connect_request is not None and self._connect_request.request is request) or self._id_of(
+            request
+        ) is not None:
             due = self._due()
             seconds = 0.0 if due is None else max(0.0, due - time.monotonic())
             if self._link is not None:
@@ -406,24 +420,24 @@ class Guest(Actor):
             else:
                 time.sleep(min(seconds, _LOOK))
             try:
-                self._turn()
+                self._run_due()
             except GreenroomError as error:
                 _log.warning("a guest is in trouble: %s", error)
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class OpenGuestRequest:
     """A request that has no answer yet."""
 
-    request: Request
-    sender: Address
+    request: GuestRequest
+    sender: ActorAddress
     until: float
     sent: bool = False
     """Whether it was sent over a link; else it waits for one."""
 
 
-class Follower(NamedTuple):
+class ResourceSubscriber(NamedTuple):
     """An actor that has subscribed, and by which request."""
 
-    sender: Address
+    sender: ActorAddress
     ticket: str

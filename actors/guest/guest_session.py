@@ -1,7 +1,7 @@
-"""A visit: the process for one guest that is connected. It has the guest's requests under way, and what it has subscribed to.
+"""A guest session: the process for one guest that is connected. It has the guest's requests under way, and what it has subscribed to.
 
-Each request is a job of its own, linked to the visit; it is answered once, by the job or, when that has died, for it. When the link is over, or the
-visit ends, so do they, and what they have asked of upstreams is cancelled.
+Each request is a job of its own, linked to the guest session; it is answered once, by the job or, when that has died, for it. When the link is over, or the
+guest session ends, so do they, and what they have asked of upstreams is cancelled.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class JobAnswer(NamedTuple):
 class SubscriptionNews(NamedTuple):
     """From the follower of a resource, of which that guest may have another follower by now: what has become of it."""
 
-    follower: Pid
+    subscription: Pid
     item: list[Any]
 
 
@@ -62,32 +62,32 @@ class GuestSession(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, asked: GuestServices, link: Link, doorman: Pid) -> None:
-        """What its requests are made of, its link, and the doorman, which tells it that the guest is gone."""
-        self._asked = asked._replace(who=link)
+    def __init__(self, services: GuestServices, link: Link, acceptor: Pid) -> None:
+        """What its requests are made of, its link, and the acceptor, which tells it that the guest is gone."""
+        self._services = services._replace(who=link)
         self._link = link
-        self._doorman = doorman
+        self._acceptor = acceptor
         self._posted = 0
         self._jobs: dict[int, Pid] = {}
         self._ids: dict[Pid, int] = {}
-        self._follows: dict[tuple[str, str], Pid] = {}
+        self._subscriptions: dict[tuple[str, str], Pid] = {}
         self._keys: dict[Pid, tuple[str, str]] = {}
         self._joined: dict[Pid, dict[int, float]] = {}
         """Of each subscription that is not answered yet, which requests want the same, and until when."""
 
     def init(self) -> None:
-        """Monitor the doorman: the events of the link come from it, and its end is that of all links."""
-        monitor(self._doorman)
+        """Monitor the acceptor: the events of the link come from it, and its end is that of all links."""
+        monitor(self._acceptor)
 
     def handle_info(self, message: Any) -> Stop | None:
         """The guest's words, and its jobs'."""
         match message:
             case JobAnswer(job, kind, fields):
-                self._tell(job, kind, fields)
-            case SubscriptionNews(follower, item):
-                self._pass_on(follower, item)
+                self._on_answer(job, kind, fields)
+            case SubscriptionNews(subscription, item):
+                self._on_news(subscription, item)
             case Exit(pid, reason):
-                self._ended(pid, reason)
+                self._on_job_ended(pid, reason)
             case Down():
                 return Stop(NORMAL)
             case _:
@@ -96,28 +96,28 @@ class GuestSession(GenServer):
 
     def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
         """End the jobs and subscriptions: the guest cannot be told of them any more."""
-        for pid in (*self._ids, *self._follows.values()):
+        for pid in (*self._ids, *self._subscriptions.values()):
             kill(pid)
         self._link.close()
 
     # --- what the guest says
 
-    def link_over(self) -> Stop:
+    def on_link_over(self) -> Stop:
         """The guest is gone."""
         return Stop(NORMAL)
 
-    def hear(self, data: bytes) -> Stop | None:
+    def on_data(self, data: bytes) -> Stop | None:
         """Something has come."""
         try:
             for item in unpack_items(data, TO_NODE):
-                self._take(item)
+                self._on_item(item)
         except BadItem as error:
             self._link.offence = str(error)
             self._link.end(self._link.offence)
             return Stop(NORMAL)
         return None
 
-    def _take(self, item: list[Any]) -> None:
+    def _on_item(self, item: list[Any]) -> None:
         match item:
             case ["ask", int(id), str(kind), fields, int() | float() as seconds] if (
                 is_object(fields) and id not in self._jobs
@@ -133,7 +133,7 @@ class GuestSession(GenServer):
     def _ask(self, id: int, kind: str, fields: Mapping[str, Any], seconds: float) -> None:
         if kind == "Unsubscribe":
             key = (str(fields.get("server")), str(fields.get("uri")))
-            pid = self._follows.pop(key, None)
+            pid = self._subscriptions.pop(key, None)
             if pid is not None:
                 kill(pid)
             self._answer(id, "Unsubscribed", {"server": key[0], "uri": key[1]})
@@ -142,7 +142,7 @@ class GuestSession(GenServer):
         elif kind == "Subscribe":
             self._subscribe(id, (str(fields.get("server")), str(fields.get("uri"))), seconds)
         elif kind in KINDS:
-            self._begin(id, spawn_link(_job, self._me, self._asked, kind, dict(fields), seconds))
+            self._begin(id, spawn_link(_job, self._me, self._services, kind, dict(fields), seconds))
         else:
             self._answer(id, *failed_answer("bad_request", f"there is no request of the kind {kind[:40]!r}"))
 
@@ -164,17 +164,17 @@ class GuestSession(GenServer):
         self._join_anew(pid)
 
     def _subscribe(self, id: int, key: tuple[str, str], seconds: float) -> None:
-        follower = self._follows.get(key)
-        if follower is not None and follower in self._joined:  # what is heard of the first holds for it
-            self._joined[follower][id] = _now() + seconds
-            self._jobs[id] = follower
-        elif follower is not None:
+        subscription = self._subscriptions.get(key)
+        if subscription is not None and subscription in self._joined:  # what is heard of the first holds for it
+            self._joined[subscription][id] = _now() + seconds
+            self._jobs[id] = subscription
+        elif subscription is not None:
             self._answer(id, "Subscribed", {"server": key[0], "uri": key[1]})
-        elif len(self._follows) >= MOST_SUBSCRIPTIONS:
+        elif len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
             self._answer(id, *failed_answer("busy", f"this guest follows {MOST_SUBSCRIPTIONS} resources already"))
         else:
-            pid = spawn_link(_follow_resource, self._me, self._asked, key, seconds)
-            self._follows[key] = pid
+            pid = spawn_link(_follow_resource, self._me, self._services, key, seconds)
+            self._subscriptions[key] = pid
             self._keys[pid] = key
             self._joined[pid] = {}
             self._begin(id, pid)
@@ -182,8 +182,8 @@ class GuestSession(GenServer):
     def _join_anew(self, pid: Pid) -> None:
         """A subscription is forgotten. If it was given up after its time, that says nothing of requests that joined later: they begin another."""
         key, joined = self._keys.pop(pid, None), self._joined.pop(pid, {})
-        if key is not None and self._follows.get(key) == pid:
-            del self._follows[key]
+        if key is not None and self._subscriptions.get(key) == pid:
+            del self._subscriptions[key]
         for id, until in joined.items():
             del self._jobs[id]
             if key is not None:
@@ -191,7 +191,7 @@ class GuestSession(GenServer):
 
     # --- what it hears
 
-    def _tell(self, job: Pid, kind: str, fields: Mapping[str, Any]) -> None:
+    def _on_answer(self, job: Pid, kind: str, fields: Mapping[str, Any]) -> None:
         id = self._ids.pop(job, None)
         if id is None:
             return  # it was dropped
@@ -204,11 +204,11 @@ class GuestSession(GenServer):
         if kind == "Failed":
             self._join_anew(job)
 
-    def _pass_on(self, follower: Pid, item: list[Any]) -> None:
+    def _on_news(self, subscription: Pid, item: list[Any]) -> None:
         key = (item[1], item[2])
-        if self._follows.get(key) == follower:
+        if self._subscriptions.get(key) == subscription:
             if item[0] == "ended":
-                del self._follows[key]
+                del self._subscriptions[key]
             self._post(item)
 
     def _answer(self, id: int, kind: str, fields: Mapping[str, Any]) -> None:
@@ -228,12 +228,12 @@ class GuestSession(GenServer):
         if len(data) > _LARGE or self._posted % _TOGETHER == 0:
             self._link.flush()
 
-    def _ended(self, pid: Pid, reason: ExitReason) -> None:
+    def _on_job_ended(self, pid: Pid, reason: ExitReason) -> None:
         """A job is over. One that has not answered has died."""
         key = self._keys.pop(pid, None)
-        follows = key is not None and self._follows.get(key) == pid
+        follows = key is not None and self._subscriptions.get(key) == pid
         if key is not None and follows:
-            del self._follows[key]
+            del self._subscriptions[key]
         id = self._ids.pop(pid, None)
         unanswered = [*([] if id is None else [id]), *self._joined.pop(pid, ())]
         for each in unanswered:
@@ -248,41 +248,41 @@ def _now() -> float:
 
 
 async def _job(
-    visit: Ref[GuestSession], asked: GuestServices, kind: str, fields: Mapping[str, Any], seconds: float
+    session: Ref[GuestSession], services: GuestServices, kind: str, fields: Mapping[str, Any], seconds: float
 ) -> None:
     """A process: one request."""
-    visit.send(JobAnswer(self_pid(), *await answer_request(asked, kind, fields, seconds)))
+    session.send(JobAnswer(self_pid(), *await answer_request(services, kind, fields, seconds)))
 
 
 async def _follow_resource(
-    visit: Ref[GuestSession], asked: GuestServices, key: tuple[str, str], seconds: float
+    session: Ref[GuestSession], services: GuestServices, key: tuple[str, str], seconds: float
 ) -> None:
     """A process: one resource, from its subscription on."""
     server, uri = key
     me = self_pid()
     begun = False
     try:
-        line = line_of(asked, {"server": server})
+        line = line_of(services, {"server": server})
         updates = line.subscribe(uri)
         async with asyncio.timeout(seconds):
             await updates.__aenter__()
         try:
             begun = True
-            visit.send(JobAnswer(me, "Subscribed", {"server": server, "uri": uri}))
+            session.send(JobAnswer(me, "Subscribed", {"server": server, "uri": uri}))
             async for told in updates:
-                visit.send(SubscriptionNews(me, ["updated", server, uri, told.gap]))
+                session.send(SubscriptionNews(me, ["updated", server, uri, told.gap]))
         finally:
             await updates.__aexit__(None, None, None)
         why = "there is nothing more to hear of it"
     except TimeoutError:
         why = ""
-        visit.send(JobAnswer(me, *failed_answer("timeout", f"no answer within {seconds:.3g} s")))
+        session.send(JobAnswer(me, *failed_answer("timeout", f"no answer within {seconds:.3g} s")))
     except (GreenroomError, ClientError, PeerError) as error:
         why = str(error)
         if not begun:
-            visit.send(JobAnswer(me, *answer_for_error(error)))
+            session.send(JobAnswer(me, *answer_for_error(error)))
     if begun:
-        visit.send(SubscriptionNews(me, ["ended", server, uri, why]))
+        session.send(SubscriptionNews(me, ["ended", server, uri, why]))
 
 
 # --- What a guest is answered: each kind of request, put to a federation.
@@ -315,11 +315,11 @@ class GuestServices(NamedTuple):
     """The principal: of requests that wait for one server, the guests take turns."""
 
 
-async def answer_request(asked: GuestServices, kind: str, fields: Fields, seconds: float) -> Outcome:
+async def answer_request(services: GuestServices, kind: str, fields: Fields, seconds: float) -> Outcome:
     """The answer's kind, and what is in it."""
     try:
         async with asyncio.timeout(seconds):
-            return await _HANDLERS[kind](asked, fields, seconds)
+            return await _HANDLERS[kind](services, fields, seconds)
     except TimeoutError as error:
         return failed_answer("timeout", f"no answer within {seconds:.3g} s" if not str(error) else str(error))
     except GreenroomError as error:
@@ -345,12 +345,12 @@ def failed_answer(reason: str, text: str, **data: Any) -> Outcome:
     return "Failed", {"reason": reason, "text": text, "data": data}
 
 
-def line_of(asked: GuestServices, fields: Fields) -> Line:
+def line_of(services: GuestServices, fields: Fields) -> Line:
     """The way to the server that is asked. Raises `GuestRequestRefused`."""
     server = fields.get("server")
-    line = asked.federation.line(server, asked.who) if isinstance(server, str) else None
+    line = services.federation.line(server, services.who) if isinstance(server, str) else None
     if line is None:
-        there = ", ".join(asked.federation.ids()) or "none"
+        there = ", ".join(services.federation.ids()) or "none"
         raise GuestRequestRefused("unknown_server", f"there is no server {server!r} here; there is {there}")
     return line
 
@@ -362,12 +362,12 @@ def _text(fields: Fields, name: str) -> str:
     return value
 
 
-async def _list(part: Part, asked: GuestServices, fields: Fields, seconds: float) -> Outcome:
+async def _list(part: Part, services: GuestServices, fields: Fields, seconds: float) -> Outcome:
     """A server that does not answer in time is left out, unless it alone was asked; so is a tool that is not as it was pinned, if such are refused."""
-    federation, agent = asked.federation, asked.router
+    federation, agent = services.federation, services.router
     one = fields.get("server")
     if one is not None:
-        line_of(asked, fields)
+        line_of(services, fields)
     ids = list(federation.ids()) if one is None else [one]
     patience = seconds * 0.8 if one is not None else min(seconds * 0.8, PATIENCE)
     federation.keep(part)
@@ -390,10 +390,10 @@ async def _list(part: Part, asked: GuestServices, fields: Fields, seconds: float
     return "Listed", {"items": items, "away": away}
 
 
-async def _call(asked: GuestServices, fields: Fields, seconds: float) -> Outcome:
-    agent = asked.router
+async def _call(services: GuestServices, fields: Fields, seconds: float) -> Outcome:
+    agent = services.router
     params: dict[str, Any] = {"name": _text(fields, "tool"), "arguments": fields.get("arguments") or {}}
-    line = line_of(asked, fields)
+    line = line_of(services, fields)
     if agent is not None:
         name = agent.name_of(fields["server"], params["name"])
         await agent.checked(name, params["arguments"], timeout=seconds)
@@ -406,22 +406,22 @@ async def _call(asked: GuestServices, fields: Fields, seconds: float) -> Outcome
     }
 
 
-async def _read(asked: GuestServices, fields: Fields, seconds: float) -> Outcome:
-    result = await line_of(asked, fields).request("resources/read", {"uri": _text(fields, "uri")}, timeout=seconds)
+async def _read(services: GuestServices, fields: Fields, seconds: float) -> Outcome:
+    result = await line_of(services, fields).request("resources/read", {"uri": _text(fields, "uri")}, timeout=seconds)
     return "ResourceContents", {"contents": _objects(result.get("contents"))}
 
 
-async def _prompt(asked: GuestServices, fields: Fields, seconds: float) -> Outcome:
+async def _prompt(services: GuestServices, fields: Fields, seconds: float) -> Outcome:
     params: dict[str, Any] = {"name": _text(fields, "name"), "arguments": fields.get("arguments") or {}}
-    result = await line_of(asked, fields).request("prompts/get", params, timeout=seconds)
+    result = await line_of(services, fields).request("prompts/get", params, timeout=seconds)
     return "PromptMessages", {
         "messages": _objects(result.get("messages")),
         "description": result.get("description"),
     }
 
 
-async def _servers(asked: GuestServices, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - as all of them
-    standings = asked.federation.statuses()
+async def _servers(services: GuestServices, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - as all of them
+    standings = services.federation.statuses()
     return "Servers", {
         "states": {id: standing.state.value for id, standing in standings.items()},
         "causes": {id: str(standing.cause) for id, standing in standings.items() if standing.cause is not None},
@@ -443,6 +443,6 @@ _HANDLERS: Final[Mapping[str, Callable[[GuestServices, Fields, float], Awaitable
     "ListPrompts": partial(_list, "prompts"),
 }
 KINDS: Final = frozenset(_HANDLERS)
-"""What is asked and answered once; subscriptions are the visit's own."""
+"""What is asked and answered once; subscriptions are the guest session's own."""
 
 __all__ = ["KINDS", "GuestRequestRefused", "answer_for_error", "answer_request", "failed_answer", "line_of"]

@@ -75,8 +75,8 @@ _decoder = msgspec.json.Decoder(HandlerSpec)
 def spec_of(entry: CatalogueEntry) -> bytes:
     """What to tell of it. Raises `RegistrationError` when a worker would find something else in its place."""
     handler = entry.handler
-    assert handler.found is not None
-    found = verify_import_path(f"{entry.kind.replace('_', ' ')} {entry.name!r}", handler.function, handler.found)
+    assert handler.import_path is not None
+    found = verify_import_path(f"{entry.kind.replace('_', ' ')} {entry.name!r}", handler.function, handler.import_path)
     main = main_program() if found.module == MAIN_MODULE else None
     return _encoder.encode(HandlerSpec(entry.kind, entry.name, found, main, _options_of(entry)))
 
@@ -128,7 +128,7 @@ def load_catalogue(data: bytes) -> CatalogueRef:
     spec = _decoder.decode(data)
     function = load_function(spec.found, spec.main)
     entry = _MAKERS[spec.kind](spec.name, function, spec.said)
-    if entry.handler.place is ExecutionMode.THREAD and entry.handler.context is None:
+    if entry.handler.mode is ExecutionMode.THREAD and entry.handler.context is None:
         entry = replace(
             entry, handler=replace(entry.handler, place=ExecutionMode.LOOP, function=_without_loop(function))
         )

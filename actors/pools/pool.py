@@ -10,7 +10,7 @@
     @server.tool(isolation=drawing)
     def crop(png: str, width: int) -> bytes: ...
 
-It is a value and owns nothing: each company that has a handler with it runs a pool of its own (`foreman`).
+It is a value and owns nothing: each company that has a handler with it runs a pool of its own (`scheduler`).
 """
 
 from __future__ import annotations

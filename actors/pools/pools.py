@@ -135,7 +135,7 @@ class Pools:
             forget()
 
     async def scheduler(self, pool: Pool) -> Ref[PoolScheduler]:
-        """The foreman of that pool; started if it does not run."""
+        """The scheduler of that pool; started if it does not run."""
         name = self._name("pool", pool)
         process = whereis(name)
         if process is None:
@@ -269,7 +269,7 @@ class WorkerProcess:
             weakref.finalize(self, os.close, self._pidfd)
 
     async def start_main(self, home: Ref[Any], settings: Mapping[str, Any], specs: Mapping[int, bytes]) -> Ref[Any]:
-        """Start a seat there. Raises what keeps it from coming up. Imports may hold the interpreter for long; that is what `start` bounds."""
+        """Start a worker main process there. Raises what keeps it from coming up. Imports may hold the interpreter for long; that is what `start` bounds."""
         self.busy(True)  # noqa: FBT003 - a switch
         pool = self._pool
         given: tuple[Any, ...] = (home, dict(settings), dict(specs))

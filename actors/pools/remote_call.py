@@ -1,6 +1,6 @@
 """One call that is to run in a worker, as home has it: its principal, what is sent, and which caller gets the outcome.
 
-It is made by the job's own process, kept by the foreman while it waits and by a minder while it runs, and answered once: `Caller` takes the
+It is made by the job's own process, kept by the scheduler while it waits and by a worker proxy while it runs, and answered once: `Caller` takes the
 first answer, and drops the rest.
 """
 
@@ -46,7 +46,7 @@ class RemoteCall:
     """The three of the session that may be anything, state, auth and principal: as bytes, or why they cannot travel."""
     caller: Caller[CallOutcome] = field(init=False)
     proxy: Pid | None = None
-    """The minder that has it, once it is with a worker; the foreman writes it."""
+    """The worker proxy that has it, once it is with a worker; the scheduler writes it."""
     number: int = 0
     """Which call of that worker it is."""
     taken: Receipts = field(default_factory=lambda: Receipts(_OFTEN))
@@ -182,19 +182,19 @@ class SessionSnapshot:
 
 # --- What home and a worker say to each other: lists that begin with one of these numbers, and small structs as bytes.
 # ::
-#     home -> seat     PLAN n, plan          what handler n is; before the first call of it
-#                      RUN call, n, errand   begin with this call
+#     home -> worker     PLAN n, plan          what handler n is; before the first call of it
+#                      RUN call, n, payload   begin with this call
 #                      CANCEL call, why      its caller does not wait any more: raise its flag
 #                      STOP call             end it, as far as that can be done from inside
 #                      HEARD call, count, size  so many more of its words have arrived
-#     seat -> home     SAY call, what, *args something for the peer, by the method `what` of the call's voice
+#     worker -> home     SAY call, what, *args something for the peer, by the method `what` of the call's voice
 #                      TOUCH call            its handler has reported something that is not sent
 #                      EXPECT call, ids
 #                      TELL call, what, *args  something for all that listen to the company
 #                      AWAY call, retry      close the call's stream for now
 #                      PART call, piece      of a long response, before the last
 #                      DONE call, *outcome   the last of a call; its body is empty when that came in parts
-# Calls are counted by home, and a seat has one at a time. All of it goes over one link, which keeps the order: nothing that a handler says
+# Calls are counted by home, and a worker main process has one at a time. All of it goes over one link, which keeps the order: nothing that a handler says
 # arrives behind its result. What a handler asks the peer is a call of the kernel's to home, which ends with either of them: call, method, params,
 # timeout. The calls that a worker runs are none, since a file decides which process has one: taking a call back needs no message.
 

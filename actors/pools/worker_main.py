@@ -127,7 +127,7 @@ class _Call:
 
 @dataclass(eq=False, repr=False)
 class WorkerMain(GenServer):
-    """Runs the calls of one worker process. Started from home, by the worker's minder."""
+    """Runs the calls of one worker process. Started from home, by the worker's worker proxy."""
 
     home: Ref[Any]
     given: InitVar[Mapping[str, Any]]
@@ -148,7 +148,7 @@ class WorkerMain(GenServer):
         self._locks = StartLocks.opened(locks)
 
     async def init(self) -> None:
-        """Load what is known to be needed. If that cannot be done, there is no seat, and the starter hears why."""
+        """Load what is known to be needed. If that cannot be done, there is no main process, and the starter hears why."""
         become_worker()
         watchdog = current_node().watchdog
         if watchdog is not None and self._locks is not None:
@@ -183,7 +183,7 @@ class WorkerMain(GenServer):
                 if self._call is None:
                     self._start_next()
             case Down():
-                return Stop(SHUTDOWN)  # the minder of this worker is gone, and no results could be sent to it
+                return Stop(SHUTDOWN)  # the worker proxy of this worker is gone, and no results could be sent to it
             case _:
                 super().handle_info(message)
         return None

@@ -1,6 +1,6 @@
-"""The minder of one worker: opens its process, hands it one call at a time, passes on what comes back, and ends it.
+"""The worker proxy of one worker: opens its process, workers it one call at a time, passes on what comes back, and ends it.
 
-It belongs to a pool's staff and is never restarted: the foreman, who monitors it, starts another when one is needed. It ends when its worker does,
+It belongs to a pool's staff and is never restarted: the scheduler, who monitors it, starts another when one is needed. It ends when its worker does,
 and says why in its reason; its own end takes the worker with it. Whatever happens, the call that it has is answered.
 """
 
@@ -64,7 +64,7 @@ WORN: Final = Shutdown("the worker was replaced")
 
 
 class WorkerReady(NamedTuple):
-    """A minder to its foreman: the worker has come up, or has done with a call. `worn` when it had better not take another one."""
+    """A worker proxy to its scheduler: the worker has come up, or has done with a call. `worn` when it had better not take another one."""
 
     proxy: Pid
     call: RemoteCall | None = None
@@ -74,7 +74,7 @@ class WorkerReady(NamedTuple):
 
 
 class WorkerEnded(NamedTuple):
-    """A minder to its foreman: the worker has ended, or did not come up; why, as a clause."""
+    """A worker proxy to its scheduler: the worker has ended, or did not come up; why, as a clause."""
 
     proxy: Pid
     why: str
@@ -103,7 +103,7 @@ class WorkerProxy(GenServer):
         self._timer: Timer | None = None
 
     def init(self) -> Continue:
-        """The foreman goes on; the process takes its time."""
+        """The scheduler goes on; the process takes its time."""
         return Continue(_OPEN)
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
@@ -125,10 +125,10 @@ class WorkerProxy(GenServer):
         self._scheduler.send(WorkerReady(self.pid, locks=locks))
         return None
 
-    # --- from the foreman
+    # --- from the scheduler
 
     def run(self, call: RemoteCall, number_here: int, handler_spec: bytes) -> None:
-        """Have the worker run this call, now or after those that it has; a no-op when the foreman has taken it back meanwhile."""
+        """Have the worker run this call, now or after those that it has; a no-op when the scheduler has taken it back meanwhile."""
         # The number comes with the message. `call` has that of its last assignment: a call that was taken back and given away again before we
         # read this would go out twice under a number that is not this one's, so two workers ran it, or the next call here had no answer.
         if call.proxy != self.pid or call.number != number_here:
@@ -157,7 +157,7 @@ class WorkerProxy(GenServer):
         self._worker_process.end()
 
     def _has(self, call: RemoteCall) -> bool:
-        """Whether it is with this worker still: the foreman may have taken it back."""
+        """Whether it is with this worker still: the scheduler may have taken it back."""
         return call.proxy == self.pid and (call.number, call) in self._calls
 
     def _front(self) -> RemoteCall | None:
@@ -190,12 +190,12 @@ class WorkerProxy(GenServer):
     async def _on_worker_lost(self) -> Stop:
         """The seat is gone, so that it has said all there is; its process says how it ended, a moment before or after."""
         if not await self._gone.within(_LAST_WORDS):
-            self._worker_process.end()  # a process without its seat is no use
+            self._worker_process.end()  # a process without its main process is no use
             return self._stop_lost(why_lost(NO_CONNECTION, self._pool))
         return self._stop_lost(why_lost(self._gone.future.result(), self._pool))
 
     def _stop_lost(self, why: str) -> Stop:
-        """The worker is gone. What it was at has this for an answer; what it had not begun is the foreman's again."""
+        """The worker is gone. What it was at has this for an answer; what it had not begun is the scheduler's again."""
         self._give_up_front(why)
         self._calls.clear()
         self._scheduler.send(WorkerEnded(self.pid, why))
@@ -211,7 +211,9 @@ class WorkerProxy(GenServer):
             case Down(ref=ref) if ref is self._watching:
                 return self._on_worker_lost()
             case Exit(pid=pid) if self._watching is not None and pid == self._worker_process.who.pid:
-                send_after(_LAST_WORDS, self.pid, _LINK_LATE)  # until its link is gone, and the seat with it
+                send_after(
+                    _LAST_WORDS, self.pid, _LINK_LATE
+                )  # until its link is gone, and the worker's main process with it
             case Exit():
                 return None
             case _ if message is _LINK_LATE:
@@ -263,11 +265,11 @@ class WorkerProxy(GenServer):
         call.settle(outcome)
 
     def terminate(self, reason: ExitReason) -> None:
-        """Settle the call it is at, for whatever reason it ends: no caller waits for that any longer. What lies behind that is the foreman's."""
+        """Settle the call it is at, for whatever reason it ends: no caller waits for that any longer. What lies behind that is the scheduler's."""
         self._give_up_front(why_lost(reason, self._pool))
 
     def _give_up_front(self, why: str) -> None:
-        """Where it can be known whether that was begun, the foreman looks, and answers."""
+        """Where it can be known whether that was begun, the scheduler looks, and answers."""
         front = self._front()
         if front is not None and self._worker_process.locks is None:
             self._settle(front, CallOutcome(why=why))
@@ -279,7 +281,7 @@ def _watch_process(worker_process: WorkerProcess) -> ExitFuture:
     gone = ExitFuture(node.loop)
     process = node.process(worker_process.who.pid)
     if process is not None:
-        process.await_death(gone)
+        process.add_exit_waiter(gone)
     return gone
 
 

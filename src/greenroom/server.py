@@ -556,8 +556,8 @@ class Server(Decorators):
         told, others = ElicitationDone(elicitation_id), company.other_nodes
         if others is not None and not found:
             tell = partial(others.completed, elicitation_id)
-            return any(node.from_thread(node.context.run, tell) for node in nodes)
-        return any(node.from_thread(node.context.run, lambda ref=ref: ref.send(told)) for node, ref in found)
+            return any(node.call_from_thread(node.context.run, tell) for node in nodes)
+        return any(node.call_from_thread(node.context.run, lambda ref=ref: ref.send(told)) for node, ref in found)
 
     def _changed(self, kind: Kind) -> None:
         company = self.company
@@ -572,7 +572,7 @@ class Server(Decorators):
 
     def _on_running_nodes(self, tell: Callable[[], object]) -> None:
         for node in self._running_nodes:
-            node.from_thread(node.context.run, tell)
+            node.call_from_thread(node.context.run, tell)
 
 
 # What takes any option is not what a reader of `help(Server)`, an editor or the reference page is to see.

@@ -5,7 +5,7 @@
     workers (one_for_one)
     ├─ cluster      what starts processes, and ends with them
     ├─ handover     the listening sockets, which every process gets
-    ├─ wings        a station for each process, restarted a little later each time
+    ├─ worker nodes        a worker owner for each process, restarted a little later each time
     ├─ inspect socket  if the operator wants to look at all this
     └─ doors        open when all are there; the first to stop: has all of them let their peers go, at once
 
@@ -150,27 +150,28 @@ class WorkerProcesses:
 
     def child_spec(self) -> ChildSpec[Any]:
         """The whole, as a child of the program's topmost supervisor."""
-        workers_specs = [self._node(number) for number in range(len(self.names))]
+        worker_specs = [self._worker_spec(number) for number in range(len(self.names))]
         restarts = RESTARTS * len(self.names)
         children: list[ChildSpec[Any]] = [
             self._cluster.child_spec(),
             handover_child(self.binding, self._ticket, self._page),
-            child(Supervisor, workers_specs, intensity=restarts, period=60.0, backoff=_BACKOFF).but(
+            child(Supervisor, worker_specs, intensity=restarts, period=60.0, backoff=_BACKOFF).but(
                 id="processes", restart="transient", significant=True
             ),
             *self._inspectors,
             child(ServingControl, self).but(id="serving", shutdown=self.grace + 2 * _DRAIN_SLACK),
         ]
-        # A supervisor that gives up on the wings gives up on all of it: started anew, they would be counted from nothing.
+        # A supervisor that gives up on the worker nodes gives up on all of it: started anew, they would be counted from nothing.
         return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
 
-    def _node(self, number: int) -> ChildSpec[Any]:
+    def _worker_spec(self, number: int) -> ChildSpec[Any]:
         name = self.names[number]
         slot = NodeSlot(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
-        spec = WorkerNodeSpec(self._application, self._config, slot, self._ticket, bool(self._inspectors), is_on())
-        made = child(WorkerOwner, self, self._cluster.engine, spec, spec)
-        return made.but(id=name, shutdown=self.grace + _STOP + 1.0)
+        served = WorkerNodeSpec(self._application, self._config, slot, self._ticket, bool(self._inspectors), is_on())
+        return child(WorkerOwner, self, self._cluster.engine, spec, served).but(
+            id=name, shutdown=self.grace + _STOP + 1.0
+        )
 
     def on_node_started(self, name: str, addresses: Sequence[str]) -> None:
         """A node is there: it is told of the others, and they of it."""
@@ -247,14 +248,16 @@ class WorkerOwner(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, workers: WorkerProcesses, engine: Ref[NodeEngine], spec: NodeSpec, spec: WorkerNodeSpec) -> None:
-        """`spec` is what a `WorkerNode` is made of. It has the grace of all workers to stop, and its process as many seconds as `spec` says."""
+    def __init__(
+        self, workers: WorkerProcesses, engine: Ref[NodeEngine], spec: NodeSpec, served: WorkerNodeSpec
+    ) -> None:
+        """`served` goes to the `WorkerNode`, which has the grace of all workers to stop; its process has the `stop_timeout` of `spec`."""
         assert spec.name is not None
         self._workers = workers
         self._engine = engine
         self._spec = spec
         self._name: str = spec.name
-        self._node_spec = spec
+        self._served = served
         self._host: Ref[NodeOwner] | None = None
         self._node: Ref[WorkerNode] | None = None
 
@@ -263,7 +266,7 @@ class WorkerOwner(GenServer):
         self._host = await start_link(NodeOwner, self._engine, self._spec)
         try:
             self._node = worker = await launch_on(
-                self._name, Options(name=WORKER_NODE), WorkerNode, (self._node_spec,), link=True
+                self._name, Options(name=WORKER_NODE), WorkerNode, (self._served,), link=True
             )
         except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
             raise Quit(Shutdown(worker_error(failed))) from None
@@ -368,7 +371,7 @@ async def _drain_worker(worker: Ref[WorkerNode]) -> None:
 
 
 # --- One of several processes that serve: what runs in it, and how it is told to let its peers go.
-# The supervisor of a node's own: it imports the application, is handed the sockets that all accept on, and starts the company with a desk beside it. Who
+# The supervisor of a node's own: it imports the application, is handed the sockets that all accept on, and starts the company with a session server beside it. Who
 # starts it is the program that was run, from its own process, and to that it is linked: it ends when that does.
 
 WORKER_NODE: Final = "greenroom.worker_processes"
@@ -377,7 +380,7 @@ _INTENSITY: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class WorkerNodeSpec:
-    """What a wing is made of."""
+    """What a worker node is made of."""
 
     application: ServerLocation
     config: HttpConfig
@@ -400,7 +403,7 @@ class WorkerNode(Supervisor):
         self._serving: ChildSpec[Any] | None = None
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
-        """Import, be handed the sockets, and have the desk ready."""
+        """Import, be handed the sockets, and have the session server ready."""
         spec = self._node_spec
         try:
             server = await asyncio.to_thread(spec.application.load)

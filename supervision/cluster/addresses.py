@@ -31,7 +31,7 @@ log: Final = logging.getLogger("greenroom.supervision")
 _PORTS: Final = 65535
 
 
-def port_of(text: str, *, least: int = 1) -> int | None:
+def parse_port(text: str, *, least: int = 1) -> int | None:
     """The number of a port, or None: digits that `int` takes and a socket does not are none."""
     if not text.isascii() or not text.isdigit() or len(text) > len(str(_PORTS)):
         return None
@@ -39,13 +39,13 @@ def port_of(text: str, *, least: int = 1) -> int | None:
     return number if least <= number <= _PORTS else None
 
 
-def parsed(address: str) -> str | tuple[str, int]:
+def parse_address(address: str) -> str | tuple[str, int]:
     """A path, which begins with NUL in the abstract namespace, or a host and a port. Raises `LinkRefused`."""
     kind, _, where = address.partition(":")
     if kind == "unix" and where:
         return f"\0{where[1:]}" if where.startswith("@") else where
     host, _, port = where.rpartition(":")
-    number = port_of(port)
+    number = parse_port(port)
     if kind != "tcp" or not host or number is None:
         raise LinkRefused(
             f"{address!r} is not an address of a node: there is no address but unix:PATH, unix:@NAME and tcp:HOST:PORT"
@@ -55,7 +55,7 @@ def parsed(address: str) -> str | tuple[str, int]:
 
 async def dial(loop: asyncio.AbstractEventLoop, make: Callable[[], Link], address: str) -> Link:
     """Connect to an address. Raises `LinkRefused` when it is none, and `OSError` when nothing listens there."""
-    where = parsed(address)
+    where = parse_address(address)
     if isinstance(where, str):
         return (await loop.create_unix_connection(make, where))[1]
     try:
@@ -64,7 +64,7 @@ async def dial(loop: asyncio.AbstractEventLoop, make: Callable[[], Link], addres
         raise LinkRefused(f"not an address of a node: {error}") from error
 
 
-class Listening:
+class NodeListener:
     """A node's own sockets: on a unix socket of its own user's, and on a host if one is given."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class CannotTravel(ActorError, TypeError):
     """A value that cannot be sent to another node: what it is, and why not."""
 
 
-def name_of(thing: Any) -> str:
+def qualified_name(thing: Any) -> str:
     """`module:qualified.name` of a function or class that can be found by it. Raises `CannotTravel`."""
     try:
         known = _names.get(thing)
@@ -132,20 +132,20 @@ def name_of(thing: Any) -> str:
     written = f"{module}:{name}"
     if "<" in name:
         raise CannotTravel(
-            f"{shown(thing)} cannot travel to another node: define it at the top of a module, not inside a function"
+            f"{short_repr(thing)} cannot travel to another node: define it at the top of a module, not inside a function"
         )
     try:
         found = _look_up(written)
     except Exception:  # noqa: BLE001 - not there, or whatever the import of a module raises
         found = None
     if found is not thing:
-        raise CannotTravel(f"{shown(thing)} cannot travel to another node: {written} is not it")
+        raise CannotTravel(f"{short_repr(thing)} cannot travel to another node: {written} is not it")
     with contextlib.suppress(TypeError):
         _names[thing] = written
     return written
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """The value as an error message shows it: its `repr`, cut after 200 characters."""
     try:
         text = repr(value)
@@ -154,7 +154,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"  # noqa: PLR2004
 
 
-def find(name: str) -> Any:
+def find_by_name(name: str) -> Any:
     """The function or class of that name, whose module is imported if need be."""
     found = _found.get(name)
     if found is None:

@@ -1,4 +1,4 @@
-"""What a process is told to become a node: read once, in that process; and what it says of itself when it is one."""
+"""What a new process needs to become a node: its boot message, the state it inherits by the forks, and the death pipe that ends it with the application."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 
 class NodeBoot(msgspec.Struct, frozen=True, kw_only=True):
-    """All that it needs to know; the key it has inherited."""
+    """The boot message of a node. The key is not in it: the process inherits that."""
 
     name: str
     home: list[str]
     """Addresses of the application's node."""
     engine: tuple[str, int, int]
-    """The pid of the engine, which is told that it is ready."""
+    """The pid of the engine, which is told when the node is ready."""
     heartbeat: float
     misses: int
     tcp: str | None
     memory: int | None
     open_files: int | None
     path: list[bytes] | None
-    """Names of files are bytes, and any bytes may be one."""
+    """As bytes, since a path may be any bytes."""
     cwd: bytes | None
     env: dict[bytes, bytes]
     preload: list[str]
@@ -55,26 +55,24 @@ class NodeBoot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LARGEST: Final = 192 * 1024
-"""Bytes of a boot: it travels in one of Thespian's frames, whose size is bounded."""
+"""The largest boot message: it travels in one of Thespian's frames."""
 
 
 def pack(boot: NodeBoot) -> bytes:
-    """As bytes. Raises `ValueError`, which says what is wrong with it."""
+    """Encode a boot message. Raises `ValueError`, which says what is wrong with it."""
     try:
         data = encode_message(boot)
     except UnicodeEncodeError as error:
-        raise ValueError(f"{error.object!r} is no text that can be told to another process") from None
+        raise ValueError(f"{error.object!r} is not text that can be sent to another process") from None
     if len(data) > LARGEST:
-        raise ValueError(
-            f"what it is to be told has {len(data)} bytes, and may have {LARGEST}: look at its env and path"
-        )
+        raise ValueError(f"its boot message has {len(data)} bytes, and may have {LARGEST}: look at its env and path")
     return data
 
 
 def boot_for(
     name: str, spec: NodeSpec, settings: ClusterSettings, home: Iterable[str], engine: Pid, machine: Machine | None
 ) -> NodeBoot:
-    """For a node here, or on another machine, which has other directories, and reaches this one by TCP alone."""
+    """The boot message for a node here, or on `machine`, which has other directories and reaches this node by TCP only."""
     main, away = spec.main, machine is not None
     path = spec.path if away else tuple(sys.path if spec.path is None else spec.path)
     return NodeBoot(
@@ -98,7 +96,7 @@ def boot_for(
 
 
 def encoded_paths(path: Iterable[object]) -> list[bytes]:
-    """Those of a `sys.path`, as the system has them; anything else in it import passes over as well."""
+    """The entries of a `sys.path` that are paths, as bytes; import skips the others too."""
     found: list[Any] = [each for each in path if isinstance(each, str | os.PathLike)]
     return [os.fsencode(each) for each in found]
 
@@ -108,7 +106,7 @@ def _encoded(path: str | os.PathLike[str] | None) -> bytes | None:
 
 
 def _here() -> bytes | None:
-    """The directory that this process works in; None when that was removed."""
+    """The working directory; None when it was removed."""
     try:
         return os.fsencode(Path.cwd())
     except FileNotFoundError:
@@ -116,13 +114,13 @@ def _here() -> bytes | None:
 
 
 unpack: Final = msgspec.msgpack.Decoder(NodeBoot).decode
-"""A `NodeBoot` of its bytes. Raises `msgspec.MsgspecError`."""
+"""Decode a `NodeBoot`. Raises `msgspec.MsgspecError`."""
 LEAVE: Final = "leave"
-"""To a node's steward: stop in order."""
+"""To a `NodeStopper`: stop the node in order."""
 
 
 class NodeReady(NamedTuple):
-    """From a node to the application's engine: it has imported what it was to, and `stopper` ends it when told to."""
+    """From a node to the application's engine: its imports are done; `stopper` ends it."""
 
     name: str
     os_pid: int
@@ -130,70 +128,70 @@ class NodeReady(NamedTuple):
 
 
 class NodeImportFailed(NamedTuple):
-    """... it could not, and ends."""
+    """From a node to the engine: an import has failed, and the node ends."""
 
     name: str
     why: str
 
 
 class NodeOutput(NamedTuple):
-    """... what its code has logged and printed: logger, level and line of each, and what a record has as data. `dropped` lines there was no room for."""
+    """From a node to the engine: what its code logged and printed (logger, level, line, data of the record). `dropped` lines did not fit."""
 
     name: str
     lines: list[tuple[str, int, str, dict[str, Any] | None]]
     dropped: int
 
 
-# --- What every process below a warden has from it, since each is a fork of a fork of it: the key of the nodes, and two sockets.
-# One socket is the keeper's, for its orders. The other takes notes from any process: a line for the application's log, which is dropped when
-# there is no room for it, so that no process ever waits for its reader.
+# --- State that every process below a daemon inherits, since each is a fork of a fork of it: the nodes' key, and two sockets.
+# The fork server has one socket, for its commands. The other takes notes from any process: lines for the application's log, dropped when the socket is full, so
+# that no writer ever waits for the reader.
 
 NOTE_BYTES: Final = 2_000
 NODE_VARIABLE: Final = "GREENROOM_NODE"
-"""In the environment of whatever code in a node executes: whose it is."""
+"""Environment variable with the node's name, for programs that a node's code executes: the daemon finds them by it."""
 
 
 def name_of_node(name: str) -> str:
-    """What the process of that node is called; and so is a fork of it that was made without Python's knowledge."""
+    """The process name of a node, and of forks that C code makes of it."""
     return f"gr-{name}"
 
 
 def name_of_forks(pid: int) -> str:
-    """What a process is called that code in the node of process `pid` has forked."""
+    """The process name of a fork that Python code in the node of process `pid` has made."""
     return f"gr-of-{pid}"
 
 
 class InheritedState:
-    """Set in the warden, read below it."""
+    """Set in the daemon, read in the processes below it."""
 
     key: bytes = b""
     fork_server: socket.socket | None = None
     notes: socket.socket | None = None
     node: str = ""
-    """Whose process this is by now, or that of whatever code has forked it: a node's, by its name."""
+    """The name of the node that this process is, or was forked by."""
     pid: int = 0
-    """Of that node's process itself."""
+    """The pid of that node's own process."""
     private: Final[set[int]] = set()
-    """Descriptors of the warden's alone: closed in whatever it forks."""
+    """Descriptors of the daemon alone, which its forks close."""
     environment: Final[dict[str, str | None]] = {}
-    """What the warden has changed in the environment, as it was before: nodes get that back."""
+    """Variables that the daemon has changed, with their former values, which nodes restore."""
 
 
 def send_log_line(level: int, text: str) -> None:
-    """Have it logged at home, if there is room."""
+    """Send a line to the application's log; dropped when the socket is full."""
     if InheritedState.notes is not None:
         with contextlib.suppress(OSError, ValueError):
             InheritedState.notes.send(encode_message(LogNote(level, text[-NOTE_BYTES:], InheritedState.node)))
 
 
 def change_environment(name: str, value: str) -> None:
-    """For Thespian's sake; a node's code does not see it."""
+    """Set a variable for Thespian; nodes restore it."""
     InheritedState.environment.setdefault(name, os.environ.get(name))
     os.environ[name] = value
 
 
 def restore_environment() -> None:
-    """In a node's process."""
+    """Restore the variables, in a node's process."""
     for name, value in InheritedState.environment.items():
         if value is None:
             os.environ.pop(name, None)
@@ -202,16 +200,16 @@ def restore_environment() -> None:
 
 
 def close_private_fds() -> None:
-    """In a process that was forked below the warden, or by it: what is its parent's alone.
+    """In a fork of the daemon or below it: close what belongs to the parent alone.
 
-    A listening socket is that always; Thespian leaves the admin's to its logger, which then keeps the port when the admin is gone.
+    That includes listening sockets: Thespian's logger would inherit the admin's, and hold the port when the admin is gone.
     """
     redirect_to_null((*InheritedState.private, *_listening()))
     InheritedState.private.clear()
 
 
 def open_fds() -> list[int]:
-    """The descriptors of this process, where the system lists them."""
+    """The open descriptors of this process, where the system lists them."""
     try:
         return [int(entry) for entry in os.listdir("/dev/fd")]  # noqa: PTH208 - an iterator would have a descriptor of its own
     except FileNotFoundError:
@@ -219,11 +217,11 @@ def open_fds() -> list[int]:
 
 
 def redirect_to_null(descriptors: Iterable[int]) -> None:
-    """Have these descriptors lead nowhere. Their numbers stay taken, since some object may still close them."""
+    """Redirect these descriptors to /dev/null. They are not closed: an object that still refers to a number could close another file that has got it by then."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for descriptor in descriptors:
         if descriptor != null:
-            with contextlib.suppress(OSError):  # it is not open any more
+            with contextlib.suppress(OSError):  # it is closed already
                 os.fstat(descriptor)
                 os.dup2(null, descriptor, inheritable=False)
     os.close(null)
@@ -238,34 +236,34 @@ def _listening() -> Iterator[int]:
                         yield number
 
 
-# --- The lifeline: a pipe whose writing end only the application holds, so that its end is the end of everything below.
-# However the application dies, the kernel closes the pipe. Each process below has the reading end armed: the kernel then kills it, whether
-# it computes, sleeps, is stopped or holds the interpreter's lock. Every process that is forked below arms itself anew, also one that code
-# in a node forks; only a program that such code executes is not, and the warden, which looks at the pipe itself, ends that.
+# --- The death pipe: only the application holds its writing end, so its closing tells every process below that the application has ended.
+# However the application dies, the kernel closes the pipe. Each process below has armed its reading end with `F_SETSIG` (`SIGKILL`), so the kernel kills it,
+# whether it computes, sleeps, is stopped or holds the interpreter's lock. `PR_SET_PDEATHSIG` would not do: it follows the thread that forked, and one generation.
+# Each fork arms itself again, also forks that a node's code makes. Programs that such code executes are not armed; the daemon, which polls the pipe, kills those.
 
-_SETSIG: Final[int | None] = getattr(fcntl, "F_SETSIG", None)  # Linux alone can say which signal it shall be
+_SETSIG: Final[int | None] = getattr(fcntl, "F_SETSIG", None)  # only Linux can choose the signal
 
 _uncut_pipes: Final[set[DeathPipe]] = set()
-"""The lifelines that are not cut: a fork must know of them, also when nothing else refers to them."""
+"""Keeps them alive: a forked child must close each of them, also those that nothing else refers to."""
 
 
 class DeathPipe:
-    """The application's end."""
+    """The application's end of the pipe."""
 
     def __init__(self) -> None:
-        """`reading` is for the processes below; close it here once they have it."""
+        """`reading` is inherited by the processes below; `handed_over` closes it here."""
         self.reading, self._writing = os.pipe()
         self._pid = os.getpid()
         _uncut_pipes.add(self)
 
     def handed_over(self) -> None:
-        """The processes below hold their end."""
+        """Close the reading end here: the processes below have theirs."""
         if self.reading >= 0:
             os.close(self.reading)
             self.reading = -1
 
     def cut(self) -> None:
-        """End every process below, now. Again is nothing."""
+        """Kill every process below, now. Calling it again is a no-op."""
         _uncut_pipes.discard(self)
         self.handed_over()
         if self._writing >= 0:
@@ -274,31 +272,31 @@ class DeathPipe:
 
 
 class _DeathPipeState:
-    """What this process has of the lifeline: the reading end that it inherited, and its own description of it."""
+    """What this process has of the death pipe: the reading end that it inherited, and its own open file description."""
 
     reading = -1
     own = -1
     waiting = -1
-    """Another one, while something is waited for that is void when the application ends."""
+    """A third description, while `abort_when_application_ends` is active."""
 
 
 class ApplicationGone(BaseException):
-    """The application is gone. Not an error, and no handler on the way may catch it."""
+    """The application is gone. A `BaseException`, so that no `except Exception` on the way stops it."""
 
 
 def arm_forks(reading: int) -> None:
-    """Below, in the process that forks the others: tie what it forks to the lifeline, and what those fork, each by itself."""
+    """In the daemon: arm every later fork, and the forks of those."""
     _DeathPipeState.reading = reading
     os.register_at_fork(after_in_child=_arm_this_fork)
 
 
 def is_death_pipe(descriptor: int) -> bool:
-    """Whether that descriptor is the lifeline's: code that closes all others leaves it open."""
+    """Whether the descriptor is the death pipe's. Code that closes all others leaves it open."""
     return descriptor >= 0 and descriptor in (_DeathPipeState.reading, _DeathPipeState.own)
 
 
 def is_application_gone(reading: int) -> bool:
-    """Whether the application is gone."""
+    """Whether the writing end is closed."""
     poll = select.poll()
     poll.register(reading, 0)
     return bool(poll.poll(0))
@@ -306,7 +304,7 @@ def is_application_gone(reading: int) -> bool:
 
 @contextlib.contextmanager
 def abort_when_application_ends(reading: int) -> Generator[None]:
-    """For the warden: what waits in here, for whatever and as long as it likes, is given up when the application ends. Raises `ApplicationGone`."""
+    """In the daemon: abort the block with `ApplicationGone` when the application ends, whatever it waits for."""
     own = _armed(reading, signal.SIGIO)
     if own is None:
         yield
@@ -318,7 +316,7 @@ def abort_when_application_ends(reading: int) -> Generator[None]:
             raise ApplicationGone
         yield
     finally:
-        # Forks that are under way have this description, too: nothing is to come of it any more.
+        # forks made in the block share this description: switch its signal off for them as well
         fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK)
         _DeathPipeState.waiting = -1
         os.close(own)
@@ -326,26 +324,26 @@ def abort_when_application_ends(reading: int) -> Generator[None]:
 
 
 def resume_when_application_ends(reading: int) -> int | None:
-    """For the warden: should it be stopped when the application ends, it goes on, and ends everything below. The descriptor that does that, if any.
+    """In the daemon: have it continued, if it is stopped, when the application ends, so that it can kill everything below. Returns the armed descriptor.
 
-    It cannot be killed by the lifeline, as those below are: what code in nodes has executed is ended by nothing else.
+    `SIGCONT` and not `SIGKILL`: only the daemon can kill the programs that nodes have executed, so it must not die itself.
     """
     return _armed(reading, signal.SIGCONT)
 
 
-def _give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - how handlers are called
+def _give_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a signal handler
     raise ApplicationGone
 
 
 def _armed(reading: int, number: int) -> int | None:
-    """A description of the pipe that is this process's own, and has it sent that signal. None where the kernel cannot be asked for it."""
+    """Open a new description of the pipe that sends this process the signal; None where the kernel cannot do that."""
     if _SETSIG is None:
         return None
-    # To whom a signal goes is a property of the description, which a fork shares.
+    # The receiver of the signal is a property of the open file description, which forks share: so each process opens its own, through /proc.
     try:
         own = os.open(f"/proc/self/fd/{reading}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None  # code in a node has closed what was not its own: the warden still sees to it
+        return None  # code in a node has closed the descriptor; the daemon still kills the process
     fcntl.fcntl(own, _SETSIG, number)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
@@ -365,12 +363,12 @@ def _arm_this_fork() -> None:
     if before >= 0:
         with contextlib.suppress(OSError):
             os.close(before)
-    if is_application_gone(reading):  # it was so before there was a signal to be sent
+    if is_application_gone(reading):  # it was closed before the signal was armed
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def watch_death_pipe_in_thread() -> None:
-    """Where the kernel cannot be asked for it: a thread that waits for the lifeline's end. In a process that never forks again."""
+    """Where the kernel cannot send a chosen signal: a thread that reads the pipe and exits. Only in processes that do not fork again."""
     if _SETSIG is not None:
         return
 
@@ -379,11 +377,11 @@ def watch_death_pipe_in_thread() -> None:
             os.read(_DeathPipeState.reading, 1)
         os._exit(1)
 
-    threading.Thread(target=wait, name="greenroom-lifeline", daemon=True).start()
+    threading.Thread(target=wait, name="greenroom-death-pipe", daemon=True).start()
 
 
 def _cut_in_child() -> None:
-    """In a child of the application's, which must not keep alive the processes that the application has left behind."""
+    """In a fork of the application: close the writing ends, or the child would keep the processes below alive after the application's end."""
     for death_pipe in list(_uncut_pipes):
         with contextlib.suppress(OSError):
             death_pipe.cut()
@@ -393,19 +391,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_cut_in_child)
 
 
-# --- What the warden is told of a node that another machine wants here: its process is the admin's child, of which the keeper knows nothing.
-# The process says itself that it is there, and the admin says how it ended, where notes are sent; but these are not dropped.
+# --- Reports about nodes that another machine has asked for. Thespian's admin forks their processes, so the fork server knows nothing of them.
+# The process reports that it runs, and the admin how it ended, over the socket of the notes; unlike notes, these are not dropped.
 
 _WAIT: Final = 2.0
 
 
 def announce_foreign_node() -> bool:
-    """In the process, which has a name by now; False when the warden takes nothing for so long that it may be gone."""
+    """Report this process. False when the daemon has read nothing for so long that it may be gone."""
     return _send_report(ForeignNodeStarted(InheritedState.node, os.getpid()))
 
 
 def report_exit(pid: int, status: int | None) -> None:
-    """In the admin."""
+    """Report an ended child, in the admin."""
     if status is not None:
         _send_report(ProcessReaped(pid, status))
 

@@ -1,16 +1,15 @@
-"""The cluster of an application: what stands in its tree, and in front of that an object to start nodes with.
+"""The cluster of an application: the subtree for its supervisor, and the object to start nodes with.
 
 ::
 
     cluster = Cluster()
     async with Node("home"):
         await start_link(Supervisor, [cluster.child_spec(), …])
-        host = await cluster.start_node(NodeSpec())
-        counter = await start_on(await host.call(Host.node_name), Counter, 2)
+        owner = await cluster.start_node(NodeSpec())
+        counter = await start_on(await owner.call(NodeOwner.node_name), Counter, 2)
 
-The subtree has the node's links and the engine, which fall together, since no node can be reached without links; and the nodes that were
-started here. Those end one by one when the engine does, whichever supervisor they have, and say why. Nothing but the links is opened before the
-first node is asked for.
+The subtree has the links and the engine, which restart together since no node can be reached without links, and the nodes that were started here. When the engine
+ends, the nodes end one by one, under whichever supervisor they are, each with its own reason. Nothing but the links is opened before the first node is requested.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ _ENGINE_POLLS: Final = 100
 
 
 class Cluster:
-    """One application's processes and machines: a child for its tree, and the object to ask for nodes."""
+    """One application's processes and machines: a child spec, and the object that starts nodes."""
 
     def __init__(self, settings: ClusterSettings | None = None) -> None:
-        """Nothing runs before its child spec is started."""
+        """Nothing runs before the child spec is started."""
         self.settings = ClusterSettings() if settings is None else settings
         number = next(_numbers)
         self._name_of_engine: Final = ("greenroom.engine", number)
@@ -63,7 +62,7 @@ class Cluster:
         self.engine: Final[Ref[NodeEngine]] = Ref(self._name_of_engine)
 
     def child_spec(self) -> ChildSpec[Ref[Any]]:
-        """All of it, for any supervisor of the application's node."""
+        """The whole subtree, for any supervisor of the application's node."""
         return ChildSpec(id="cluster", start=self._start, type=SUPERVISOR)
 
     async def _start(self) -> Ref[Any]:
@@ -81,31 +80,31 @@ class Cluster:
 
     @property
     def machines(self) -> Ref[ClusterMembership]:
-        """The process that knows the other machines, when there is a convention: ``call(Membership.machines)``, ``call(Membership.watch, ref)``."""
+        """The process that knows the other machines, if there is a convention: ``call(ClusterMembership.machines)``, ``call(ClusterMembership.watch, ref)``."""
         return Ref(self._name_of_machines)
 
     @property
     def peers(self) -> Peers:
-        """The links of the node that runs here; of use in that node only."""
+        """The links of the node that runs here; to be used in that node only."""
         return links_of_home()
 
     async def start_node(self, spec: NodeSpec | None = None) -> Ref[NodeOwner]:
-        """A node that is not started again when it ends: monitor the host. Raises `StartFailed`."""
+        """Start a node that is not restarted: monitor the result. Raises `StartFailed`."""
         made = node_child(self, NodeSpec() if spec is None else spec)
         nodes: Ref[DynamicSupervisor] = Ref(self._name_of_nodes)
         return await start_child(nodes, made.but(restart=TEMPORARY))
 
 
 def node_child(cluster: Cluster, spec: NodeSpec) -> ChildSpec[Ref[NodeOwner]]:
-    """A node as a child of whatever supervisor, which decides whether it is started again."""
+    """A node as a child of any supervisor, which decides whether it is restarted."""
     return child(NodeOwner, cluster.engine, spec).but(shutdown=spec.stop_timeout + _SLACK)
 
 
 class NodeOwner(GenServer):
-    """What stands in the application's tree for a node in a process of its own. It lives as long as that process does.
+    """Owns a node in a process of its own, and stands for it in the application's tree. It lives as long as that process does.
 
-    It starts when the node is ready, and ends with `Crash(NodeLost)` when the process has ended, so its supervisor decides whether
-    there is to be another. Stopping it stops the node in order; killing it kills the process.
+    It has started when the node is ready, and ends with `Crash(NodeLost)` when the process has ended, so its supervisor decides whether there is another. Stopping it
+    stops the node in order; killing it kills the process.
     """
 
     traps_exit: ClassVar[bool] = True
@@ -119,7 +118,7 @@ class NodeOwner(GenServer):
         self.ending: ProcessEnding | None = None
 
     async def init(self) -> None:
-        """Have the process started, and wait until its node is ready."""
+        """Have the engine start the process, and wait until the node is ready."""
         await self._await_engine()
         self._watch = monitor(self._engine)
         try:
@@ -132,7 +131,7 @@ class NodeOwner(GenServer):
         self.os_pid = started.os_pid
 
     async def _await_engine(self) -> None:
-        """When the engine has died, so have all nodes, and their supervisors may be faster than the engine's."""
+        """Wait for the engine to be restarted: when it dies all nodes die, and their supervisors may be faster than the engine's."""
         for _ in range(_ENGINE_POLLS):
             try:
                 _ = self._engine.pid
@@ -141,20 +140,20 @@ class NodeOwner(GenServer):
             else:
                 return
 
-    # --- for others
+    # --- called by others
 
     def node_name(self) -> str:
-        """What its node is called: the first part of every pid there."""
+        """The name of the node, which is the first part of every pid there."""
         return self.name
 
     def process_id(self) -> int:
-        """The process, as the system knows it."""
+        """The pid of its process."""
         return self.os_pid
 
     # --- its end
 
     def handle_info(self, message: Any) -> Stop | None:
-        """The process has ended, or the engine, which would have told of it."""
+        """The process has ended, or the engine, which would have reported that."""
         match message:
             case NodeProcessEnded():
                 self.ending = message.ending
@@ -168,7 +167,7 @@ class NodeOwner(GenServer):
         return Stop(Crash(NodeLost(self.name, self.ending)))
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """End the process, in order first."""
+        """End the process: in order first."""
         if self.ending is None:
             try:
                 self.ending = await self._engine.within(None).call(NodeEngine.end_node, self.name)

@@ -1,8 +1,8 @@
-"""What a process says when a fatal signal ends it: where each of its threads was, kept where it can be read when the process is gone.
+"""Two kinds of output of a node's process: the stacks of its threads when a fatal signal ends it, and what its code prints and logs.
 
-Python writes that by itself (`faulthandler`) into memory that the warden holds as well; no process can be made to wait by it, and it is of one size. What
-is read of it is about the code that ran there, and not about Thespian, the loop and this package, which stand below all of that: a log would be
-full of them.
+Python's `faulthandler` writes the stacks into a memory file that the daemon holds as well, so they can be read when the process is gone. A memory file has a fixed
+size and needs no reader: a pipe would block the dying process when it is full. Frames of Thespian, the loop and this package, which are below every handler, are
+left out.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ROOM: Final = 16 * 1024
 _THREAD: Final = re.compile(r"(?:Current t|T)hread 0x")
 _FRAME: Final = "  File "
 _LONGEST: Final = 512
-"""Of a line that is looked at closely: paths are cut there, and a process that has the memory may write what it likes."""
+"""Lines are cut there before they are matched: paths can be long, and the process can write anything into the memory."""
 _MACHINERY: Final = re.compile(
     r'  File "(?:<string>|.*/(?:thespian|multiprocessing|asyncio|uvloop|greenroom/supervision)/[^"]*|.*/threading\.py)", '
 )
 
 
 def install_crash_stacks() -> None:
-    """In a node's process: have them written, and give the warden where. Nothing where the system cannot do that."""
+    """In a node's process: have the stacks written to a memory file, and send the daemon its descriptor. A no-op where the system has no memory files."""
     if not hasattr(os, "memfd_create") or InheritedState.notes is None:
         return
     memory = os.memfd_create("last words", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -49,11 +49,11 @@ def install_crash_stacks() -> None:
     with contextlib.suppress(OSError):
         socket.send_fds(InheritedState.notes, [encode_message(CrashMemory(InheritedState.node))], [memory])
         faulthandler.enable(memory)
-        faulthandler.register(signal.SIGTERM, memory, chain=True)  # shows what a process that is told to end was doing
+        faulthandler.register(signal.SIGTERM, memory, chain=True)  # shows what a process was doing that is told to end
 
 
 def read_stacks(memory: int) -> str:
-    """What was written, as far as it is of use to a reader."""
+    """The stacks, shortened for a reader."""
     try:
         return shorten_stacks(os.pread(memory, ROOM, 0).rstrip(b"\0").decode(errors="replace").strip())
     except OSError:
@@ -61,7 +61,7 @@ def read_stacks(memory: int) -> str:
 
 
 def shorten_stacks(text: str) -> str:
-    """Without the frames that every thread of a node has at its bottom, and without threads that have no others, unless it was one of these."""
+    """Drop the frames that every thread of a node starts with, and threads that have no others, except the one that crashed."""
     return "\n\n".join(filter(None, map(_shorten_thread, text.split("\n\n"))))
 
 
@@ -78,20 +78,19 @@ def _shorten_thread(block: str) -> str:
 
 
 def close_memories(memories: Iterable[int]) -> None:
-    """They are of no use any more."""
+    """Close these descriptors; invalid ones are skipped."""
     for memory in memories:
         with contextlib.suppress(OSError):
             os.close(memory)
 
 
-# --- What code in a node prints and logs: it goes home as lines for the log, so many at a time, and never makes its writer wait.
-# `sys.stdout` and `sys.stderr` are replaced; the descriptors below them lead nowhere. There is room for so many lines; of those that find
-# none, the number is told.
+# --- What code in a node prints and logs: sent to the application as lines for its log, in batches, without making the writer wait.
+# `sys.stdout` and `sys.stderr` are replaced; the descriptors below them lead to /dev/null. When the buffer is full, further lines are counted and dropped.
 
 PRINTED: Final = "greenroom.node"
-"""The logger of what was printed."""
+"""The logger of printed lines."""
 ACCESS: Final = "greenroom.access"
-"""The logger whose records have data that home wants: it may write them as JSON."""
+"""The logger whose records carry data: the application may write them as JSON."""
 LINE: Final = 4_000
 MOST_LINES: Final = 1_000
 BATCH: Final = 200
@@ -99,10 +98,10 @@ PAUSE: Final = 0.05
 
 
 class CapturedOutput:
-    """Of this process."""
+    """The captured output of this process."""
 
     def __init__(self, name: str, level: int) -> None:
-        """`level` is from where on the application's log wants to know."""
+        """`level` is the lowest level that the application's log wants."""
         self._name = name
         self._level = level
         self._lock = threading.Lock()
@@ -113,7 +112,7 @@ class CapturedOutput:
         self._waiting = False
 
     def install(self) -> None:
-        """From now on all of it comes here."""
+        """Replace the standard streams and the handlers of the root logger."""
         import sys  # noqa: PLC0415 - what is replaced
 
         sys.stdout = _CapturedStream(self, logging.INFO)
@@ -123,13 +122,13 @@ class CapturedOutput:
         root.setLevel(self._level)
 
     def begin(self, engine: Ref[Any], loop: asyncio.AbstractEventLoop) -> None:
-        """There is an engine to send it to."""
+        """Start sending to the engine."""
         self._engine = engine
         self._loop = loop
         self._wake()
 
     def add(self, logger: str, level: int, line: str, data: dict[str, Any] | None = None) -> None:
-        """From any thread. `data` is plain, and small."""
+        """Add a line, from any thread. `data` is plain, and small."""
         with self._lock:
             if len(self._lines) >= MOST_LINES:
                 self._dropped += 1
@@ -146,7 +145,7 @@ class CapturedOutput:
         self._waiting = True
         try:
             loop.call_soon_threadsafe(self._send)
-        except RuntimeError:  # the loop is closed: it is too late for all of it
+        except RuntimeError:  # the loop is closed: the rest is lost
             self._loop = None
 
     def _send(self) -> None:
@@ -161,13 +160,13 @@ class CapturedOutput:
             self._loop.call_later(PAUSE, self._send)
 
     def flush(self) -> None:
-        """The node ends: what is there, as much as one batch takes."""
+        """Send one last batch before the node ends."""
         if self._loop is not None and self._engine is not None:
             self._send()
 
 
 class _CapturedStream(io.TextIOBase):
-    """A stream for text that is told line by line."""
+    """A text stream whose lines are sent one by one."""
 
     encoding = "utf-8"
 
@@ -192,18 +191,18 @@ class _CapturedStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """A line is told when it ends."""
+        """No-op: a line is sent when it ends."""
 
     def isatty(self) -> bool:
         return False
 
     def fileno(self) -> int:
-        """A descriptor that leads nowhere: for code that hands it to a program."""
+        """A descriptor that leads to /dev/null, for code that passes it to a program."""
         return 1 if self._level == logging.INFO else 2
 
 
 class _CapturedLog(logging.Handler):
-    """The root logger's."""
+    """The handler of the root logger."""
 
     def __init__(self, output: CapturedOutput) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The application's hold on its warden: the process, the socket to it, and the lifeline. Works in a loop, and knows of no actor."""
+"""The application's handle on its daemon: the process, the socket to it, and the death pipe. It uses the event loop, and no actors."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ main(control, int(sys.argv[2]))
 _CHUNK: Final = 1 << 16
 _MOST_ERROR_TEXT: Final = 4_000
 _MARK: Final = "GREENROOM_DAEMON"
-"""In the environment of all that is below a warden, and of what code there executes: whose it is."""
+"""An environment variable of the daemon that everything below inherits, also programs that nodes execute: it tells which daemon they belong to."""
 _SWEEP_AGAIN: Final = (0.1, 1.0)
-"""Processes that are found by that after a disorderly end are ended, and looked for again so many seconds later: one may have forked just then."""
+"""After a disorderly end, processes with that variable are killed, and again after these seconds: one may have forked in between."""
 _UNREAPED: Final = 1.0
-"""How long it may take to end, once it has closed the socket."""
+"""How long the process may take to exit once it has closed the socket."""
 
 
 class DaemonHandle:
-    """One warden. `on_message` is called in the loop with each of its orders, and with None when it has ended."""
+    """One daemon process. `on_message` is called in the loop with each of its messages, and with None when it has ended."""
 
     def __init__(self, on_message: Callable[[DaemonMessage | None], object]) -> None:
-        """Start it. Raises `EngineFailed`, and leaves nothing behind then."""
+        """Start the process. Raises `EngineFailed`, and leaves nothing behind then."""
         if not sys.executable:
             raise EngineFailed("processes are started with sys.executable, which is not known here: set it to a Python")
         self._on_message = on_message
@@ -53,7 +53,7 @@ class DaemonHandle:
         self._out = bytearray()
         self.status: int | None = None
         self.over = False
-        """Whether it has ended, or is not listened to any more."""
+        """Whether the process has ended, or was released."""
         self.ended = asyncio.Event()
         self._end_timer: asyncio.TimerHandle | None = None
         self._mark = secrets.token_hex(16)
@@ -64,7 +64,7 @@ class DaemonHandle:
                 self._sock, theirs = socket.socketpair()
                 undone.callback(self._sock.close)
                 with theirs:
-                    # What it says before it can use its socket. A file: its writer never waits for a reader.
+                    # Its standard error, for failures before it can use its socket. A file and not a pipe: the writer never waits for a reader.
                     self._errors = undone.enter_context(anonymous_file())
                     self._process = subprocess.Popen(  # noqa: S603 - our own words
                         [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(self.death_pipe.reading)],
@@ -77,10 +77,12 @@ class DaemonHandle:
                     )
             except OSError as error:
                 raise EngineFailed(f"cannot start {sys.executable}: {error}") from error
-            undone.pop_all()  # all of it lives as long as the process
+            undone.pop_all()  # from here on all of it lives as long as the process
         self.death_pipe.handed_over()
         self.pid = self._process.pid
-        self._process.returncode = 0  # waited for here, and nowhere else
+        self._process.returncode = (
+            0  # this class reaps the process: Popen must not, nor warn of a child that was not waited for
+        )
         self._pidfd = os_processes.open_pidfd(self.pid)
         self._sock.setblocking(False)  # noqa: FBT003 - socket's own word
         self._loop.add_reader(self._sock.fileno(), self._readable)
@@ -88,12 +90,12 @@ class DaemonHandle:
         self._write(len(path).to_bytes(4, "big") + path)
 
     def __repr__(self) -> str:
-        return f"<WardenProcess {self.pid}{', over' if self.over else ''}>"
+        return f"<DaemonHandle {self.pid}{', over' if self.over else ''}>"
 
     # --- out
 
     def send(self, order: DaemonMessage) -> None:
-        """Tell it, some time."""
+        """Send a message; no-op when the daemon is gone."""
         if not self.over:
             self._write(pack(order))
 
@@ -109,7 +111,7 @@ class DaemonHandle:
         except BlockingIOError:
             pass
         except OSError:
-            self._out.clear()  # the end comes by the reader
+            self._out.clear()  # the reader notices the end
         if self._out:
             self._loop.add_writer(self._sock.fileno(), self._writable)
         else:
@@ -134,7 +136,7 @@ class DaemonHandle:
             self.kill()
 
     def _on_closed(self) -> None:
-        """It has closed its end, which it does when it ends: how, is known in a moment."""
+        """The daemon has closed its socket, as it does when it ends. Wait a moment for the exit status."""
         self.release()
         if self.ended.is_set():
             self._on_message(None)
@@ -148,14 +150,14 @@ class DaemonHandle:
     # --- the end
 
     def kill(self) -> None:
-        """Kill it at once, and every process below."""
+        """Kill the daemon and every process below it, at once."""
         self.death_pipe.cut()
         if self.ended.is_set():
             return
         os_processes.send_signal(signal.SIGKILL, self.pid, self._pidfd)
 
     def release(self) -> None:
-        """Cut the lifeline and listen no more; the process, which ends of that, is reaped when it has. Again is nothing."""
+        """Close the death pipe and the socket, and reap the process when it exits. Calling it again is a no-op."""
         self.death_pipe.cut()
         if self.over:
             return
@@ -177,7 +179,7 @@ class DaemonHandle:
     def _reap(self) -> bool:
         try:
             found, status = os.waitpid(self.pid, os.WNOHANG)
-        except ChildProcessError:  # other code has waited for it
+        except ChildProcessError:  # other code has reaped it
             found, status = self.pid, 0
         if not found:
             return False
@@ -187,7 +189,7 @@ class DaemonHandle:
                 self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
-        if self.status != 0:  # it has not ended the processes that code below it has started
+        if self.status != 0:  # a daemon that died disorderly has not killed what its nodes' code had started
             self._end_all()
             if not self._loop.is_closed():
                 for seconds in _SWEEP_AGAIN:
@@ -203,7 +205,7 @@ class DaemonHandle:
             os_processes.send_signal(signal.SIGKILL, pid)
 
     def error_output(self) -> str:
-        """What it wrote to its standard error, which is what Python wrote when it could not begin."""
+        """What the process wrote to its standard error, such as Python's own message when it could not start."""
         if self._errors.closed:
             return ""
         self._errors.seek(0)

@@ -1,4 +1,4 @@
-"""What a warden's process does before it is one: it makes itself fit to be forked, and Thespian fit to run."""
+"""The main function of the daemon's process: it makes the process fit to fork, imports and patches Thespian, and runs the `Daemon`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .daemon_protocol import DaemonFailed, DaemonSocket, StartDaemon
 from .node_records import EngineFailed
 
 _PERIOD: Final = "0:01"
-"""Minutes and seconds: how often machines register with the convention. By default a machine that is gone is noticed after 22 minutes."""
+"""Minutes and seconds: how often machines register with the convention. With Thespian's default a lost machine is noticed after 22 minutes."""
 _MISSES: Final = "3"
 
 
 def main(control: socket.socket, death_pipe: int) -> None:
-    """The whole of it: `control` is the socket to the application, `death_pipe` the lifeline's reading end."""
+    """Run the daemon. `control` is the socket to the application, `death_pipe` the reading end of the death pipe."""
     application = DaemonSocket(control)
     try:
         daemon = _set_up(application, death_pipe)
@@ -42,7 +42,7 @@ def main(control: socket.socket, death_pipe: int) -> None:
     except EngineFailed as error:
         application.send(DaemonFailed(str(error)))
         os._exit(1)
-    except BaseException:  # noqa: BLE001 - the application is told, and nothing else could be
+    except BaseException:  # noqa: BLE001 - the application gets the error; there is no other receiver
         application.send(DaemonFailed(traceback.format_exc()))
         os._exit(1)
     os._exit(0)
@@ -51,9 +51,9 @@ def main(control: socket.socket, death_pipe: int) -> None:
 def _set_up(application: DaemonSocket, death_pipe: int) -> Daemon:
     begin = application.next()
     if not isinstance(begin, StartDaemon):
-        raise EngineFailed(f"the first order is not to begin: {begin!r}")
+        raise EngineFailed(f"the first message is not StartDaemon: {begin!r}")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)  # it ends with the application, or when that says so
+        signal.signal(number, signal.SIG_IGN)  # it ends with the application, or when told to
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     os_processes.set_process_name("gr-daemon")
@@ -71,8 +71,10 @@ def _set_up(application: DaemonSocket, death_pipe: int) -> Daemon:
         raise EngineFailed(
             f"of {', '.join(begin.preload)} one starts threads: what is imported before processes are forked must not"
         )
-    import_module(f"{__package__}.node_main")  # what each node needs, and must not import by itself each time
-    from .thespian_system import ThespianSystem  # noqa: PLC0415 - it needs Thespian, which had to be hardened first
+    import_module(
+        f"{__package__}.node_main"
+    )  # every node needs it: imported here once, before the forks, instead of in each process
+    from .thespian_system import ThespianSystem  # noqa: PLC0415 - it imports Thespian, which `_import_thespian` had to patch first
 
     os.register_at_fork(after_in_child=_after_fork)
     bootstrap.arm_forks(death_pipe)
@@ -85,12 +87,16 @@ def _set_up(application: DaemonSocket, death_pipe: int) -> Daemon:
     os.close(null)
     daemon = Daemon(application, begin, death_pipe, notes, ThespianSystem)
     gc.collect()
-    gc.freeze()  # what is shared with those that are forked stays so
+    gc.freeze()  # frozen objects are not written to by later collections, so their pages stay shared with the forks
     return daemon
 
 
 def _import_thespian(begin: StartDaemon) -> None:
-    """Import Thespian, and make it what may run. It need not look up what this machine is called: it is told an address."""
+    """Import Thespian and patch it.
+
+    Thespian looks up this machine's name when it is imported, which can take seconds where DNS is slow or away. The name is not needed, as the address is given,
+    so both functions of `socket` are replaced during the import.
+    """
     if begin.convention:
         change_environment("CONVENTION_REREGISTRATION_PERIOD", _PERIOD)
         change_environment("CONVENTION_RESTART_PERIOD", _PERIOD)
@@ -109,7 +115,7 @@ def _import_thespian(begin: StartDaemon) -> None:
 
 
 def _thespian_key(begin: StartDaemon) -> bytes:
-    """What Thespian's frames are sealed with: a key of this system's own, or, among several machines, one that follows from theirs."""
+    """The key that seals Thespian's frames: random for a single machine; derived from the cluster's key for a convention."""
     if not begin.convention:
         return secrets.token_bytes(32)
     return hmac.digest(begin.key, b"greenroom: the systems of a convention", "sha256")

@@ -1,7 +1,7 @@
-"""What the application, the warden and the keeper tell each other, and the sockets that carry it: a length, and a msgpack record.
+"""The messages between the application, the daemon and the fork server, and their encoding: a length, then a msgpack record.
 
-Only processes that were given a socket's end when they were made can speak on it. Pure but for `DaemonSocket`, which works on a blocking or a
-non-blocking socket alike.
+Only processes that inherited an end of such a socket can use it, so there is no authentication. Everything here is pure but `DaemonSocket`, which works on
+blocking and non-blocking sockets alike. The last part has the messages about nodes that run on other machines, which travel between actors.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LARGEST: Final = 16 * 1024 * 1024
 
 
 class DaemonMessage(msgspec.Struct, frozen=True, tag=True):
-    """A message between the application, the warden and the keeper."""
+    """A message between the application, the daemon and the fork server."""
 
 
-# --- to the warden
+# --- to the daemon and the fork server
 
 
 class StartDaemon(DaemonMessage, frozen=True):
-    """The first: with whose key, where to listen, what to import before anything is forked."""
+    """The first message: the key, where to listen, and what to import before anything is forked."""
 
     key: bytes
     bind: str
@@ -46,14 +46,14 @@ class StartDaemon(DaemonMessage, frozen=True):
     intensity: int
     period: float
     convention: str = ""
-    """Where the leader of a convention listens; none when the machine is alone."""
+    """The address of the convention's leader; empty for a single machine."""
 
     def __repr__(self) -> str:
         return "Begin(…)"  # a key is in it
 
 
 class StartProcess(DaemonMessage, frozen=True):
-    """To the keeper in the end: a process for a node. `boot` is what `hosting` reads."""
+    """Start a process for a node; passed on to the fork server. `boot` is an encoded `NodeBoot`."""
 
     name: str
     boot: bytes
@@ -64,40 +64,40 @@ class StartProcess(DaemonMessage, frozen=True):
 
 
 class SignalProcess(DaemonMessage, frozen=True):
-    """Send its process a signal."""
+    """Send a node's process a signal."""
 
     name: str
     signal: int
 
 
 class FinishDaemon(DaemonMessage, frozen=True):
-    """In order: end everything, and then yourself."""
+    """End everything in order, and then exit."""
 
 
 class RejoinConvention(DaemonMessage, frozen=True):
-    """The convention does not have this machine: register again, `anew` with another Thespian system."""
+    """The convention has lost this machine: register again, or, with `anew`, with a new Thespian system."""
 
     anew: bool
 
 
 class DaemonPing(DaemonMessage, frozen=True):
-    """Are you there?"""
+    """Answered by a `DaemonPong` with the same number."""
 
     number: int
 
 
-# --- from the keeper and the warden
+# --- from the fork server and the daemon
 
 
 class ForkServerReady(DaemonMessage, frozen=True):
-    """The keeper runs."""
+    """The fork server runs; `admin` is the pid of Thespian's admin."""
 
     pid: int
     admin: int
 
 
 class SystemReady(DaemonMessage, frozen=True):
-    """The system runs: the pids of its parts, by their names, and the port of its admin."""
+    """The system runs: the pids of its parts by name, and the port of its admin."""
 
     parts: dict[str, int]
     port: int
@@ -113,13 +113,13 @@ class ProcessForked(DaemonMessage, frozen=True):
 
 
 class StartForwarded(DaemonMessage, frozen=True):
-    """Another machine of the convention was asked for a node's process; that machine tells what becomes of it."""
+    """The request for a node's process went to another machine of the convention, which reports what becomes of it."""
 
     name: str
 
 
 class MachineJoined(DaemonMessage, frozen=True):
-    """A machine is in the convention with that Thespian system, and has announced this."""
+    """A machine has joined the convention, with that Thespian system and that announcement."""
 
     id: str
     announcement: str
@@ -127,14 +127,14 @@ class MachineJoined(DaemonMessage, frozen=True):
 
 
 class MachineAbsent(DaemonMessage, frozen=True):
-    """... is not any more, with that one."""
+    """A machine has left the convention, with that Thespian system."""
 
     id: str
     system: str
 
 
 class ProcessGone(DaemonMessage, frozen=True):
-    """A node's process has ended; `status` is None when that is not known. `words` are its last."""
+    """A node's process has ended; `status` is None when it is unknown. `words` are its captured crash stacks."""
 
     name: str
     pid: int
@@ -143,14 +143,14 @@ class ProcessGone(DaemonMessage, frozen=True):
 
 
 class ProcessNotStarted(DaemonMessage, frozen=True):
-    """There will be no process for that node."""
+    """No process will be made for that node."""
 
     name: str
     why: str
 
 
 class SystemReplaced(DaemonMessage, frozen=True):
-    """A part of the Thespian system has ended, and all of it was replaced."""
+    """A part of the Thespian system has ended, and the whole system was replaced."""
 
     part: str
     status: int | None
@@ -158,7 +158,7 @@ class SystemReplaced(DaemonMessage, frozen=True):
 
 
 class LogNote(DaemonMessage, frozen=True):
-    """A line for the log."""
+    """A line for the application's log."""
 
     level: int
     text: str
@@ -166,33 +166,33 @@ class LogNote(DaemonMessage, frozen=True):
 
 
 class CrashMemory(DaemonMessage, frozen=True):
-    """From a node's process, with a descriptor beside it: the memory that has its last words."""
+    """From a node's process, with a descriptor attached: the memory file for its crash stacks."""
 
     node: str
 
 
 class ForeignNodeStarted(DaemonMessage, frozen=True):
-    """From a process that has become the node which another machine wanted here: the keeper knows nothing of it."""
+    """From the process of a node that another machine asked for: the fork server does not know it."""
 
     node: str
     pid: int
 
 
 class ProcessReaped(DaemonMessage, frozen=True):
-    """From the admin: how a process of its has ended."""
+    """From Thespian's admin: how one of its processes has ended."""
 
     pid: int
     status: int
 
 
 class DaemonFailed(DaemonMessage, frozen=True):
-    """The last: why there is no warden any more."""
+    """The daemon's last message: why it ends."""
 
     why: str
 
 
 class DaemonPong(DaemonMessage, frozen=True):
-    """Yes."""
+    """The answer to a `DaemonPing`."""
 
     number: int
 
@@ -204,42 +204,41 @@ _decoder: Final[msgspec.msgpack.Decoder[DaemonMessage]] = msgspec.msgpack.Decode
 
 
 def pack(message: DaemonMessage) -> bytes:
-    """As bytes."""
+    """Encode a message with its length. Raises `ValueError` when it is too large."""
     body = encode_message(message)
     if len(body) > LARGEST:
-        raise ValueError(f"{message!r} would have {len(body)} bytes, and an order has {LARGEST} at most")
+        raise ValueError(f"{message!r} would have {len(body)} bytes, and a message has {LARGEST} at most")
     return framed(body)
 
 
 def decode_message(body: bytes) -> DaemonMessage:
-    """The order that was encoded. Raises `ValueError`."""
+    """Decode a message. Raises `ValueError`."""
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"no order: {error}") from error
+        raise ValueError(f"not a message: {error}") from error
 
 
 class MessageUnpacker:
-    """Bytes in, orders out. Raises `ValueError` at what is none."""
+    """Splits a byte stream into messages. Raises `ValueError` for bytes that are none."""
 
     def __init__(self) -> None:
-        """Nothing has come."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[DaemonMessage]:
-        """The orders that are complete with these bytes."""
+        """The messages that are complete with these bytes."""
         self._buffer += data
-        return map(decode_message, messages(self._buffer, LARGEST, "an order"))
+        return map(decode_message, messages(self._buffer, LARGEST, "a message"))
 
 
 class DaemonSocket:
-    """One end of such a socket, for processes that have no event loop."""
+    """One end of the socket, for processes without an event loop."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """It is not closed by this."""
+        """The socket stays the caller's to close."""
         self.sock = sock
         self.over = False
-        """Whether the other end is gone."""
+        """Whether the other end is closed."""
         self._unpacker = MessageUnpacker()
         self._read: list[DaemonMessage] = []
 
@@ -248,7 +247,7 @@ class DaemonSocket:
         return self.sock.fileno()
 
     def send(self, message: DaemonMessage) -> None:
-        """Send all of it, also when that means to wait; nothing when the other end is gone."""
+        """Send a whole message, waiting if need be. A no-op when the other end is closed."""
         data = memoryview(pack(message))
         while data and not self.over:
             try:
@@ -259,7 +258,7 @@ class DaemonSocket:
                 self.over = True
 
     def take(self) -> list[DaemonMessage]:
-        """What is there, without waiting: first what came with the one that was waited for."""
+        """The messages that have arrived, without waiting."""
         left, self._read = self._read, []
         try:
             data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -271,7 +270,7 @@ class DaemonSocket:
         return [*left, *self._unpacker.feed(data)]
 
     def next(self) -> DaemonMessage:
-        """Wait for the next one; others may have come with it. Raises `EOFError`."""
+        """Wait for the next message. Raises `EOFError` when the other end is closed."""
         while not (found := self.take()):
             if self.over:
                 raise EOFError("the other end is gone")
@@ -280,22 +279,22 @@ class DaemonSocket:
         return first
 
 
-# --- What the landlord of a machine, the engine and the membership of an application tell each other about nodes that are placed elsewhere.
+# --- Messages between the engine and the membership of an application and the machine hosts of other machines: placement, and what becomes of nodes.
 
 MACHINE_HOST = "greenroom.machine_host"
-"""The name of every machine's, on the machine's own node."""
+"""The registered name of each machine's `MachineHost`, on that machine's own node."""
 
 
 class NodeRefused(ActorError):
-    """A machine does not take a node: why not."""
+    """A machine does not accept a node; the message says why."""
 
 
 class VersionMismatch(ActorError):
-    """Two machines run different versions of greenroom: both are named."""
+    """Two machines run different versions of greenroom; the message names both."""
 
 
 class PlacementRequest(NamedTuple):
-    """Engine to membership: where shall this node be? `local` is how many the application's own machine has."""
+    """Engine to membership: choose a machine for this node. `local` is how many nodes the application's own machine has."""
 
     name: str
     requires: dict[str, Any]
@@ -303,7 +302,7 @@ class PlacementRequest(NamedTuple):
 
 
 class NodePlaced(NamedTuple):
-    """Membership to engine: on that machine, whose landlord holds a place for it; on the application's own when there is no landlord."""
+    """Membership to engine: the machine, and its machine host, which has reserved a place; the application's own machine when there is no machine host."""
 
     name: str
     machine: Machine
@@ -312,34 +311,34 @@ class NodePlaced(NamedTuple):
 
 
 class PlacementFailed(NamedTuple):
-    """... nowhere."""
+    """Membership to engine: no machine takes the node."""
 
     name: str
     error: Exception
 
 
 class NodeReleased(NamedTuple):
-    """Engine to membership: that node is over."""
+    """Engine to membership: the node has ended, or is not wanted any more."""
 
     name: str
 
 
 class SystemRenewed(NamedTuple):
-    """Landlord to membership: that machine has a new Thespian system."""
+    """Machine host to membership: the machine has a new Thespian system."""
 
     id: str
     system: str
 
 
 class HostedNodeStarted(NamedTuple):
-    """Landlord to engine: the process of a node was made there."""
+    """Machine host to engine: the node's process was made."""
 
     name: str
     os_pid: int
 
 
 class HostedNodeEnded(NamedTuple):
-    """Landlord to engine: it has ended; `status` is None when that is not known."""
+    """Machine host to engine: the node's process has ended; `status` is None when it is unknown."""
 
     name: str
     status: int | None

@@ -86,7 +86,7 @@ class Seal:
         return hmac.compare_digest(self.mac(kind, payload), mac)
 
 
-# --- Messages of a handshake, and of the warden's sockets: each stands behind its length.
+# --- Messages of a handshake, and of the daemon's sockets: each stands behind its length.
 
 _LENGTH: Final = struct.Struct(">I")
 

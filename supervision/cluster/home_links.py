@@ -1,4 +1,4 @@
-"""The links of the application's node, shared by the clusters in it: one table, open as long as one of them is there."""
+"""The links of the application's node, shared by all clusters in it: one table, open while at least one cluster runs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from .cluster_settings import ClusterSettings
 
 _users: Final[WeakKeyDictionary[Peers, list[Ref[Any]]]] = WeakKeyDictionary()
-_YOURS: Final = "the usher is yours"
+_TAKE_SPAWN_SERVER: Final = "take the spawn server"
 
 
 class HomeLinks(GenServer):
-    """The first child of a cluster. The first one of a node opens the table, and the last one closes it."""
+    """The first child of a cluster. The first in a node opens the links, and the last one closes them."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, settings: ClusterSettings) -> None:
-        """The `settings` of the cluster that is first count."""
+        """The `settings` of the first cluster apply."""
         self._settings = settings
 
     async def init(self) -> None:
-        """Open the links, unless that is done."""
+        """Open the links, unless they are open."""
         node, settings = current_node(), self._settings
         peers = node.remote_nodes
         key = settings.secret()
@@ -61,33 +61,33 @@ class HomeLinks(GenServer):
         self._me: Ref[HomeLinks] = Ref(self_pid())
         users = _users.get(self._peers)
         if users is None:
-            return  # they were opened by other code, which closes them as well
+            return  # other code opened them, and closes them
         users.append(self._me)
-        self._otp_process.await_death(self)
-        await self._have_usher()
+        self._otp_process.add_exit_waiter(self)
+        await self._have_spawn_server()
 
-    async def _have_usher(self) -> None:
+    async def _have_spawn_server(self) -> None:
         with contextlib.suppress(AlreadyRegistered):
             await Options(name=SPAWN_SERVER).start_link(SpawnServer)
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """The process is gone, however it ended: the next one has the usher, and the last one closes the links."""
+        """Hand the spawn server to the next cluster, or close the links after the last; however this process ended."""
         users = _users.get(self._peers, [])
         users.remove(self._me)
         if users:
-            users[0].send(_YOURS)
+            users[0].send(_TAKE_SPAWN_SERVER)
         else:
             self._peers.end()
 
     async def handle_info(self, message: object) -> Stop | None:
-        """It takes over from one that goes; without its usher it is started anew."""
-        if message == _YOURS:
-            await self._have_usher()
+        """Take over the spawn server from a cluster that has ended. When the spawn server dies, this process does, and both are restarted."""
+        if message == _TAKE_SPAWN_SERVER:
+            await self._have_spawn_server()
         return Stop(message.reason) if isinstance(message, Exit) else None
 
 
 def links_of_home() -> Peers:
-    """Those of the node that runs here."""
+    """The links of the node that runs here."""
     peers = current_node().remote_nodes
     if not isinstance(peers, Peers):
         raise ActorError("this node has no links to others: start the cluster's child spec in it first")
@@ -95,5 +95,5 @@ def links_of_home() -> Peers:
 
 
 def key_of_home() -> bytes:
-    """What admits to them: the processes of the cluster inherit it."""
+    """The key of those links, which the processes of the cluster inherit."""
     return links_of_home()._key  # noqa: SLF001 - this is its only reader outside of the table

@@ -2,7 +2,7 @@
 
 What is posted in one turn of the loop goes out together, but for the first, which goes at once, as does what answers something that has just
 come. More than the socket takes is kept here and written piece by piece: a large value keeps neither the loop nor any heartbeat waiting.
-It knows of bytes and frames; what they mean is its `Party`'s.
+It knows of bytes and frames; what they mean is its `LinkOwner`'s.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ LINGER_SECONDS: Final = 1.0
 _HIGH_WATER: Final = 512 * 1024
 
 
-class Party(Protocol):
+class LinkOwner(Protocol):
     """The owner of a link."""
 
     def greet(self) -> tuple[bytes, Greeting]:
         """The key, and what to say of oneself."""
         ...
 
-    def met(self, link: Link, peer: Greeting) -> str | None:
+    def on_handshake(self, link: Link, peer: Greeting) -> str | None:
         """The handshake is done; why the other end is not wanted, or None."""
         ...
 
-    def came(self, link: Link, payload: bytes) -> None:
+    def on_payload(self, link: Link, payload: bytes) -> None:
         """A whole payload has come."""
 
-    def lost(self, link: Link, why: str) -> None:
+    def on_lost(self, link: Link, why: str) -> None:
         """The link is over, whether it was up or not."""
 
 
 class Link(asyncio.Protocol):
     """One end."""
 
-    def __init__(self, party: Party, *, dialling: bool, largest: int = LARGEST) -> None:
+    def __init__(self, owner: LinkOwner, *, dialling: bool, largest: int = LARGEST) -> None:
         """Made for a connection; the listener waits for the dialler to begin. `largest` is how much one payload of the other end may be."""
         self._largest = largest
-        self._party = party
+        self._owner = owner
         self.dialling = dialling
-        key, mine = party.greet()
+        key, mine = owner.greet()
         self._handshake = Handshake(key, mine, dialling=dialling)
         self._transport: asyncio.Transport | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -67,9 +67,9 @@ class Link(asyncio.Protocol):
         self._closing = False
         self.why = ""
         """Why it is over, once it is."""
-        self._welcomed = not dialling
+        self._accepted = not dialling
         self.arrived: asyncio.Future[str] | None = None
-        self.greeted: Callable[[Link, Greeting], str | None] | None = None
+        self.on_greeting: Callable[[Link, Greeting], str | None] | None = None
         """Asked by the dialling end once it knows its peer, and before it has proved itself: why not to go on, or None."""
         self.offence: str | None = None
         """What came that no node which holds the key would send."""
@@ -77,8 +77,8 @@ class Link(asyncio.Protocol):
         self.over = False
         self.waiting = 0
         """How many bytes were posted and are not written yet."""
-        self.heard = self._loop.time()
-        self.spoke = self.heard
+        self.last_heard = self._loop.time()
+        self.last_sent = self.last_heard
 
     def __repr__(self) -> str:
         peer = self._handshake.peer
@@ -109,7 +109,7 @@ class Link(asyncio.Protocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=_HIGH_WATER)
-        if (stranger := _stranger(transport)) is not None:
+        if (stranger := _other_user(transport)) is not None:
             self.offence = f"it belongs to another user ({stranger})"
             self.end(self.offence)
             return
@@ -122,12 +122,12 @@ class Link(asyncio.Protocol):
         """Some bytes; the first are a handshake's."""
         if self.over:
             return
-        self.heard = self._loop.time()
+        self.last_heard = self._loop.time()
         # What is answered while this is dealt with goes out at its end, and not in the loop's next turn.
         before, self._flushing = self._flushing, True
         try:
             if self._unframer is None:
-                data = self._shake(data)
+                data = self._handshake_data(data)
             self._read(data)
         except LinkRefused as error:
             self.offence = str(error)
@@ -142,10 +142,10 @@ class Link(asyncio.Protocol):
         if self._unframer is None:
             return
         for payload in self._unframer.feed(data):
-            if self._welcomed:
-                self._party.came(self, payload)
+            if self._accepted:
+                self._owner.on_payload(self, payload)
             else:
-                self._answered(payload)
+                self._on_verdict(payload)
             if self.over:
                 return
 
@@ -175,13 +175,13 @@ class Link(asyncio.Protocol):
 
     # --- the handshake
 
-    def _shake(self, data: bytes) -> bytes:
+    def _handshake_data(self, data: bytes) -> bytes:
         """Go on with the handshake; what has come behind its end."""
         assert self._transport is not None
         handshake = self._handshake
         for answer in handshake.feed(data):
             assert handshake.peer is not None
-            refusal = None if self.greeted is None else self.greeted(self, handshake.peer)
+            refusal = None if self.on_greeting is None else self.on_greeting(self, handshake.peer)
             if refusal is not None:
                 self.end(refusal)
                 return b""
@@ -190,23 +190,23 @@ class Link(asyncio.Protocol):
             self._seal, back = handshake.seals()
             self._unframer = Unframer(back, self._largest)
             if not self.dialling:
-                self._decide()
+                self._accept_or_refuse()
         return bytes(handshake.rest)
 
-    def _decide(self) -> None:
+    def _accept_or_refuse(self) -> None:
         """The listener has the last word: its first frame is empty, or says why not."""
         assert self._handshake.peer is not None
-        refusal = self._party.met(self, self._handshake.peer)
+        refusal = self._owner.on_handshake(self, self._handshake.peer)
         self._write(next(frames(b"" if refusal is None else refusal.encode()[:GREETING_LIMIT], self._seal)))
         self._begin(refusal)
 
-    def _answered(self, payload: bytes) -> None:
+    def _on_verdict(self, payload: bytes) -> None:
         if payload:
             self.end(f"refused by the other end: {payload.decode(errors='replace')}")
             return
         assert self._handshake.peer is not None
-        self._welcomed = True
-        self._begin(self._party.met(self, self._handshake.peer))
+        self._accepted = True
+        self._begin(self._owner.on_handshake(self, self._handshake.peer))
 
     def _begin(self, refusal: str | None) -> None:
         if refusal is not None:
@@ -286,7 +286,7 @@ class Link(asyncio.Protocol):
 
     def _write(self, frame: bytes) -> None:
         assert self._transport is not None
-        self.spoke = self._loop.time()
+        self.last_sent = self._loop.time()
         self._transport.write(frame)
 
     # --- the end
@@ -325,10 +325,10 @@ class Link(asyncio.Protocol):
         self.over, self.up = True, False
         self._out, self._out_bytes, self.waiting = [], 0, 0
         self._frames.clear()
-        self._party.lost(self, why)
+        self._owner.on_lost(self, why)
 
 
-def _stranger(transport: asyncio.Transport) -> str | None:
+def _other_user(transport: asyncio.Transport) -> str | None:
     """The user and the process at the other end of a unix socket, unless that is our own user, or root."""
     sock: Any = transport.get_extra_info("socket")
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):

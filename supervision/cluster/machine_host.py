@@ -1,8 +1,8 @@
-"""The landlord of a machine that takes nodes of others: which nodes have a place there, and what becomes of them.
+"""The process of a machine that hosts nodes of other machines' applications: it keeps their places, and kills nodes without an owner.
 
-Applications ask it for a place before they have Thespian put a process there, and are told when there is one, and how it ended. A node that
-came without a place is ended, and so is one whose application is gone or cannot be reached any more. When it dies, their supervisor has the
-machine's engine begin anew, and no node is left.
+Applications call it to reserve a place before Thespian makes a process here, and get a message when the process was made and when it ended. A node without a
+reserved place is killed, and so is one whose application has gone or cannot be reached. When the machine host dies, its supervisor restarts the machine's engine
+with it, and no hosted node is left.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("greenroom.machine")
 
 _PATIENCE: Final = 60.0
-"""How long a place is kept for a process that does not come."""
+"""How long a place is reserved for a process that does not come."""
 _AGAIN: Final = 5.0
-"""A machine that is to register anew twice within so many seconds has a new Thespian system made."""
+"""When the machine has to register again within so many seconds, it gets a new Thespian system instead."""
 
 
 @dataclass(eq=False, slots=True)
 class _HostedNode:
-    """One node that has a place."""
+    """A node with a reserved place."""
 
     name: str
     owner: Pid
@@ -60,7 +60,7 @@ class _HostedNode:
 
 
 class MachineHost(GenServer):
-    """One for each machine."""
+    """One per machine."""
 
     def __init__(self, engine: Ref[NodeEngine]) -> None:
         """`engine` is the machine's own."""
@@ -70,15 +70,15 @@ class MachineHost(GenServer):
         self._nudged = -_AGAIN
 
     async def init(self) -> None:
-        """Have the machine join, and hear of the nodes that were not started here."""
+        """Join the convention, and get the events of nodes that other machines start here."""
         self._me: Ref[MachineHost] = Ref(self_pid())
         self._machine, self._system = await self._engine.within(None).call(NodeEngine.accept_foreign_nodes, self._me)
         log.info("machine %s takes nodes", self._machine)
 
-    # --- for applications
+    # --- called by applications
 
     def register_application(self, other: Machine, membership: Pid) -> tuple[Pid, Machine, str]:
-        """An application wants to place nodes here: this landlord, its machine, and that machine's Thespian system. Raises `VersionMismatch`."""
+        """Register an application that may place nodes here; returns this process, its machine and its Thespian system. Raises `VersionMismatch`."""
         wrong = version_mismatch(other, self._machine)
         if wrong is not None:
             log.error("%s", wrong)
@@ -88,7 +88,7 @@ class MachineHost(GenServer):
         return self._me.pid, self._machine, self._system
 
     def reserve(self, name: str, owner: Pid) -> None:
-        """Keep a place for that node, which `owner` is told of. Raises `NodeRefused`."""
+        """Reserve a place for a node; `owner` gets its events. Raises `NodeRefused`."""
         machine = self._machine
         if name in self._hosted:
             raise Reject(
@@ -100,25 +100,25 @@ class MachineHost(GenServer):
         send_after(_PATIENCE, self._me, ScheduledCall(self._start_timed_out, (hosted,)))
 
     def release(self, name: str) -> None:
-        """It is not to come after all; if it has, it is ended."""
+        """Give a place up; its process, if there is one, is killed."""
         hosted = self._hosted.get(name)
         if hosted is not None:
             self._end_node(hosted)
 
     def rejoin(self) -> None:
-        """We are not in the convention any more, as an application sees it, and it can be reached again."""
+        """An application can reach this machine, but does not find it in the convention: register again."""
         now = self._otp_process.node.loop.time()
         again, self._nudged = now - self._nudged < _AGAIN, now
         self._engine.cast(NodeEngine.rejoin, anew=again)
 
     def hosted_nodes(self) -> dict[str, int]:
-        """The nodes that have a place here, with the pids of their processes; 0 of one that has not come yet."""
+        """The nodes with a place here, with the pids of their processes; 0 for one that has not started yet."""
         return {hosted.name: hosted.os_pid for hosted in self._hosted.values()}
 
-    # --- what it is told
+    # --- messages
 
     def handle_info(self, message: Any) -> None:
-        """By the engine, by monitors and by the clock."""
+        """Dispatch a message of the engine, a monitor or a timer."""
         match message:
             case ProcessForked():
                 self._on_forked(message)
@@ -147,7 +147,7 @@ class MachineHost(GenServer):
     def _on_forked(self, born: ProcessForked) -> None:
         hosted = self._hosted.get(born.name)
         if hosted is None:
-            log.warning("node %s came without a place, and is ended", born.name)
+            log.warning("node %s has no reserved place here, and is killed", born.name)
             self._engine.cast(NodeEngine.signal_foreign_node, born.name, signal.SIGKILL)
             return
         hosted.os_pid = born.pid
@@ -158,7 +158,7 @@ class MachineHost(GenServer):
             self._end_node(hosted)
 
     def _end_node(self, hosted: _HostedNode) -> None:
-        """Its place is gone at once when there is no process; else when that has ended."""
+        """Free the place: at once when there is no process, else when the killed process has ended."""
         if hosted.os_pid:
             self._engine.cast(NodeEngine.signal_foreign_node, hosted.name, signal.SIGKILL)
         else:

@@ -1,7 +1,7 @@
-"""Machines of a cluster, as values: what one announces when it joins, what nodes may require of it, and the events of its coming and going.
+"""Machines of a cluster as values: their announcements, what nodes may require of them, the events of joining and leaving, and the choice of one for a node.
 
-Pure. An announcement travels as capabilities of the machine's Thespian system: Thespian passes them on to the leader of the convention,
-and places actors by them.
+Pure. An announcement travels as capabilities of the machine's Thespian system: Thespian passes them on to the leader of the convention, and places actors by
+them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Capability: TypeAlias = str | int | float | bool
 
 ID: Final = "greenroom.machine"
 SYSTEM: Final = "greenroom.system"
-"""Of one Thespian system of a machine: a machine that has its own replaced announces itself anew, and the other may be on record still."""
+"""The id of one Thespian system. A machine whose system is replaced announces itself again while the old one may still be listed."""
 ANNOUNCED: Final = "greenroom.announced"
 NAME: Final = "machine"
-"""What every machine can be required by: its name."""
+"""A capability that every machine has: its name."""
 MANY: Final = 64
 _TEXT: Final = 256
 _KEY: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 NODE: Final = "machine:"
-"""What the names of machines' own nodes begin with."""
+"""Prefix of the names of machines' own nodes."""
 
 
 class MachineUp(NamedTuple):
@@ -44,7 +44,7 @@ class MachineUp(NamedTuple):
 
 
 class MachineDown(NamedTuple):
-    """A machine cannot be reached any more; `why` in words."""
+    """A machine cannot be reached any more; `why` is a text."""
 
     name: str
     why: str
@@ -52,9 +52,9 @@ class MachineDown(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One that has announced itself.
+    """A machine that has announced itself.
 
-    `id` is of one run of its member program. `addresses` lead to its own node. It takes `room` nodes at most; None is no limit.
+    `id` identifies one run of its member program. `addresses` are those of its own node. It takes at most `room` nodes; None is no limit.
     """
 
     name: str
@@ -67,12 +67,12 @@ class Machine:
 
     @property
     def node(self) -> str:
-        """What its own node is called."""
+        """The name of its own node."""
         return NODE + self.name
 
     @property
     def host(self) -> str | None:
-        """Where its nodes listen for others."""
+        """The host on which its nodes listen."""
         return next(
             (each.removeprefix("tcp:").rpartition(":")[0] for each in self.addresses if each.startswith("tcp:")), None
         )
@@ -83,12 +83,12 @@ class Machine:
         return {**self.capabilities, NAME: self.name}
 
     def announcement(self) -> dict[str, Capability]:
-        """As capabilities of a Thespian system."""
+        """The announcement, as capabilities of a Thespian system."""
         return {**self.offers, ID: self.id, ANNOUNCED: msgspec.json.encode(self).decode()}
 
     @classmethod
     def announced(cls, id: str, announcement: str) -> Machine | None:
-        """What a system has announced; None when it is nothing of ours."""
+        """The machine that a system has announced; None for a system that is not ours."""
         try:
             told = {**msgspec.json.decode(announcement), "id": id}
             return msgspec.convert(told, cls) if told.keys() >= {*cls.__slots__} else None
@@ -96,16 +96,16 @@ class Machine:
             return None
 
     def __str__(self) -> str:
-        return f"{self.name} ({shown(self.capabilities)})"
+        return f"{self.name} ({capabilities_text(self.capabilities)})"
 
 
-def here() -> tuple[str, str]:
+def local_versions() -> tuple[str, str]:
     """The versions of greenroom and Python that run here."""
     return metadata.version("greenroom"), platform.python_version()
 
 
-def mismatch(mine: Machine, other: Machine) -> str | None:
-    """Why two machines cannot be of one cluster, naming both; None when they can."""
+def version_mismatch(mine: Machine, other: Machine) -> str | None:
+    """Why two machines cannot be in one cluster, with both names; None when they can."""
     if mine.greenroom == other.greenroom:
         return None
     return (
@@ -114,16 +114,16 @@ def mismatch(mine: Machine, other: Machine) -> str | None:
     )
 
 
-def fits(offers: Mapping[str, Capability], requires: Mapping[str, object]) -> bool:
-    """Whether all that is required is there. True is not 1."""
+def meets_requirements(offers: Mapping[str, Capability], requires: Mapping[str, object]) -> bool:
+    """Whether every requirement is met. True does not equal 1 here."""
     return all(
         name in offers and offers[name] == wanted and isinstance(offers[name], bool) is isinstance(wanted, bool)
         for name, wanted in requires.items()
     )
 
 
-def shown(capabilities: Mapping[str, object]) -> str:
-    """For people."""
+def capabilities_text(capabilities: Mapping[str, object]) -> str:
+    """Capabilities as a text."""
     return ", ".join(f"{name}={_written(value)}" for name, value in capabilities.items()) or "no capabilities"
 
 
@@ -131,10 +131,10 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse(text: str) -> tuple[str, Capability]:
-    """A capability as it is written: ``gpu=true``, ``cores=8``, ``room=green``; a name alone is true. Raises `ConfigError`."""
+def parse_capability(text: str) -> tuple[str, Capability]:
+    """Parse ``gpu=true``, ``cores=8``, ``room=green``; a name alone is true. Raises `ConfigError`."""
     name, equals, value = text.partition("=")
-    return check(name.strip(), _value(value.strip()) if equals else True)
+    return check_capability(name.strip(), _value(value.strip()) if equals else True)
 
 
 def _value(text: str) -> Capability:
@@ -148,8 +148,8 @@ def _value(text: str) -> Capability:
     return text
 
 
-def check(name: str, value: object) -> tuple[str, Capability]:
-    """A capability that can be announced. Raises `ConfigError`."""
+def check_capability(name: str, value: object) -> tuple[str, Capability]:
+    """Check one capability. Raises `ConfigError`."""
     if not _KEY.fullmatch(name) or name == NAME or name.startswith("greenroom."):
         raise ConfigError(
             f"a capability is called by 1 to 64 lower-case letters, digits, '.', '-' and '_' (and neither {NAME!r} nor "
@@ -160,38 +160,38 @@ def check(name: str, value: object) -> tuple[str, Capability]:
     return name, value
 
 
-def check_all(capabilities: Mapping[str, object]) -> dict[str, Capability]:
-    """All that a machine announces. Raises `ConfigError`."""
+def check_capabilities(capabilities: Mapping[str, object]) -> dict[str, Capability]:
+    """Check all capabilities of a machine. Raises `ConfigError`."""
     if len(capabilities) > MANY:
         raise ConfigError(f"a machine has up to {MANY} capabilities, not {len(capabilities)}")
-    return dict(check(*each) for each in capabilities.items())
+    return dict(check_capability(*each) for each in capabilities.items())
 
 
-# --- Which machine a node goes to: of those that have what it requires, and room for it, the one with the fewest of ours. Pure.
-# The count is ours since Thespian's own is always zero: of two equal members, it places everything on the first.
+# --- The choice of a machine: of those that meet the requirements and have room, the one with the fewest of this application's nodes. Pure.
+# The nodes are counted here, since Thespian's own count is always zero: of two equal machines it would place every actor on the first.
 
 
 class Candidate(NamedTuple):
-    """A machine that can be reached, with how many nodes it has and is about to have."""
+    """A machine that can be reached, and how many nodes it has or is about to get."""
 
     machine: Machine
     nodes: int
 
     @property
     def full(self) -> bool:
-        """Whether it takes no more."""
+        """Whether it takes no more nodes."""
         return self.machine.room is not None and self.nodes >= self.machine.room
 
     def __str__(self) -> str:
         room = "" if self.machine.room is None else f", {self.nodes} of {self.machine.room} nodes"
-        return f"{self.machine.name} ({shown(self.machine.capabilities)}{room})"
+        return f"{self.machine.name} ({capabilities_text(self.machine.capabilities)}{room})"
 
 
 class NothingFits(ActorError):
-    """No machine has what a node requires, or all that have it are full: what was required, and what there is."""
+    """No machine meets the requirements of a node, or all that do are full."""
 
     def __init__(self, requires: Mapping[str, object], there: tuple[str, ...], *, full: bool = False) -> None:
-        """`there` is each machine in words; `full` when some would fit."""
+        """`there` describes each machine; `full` when some machine would fit."""
         super().__init__(dict(requires), there)
         self.requires = dict(requires)
         self.there = there
@@ -199,13 +199,13 @@ class NothingFits(ActorError):
 
     def __str__(self) -> str:
         why = "every machine that fits is full" if self.full else "no machine of the cluster has that"
-        return f"a node requires {shown(self.requires)}, and {why}; there are: {'; '.join(self.there) or 'none'}"
+        return f"a node requires {capabilities_text(self.requires)}, and {why}; there are: {'; '.join(self.there) or 'none'}"
 
 
-def choose(requires: Mapping[str, object], there: Iterable[Candidate]) -> Machine:
-    """The machine with the fewest nodes of those that fit; of equals, the one that comes first by its name. Raises `NothingFits`."""
+def choose_machine(requires: Mapping[str, object], there: Iterable[Candidate]) -> Machine:
+    """Of the machines that fit and have room, the one with the fewest nodes, then the first by name. Raises `NothingFits`."""
     known = tuple(there)
-    fitting = [each for each in known if fits(each.machine.offers, requires)]
+    fitting = [each for each in known if meets_requirements(each.machine.offers, requires)]
     free = [each for each in fitting if not each.full]
     if not free:
         raise NothingFits(requires, tuple(map(str, known)), full=bool(fitting))

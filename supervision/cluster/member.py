@@ -1,7 +1,7 @@
-"""The program of a machine that takes nodes of applications elsewhere: ``python -m greenroom.supervision.cluster.member --help``.
+"""The program for a machine that takes nodes of other machines' applications: ``python -m greenroom.supervision.cluster.member --help``.
 
-It runs in the foreground until it is told to stop: a node with a landlord, and below it a warden with the machine's Thespian system. When it
-ends, however it does, nothing of the applications' is left on the machine.
+It runs in the foreground until it is stopped: a node with a machine host, and below it a daemon with the machine's Thespian system. However it ends, nothing of the
+applications is left on the machine.
 """
 
 from __future__ import annotations
@@ -70,14 +70,20 @@ def _options() -> argparse.ArgumentParser:
     add("--nodes", metavar="N", type=int, default=None, help="how many nodes it takes at most; no limit by default")
     add("--path", metavar="DIRECTORY", action="append", default=[], help="where the applications' modules are found")
     add("--preload", metavar="MODULE", action="append", default=[], help="import it once, before any node is started")
-    add("--heartbeat", metavar="SECONDS", type=float, default=1.0, help="who is silent for three of them is lost")
+    add(
+        "--heartbeat",
+        metavar="SECONDS",
+        type=float,
+        default=1.0,
+        help="a node that is silent for three of them is lost",
+    )
     add("--verbose", action="store_true", help="log more")
     add("--new-key", metavar="FILE", help="make a key, write it to a new file, and end")
     return parser
 
 
 def settings_of(arguments: argparse.Namespace) -> ClusterSettings:
-    """What was asked for. Raises `ConfigError`."""
+    """The settings from the command line. Raises `ConfigError`."""
     for name in ("convention", "key_file", "listen"):
         if getattr(arguments, name) is None:
             raise ConfigError(
@@ -97,7 +103,7 @@ def settings_of(arguments: argparse.Namespace) -> ClusterSettings:
 
 
 async def serve(settings: ClusterSettings) -> int:
-    """Be the machine until a signal comes; the program's exit code."""
+    """Run until a signal comes; returns the exit code."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -125,7 +131,7 @@ async def serve(settings: ClusterSettings) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program."""
+    """Run the program; returns its exit code."""
     given = _options().parse_args(arguments)
     shown = logging.StreamHandler(sys.stderr)
     shown.setFormatter(EscapingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -1,8 +1,8 @@
-"""The machines of a cluster, as an application sees them: which have joined, which can be reached, and which takes the next node.
+"""The machines of a cluster as an application knows them: which have joined, which can be reached, and which takes the next node.
 
-Thespian's convention says which have joined. Each of those is dialled, and the link to its landlord says that it lives: when that is
-lost the machine is, and it is dialled again each second. A machine takes nodes when both hold; one that can be reached and is not in the
-convention any more, as after a link was cut, is told to register anew.
+Thespian's convention tells which machines have joined. Each of them is dialled, and the link to its machine host shows that it is alive; when the link is lost the
+machine counts as lost, and is dialled again each second. A machine takes nodes when it has joined and can be reached. One that can be reached but has dropped out
+of the convention, as after a network cut, is told to register again. The engine sends it placement requests; when it dies, the engine waits for its successor.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("greenroom.cluster")
 
 RETRY: Final = 1.0
-"""How often a machine that cannot be reached is dialled, and one that is not in the convention is told to register."""
+"""How often an unreachable machine is dialled, and one outside the convention is told to register."""
 _DIALLING: Final = 3.0
 _ASKING: Final = 5.0
 _FORGOTTEN: Final = 600.0
-"""How long a machine is dialled that has left the convention."""
+"""How long a machine that has left the convention is still dialled."""
 
 
 @dataclass(eq=False, slots=True)
@@ -58,7 +58,7 @@ class _KnownMachine:
 
     machine: Machine
     system: str = ""
-    """The Thespian system that it has, as it says itself, or as the convention last said."""
+    """Its Thespian system, as it says itself or as the convention last said."""
     machine_host: Ref[MachineHost] | None = None
     watch: Monitor | None = None
     up: bool = False
@@ -70,14 +70,14 @@ class _KnownMachine:
 
 @dataclass(eq=False, slots=True)
 class _PendingPlacement:
-    """A node that is being placed: which machines do not take it, and why."""
+    """A node that is being placed, and the machines that have refused it, each with the reason."""
 
     place: PlacementRequest
     refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class ClusterMembership(GenServer):
-    """One for each application that has joined a convention."""
+    """One per application that has joined a convention."""
 
     def __init__(self, engine: Ref[NodeEngine]) -> None:
         """`engine` is the application's own."""
@@ -88,41 +88,41 @@ class ClusterMembership(GenServer):
         self._watchers: dict[Ref[Any], None] = {}
 
     async def init(self) -> None:
-        """Have the engine join, and hear which machines have."""
+        """Have the engine join the convention, and get its members."""
         self._me: Ref[ClusterMembership] = Ref(self_pid())
         self._peers: Peers = links_of_home()
         self._peers.watch(self._me)
         self._here, joined = await self._engine.within(30.0).call(NodeEngine.join, self._me)
-        self._otp_process.await_death(self)
+        self._otp_process.add_exit_waiter(self)
         for each in joined:
             self._joined(each)
 
     def on_exit(self, reason: object) -> None:  # noqa: ARG002 - whatever it is
-        """The process is gone, however it ended: nothing is sent to it any more."""
+        """Stop watching the links, however the process ended."""
         self._peers.unwatch(self._me)
 
-    # --- for others
+    # --- called by the application
 
     def machines(self) -> list[Machine]:
-        """Those that take nodes, besides the application's own."""
+        """The machines that take nodes, without the application's own."""
         return [known.machine for known in self._known.values() if self._takes_nodes(known)]
 
     def here(self) -> Machine:
-        """The application's own."""
+        """The application's own machine."""
         return self._here
 
     def watch(self, who: Ref[Any]) -> None:
-        """Send `who` a `MachineUp` and a `MachineDown` for each from now on."""
+        """Send `who` a `MachineUp` and a `MachineDown` for each change from now on."""
         self._watchers[who] = None
 
     def unwatch(self, who: Ref[Any]) -> None:
-        """No more."""
+        """Stop sending to `who`."""
         self._watchers.pop(who, None)
 
-    # --- what it is told
+    # --- messages
 
     def handle_info(self, message: Any) -> None:
-        """By the engine, by links, by its own errands and by the clock."""
+        """Dispatch a message of the engine, the links, its own tasks or a timer."""
         match message:
             case MachineJoined():
                 self._joined(message)
@@ -139,9 +139,9 @@ class ClusterMembership(GenServer):
             case NodeDown():
                 for known in [each for each in self._known.values() if each.machine.node == message.name]:
                     self._lost(known, message.why)
-            case Down(reason=reason) if reason != NO_CONNECTION:  # of a lost link, NodeDown tells more
+            case Down(reason=reason) if reason != NO_CONNECTION:  # NodeDown comes as well, and says more of a lost link
                 for known in [each for each in self._known.values() if each.watch is message.ref]:
-                    self._lost(known, f"its landlord has ended: {reason}")
+                    self._lost(known, f"its machine host has ended: {reason}")
             case Down() | NodeUp():
                 pass
             case PlacementRequest():
@@ -157,7 +157,7 @@ class ClusterMembership(GenServer):
     def _takes_nodes(self, known: _KnownMachine) -> bool:
         return known.up and known.system in self._systems
 
-    # --- coming and going
+    # --- joining and leaving
 
     def _now(self) -> float:
         return self._otp_process.node.loop.time()
@@ -181,7 +181,7 @@ class ClusterMembership(GenServer):
         self._settle(known)
 
     def _settle(self, known: _KnownMachine) -> None:
-        """See to it that what should hold will: that it can be reached, and is in the convention."""
+        """Bring a machine to what it should be: reachable, and in the convention."""
         if self._known.get(known.machine.id) is not known:
             return
         if known.machine_host is None:
@@ -219,7 +219,7 @@ class ClusterMembership(GenServer):
         spawn(self._reach, known)
 
     async def _reach(self, known: _KnownMachine) -> None:
-        """In a process of its own: dial the machine, and ask its landlord."""
+        """In a process of its own: dial the machine, and call its machine host."""
         machine, peers = known.machine, self._peers
         try:
             if machine.node not in peers.connected:
@@ -279,10 +279,10 @@ class ClusterMembership(GenServer):
             if not who.send(event):
                 self._watchers.pop(who, None)
 
-    # --- placing
+    # --- placement
 
     def _place(self, placement: _PendingPlacement) -> None:
-        """Choose, and ask that machine's landlord for a place."""
+        """Choose a machine, and ask its machine host for a place."""
         there = [
             Candidate(known.machine, len(known.nodes))
             for known in self._known.values()
@@ -304,7 +304,7 @@ class ClusterMembership(GenServer):
     async def _reserve(
         self, known: _KnownMachine, machine_host: Ref[MachineHost], placement: _PendingPlacement, engine: Pid
     ) -> None:
-        """In a process of its own: ask that landlord."""
+        """In a process of its own: call the machine host."""
         refusal: str | None = None
         try:
             await machine_host.call(MachineHost.reserve, placement.place.name, engine)
@@ -321,7 +321,7 @@ class ClusterMembership(GenServer):
 
     def _on_reserved(self, known: _KnownMachine, placement: _PendingPlacement, refusal: str | None) -> None:
         name, machine_host = placement.place.name, known.machine_host
-        if self._placements.get(name) is not placement:  # it was called off
+        if self._placements.get(name) is not placement:  # it was cancelled
             known.nodes.discard(name)
             if refusal is None and machine_host is not None:
                 machine_host.cast(MachineHost.release, name)

@@ -1,8 +1,9 @@
-"""The engine: the process of the application's node that owns the warden, and knows every node that was started through it.
+"""The engine of a cluster: a process of the application's node that owns the daemon and a record of every node started through it.
 
-Hosts ask it for processes, and are told how those end; it is told by the warden, by the links, and by the nodes themselves. The first
-request has the warden started. When the warden ends, the engine does: waiting callers hear why, the kernel ends everything that is left below, and
-the engine's supervisor starts another. A process whose host has gone is ended by it, and one that has fallen silent.
+`NodeOwner`s call it to start and to end nodes. It gets messages from the daemon, from the links, from the nodes themselves, from the membership and from
+machine hosts. The first request starts the daemon. The engine ends when the daemon does: waiting callers get the reason, the operating system's kernel kills
+everything below the daemon, and the engine's supervisor starts another engine. The engine also kills the process of a node whose owner has gone, or whose
+link has gone silent.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from greenroom.supervision.kernel.api import demonitor, monitor, send_after
 from greenroom.supervision.kernel.process_lookup import self_pid
 from greenroom.supervision.kernel.process_messages import Crash, Down
 
-from . import bootstrap
+from . import bootstrap, os_processes
 from . import daemon_protocol as protocol
-from . import os_processes
 from .bootstrap import NodeImportFailed, NodeOutput, NodeReady
 from .daemon_handle import DaemonHandle
 from .home_links import key_of_home, links_of_home
@@ -55,21 +55,20 @@ log = logging.getLogger("greenroom.cluster")
 _BEGINNING: Final = 30.0
 _PING: Final = 2.0
 _PATIENCE: Final = 10.0
-"""How long the warden may take to answer, before it is taken for hung."""
+"""How long the daemon may take to answer a ping before it counts as hung."""
 _STOPPING: Final = 5.0
 _UNTOLD: Final = 0.3
-"""After the link is gone: how long it may take to be told of the process's end, before the process is ended."""
+"""After a node's link is gone: how long to wait for the report of its end, before its process is killed."""
 _TERM: Final = 0.5
 _AGAIN: Final = 0.3
 
 
 class NodeEngine(GenServer):
-    """One for each cluster."""
+    """One per cluster."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, settings: ClusterSettings) -> None:
-        """It needs the node's links, and nothing else."""
         self.settings = settings
         self._daemon: DaemonHandle | None = None
         self._records: dict[str, NodeRecord] = {}
@@ -86,14 +85,14 @@ class NodeEngine(GenServer):
         self._until_ready: list[tuple[Caller[Any], Callable[[], Any]]] = []
 
     def init(self) -> None:
-        """Nothing is started before it is needed."""
+        """Watch the links. The daemon is started by the first request."""
         self._me: Ref[NodeEngine] = Ref(self_pid())
         self._peers = links_of_home()
         self._peers.watch(self._me)
-        self._otp_process.await_death(self)
+        self._otp_process.add_exit_waiter(self)
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """In order: the warden ends everything, and itself."""
+        """Have the daemon end all nodes and itself; kill it when it does not."""
         self._peers.unwatch(self._me)
         daemon = self._daemon
         if daemon is None:
@@ -106,10 +105,10 @@ class NodeEngine(GenServer):
             daemon.kill()
             await _ended_within(_STOPPING, daemon)
 
-    # --- for hosts
+    # --- called by node owners
 
     def start_node_process(self, host: Pid, name: str, spec: NodeSpec) -> NodeStarted:
-        """Start a process for that node of `host`; answered when it is ready. Raises `NodeFailed`, `EngineFailed`."""
+        """Start a process for the node of `host`, and reply when the node is ready. Raises `NodeFailed`, `EngineFailed`."""
         if name in self._records:
             raise Reject(NodeFailed(name, "there is a node of that name already"))
         self._check_requirements(spec)
@@ -121,7 +120,7 @@ class NodeEngine(GenServer):
         return result
 
     def end_node(self, name: str) -> ProcessEnding:
-        """End it: in order, then with SIGTERM, then with SIGKILL. Answered when it has ended, with how."""
+        """End a node: in order, then by SIGTERM, then by SIGKILL. Replies with how it ended."""
         record = self._records.get(name)
         if record is None:
             return ProcessEnding(lost=True, asked=True)
@@ -138,12 +137,12 @@ class NodeEngine(GenServer):
         return result
 
     def running(self) -> dict[str, int]:
-        """The pids of the processes that run: the parts of the engine, and the nodes by their names."""
+        """The pids of the running processes: the daemon's parts, and the nodes by name."""
         nodes = {record.name: record.pid for record in self._records.values() if record.pid}
         return {**self.parts, **nodes}
 
     def _ensure_daemon(self) -> DaemonHandle:
-        """The warden; it is started when there is none yet."""
+        """The daemon, started if there is none yet."""
         daemon = self._daemon
         if daemon is None:
             daemon = self._daemon = DaemonHandle(self._me.send)
@@ -163,12 +162,12 @@ class NodeEngine(GenServer):
             self.parts = {"daemon": daemon.pid}
             send_after(_BEGINNING, self._me, ScheduledCall(self._check_daemon_started))
         if daemon.over:
-            raise EngineFailed("what starts processes has ended just now")
+            raise EngineFailed("the daemon, which starts processes, has just ended: try again")
         return daemon
 
     @cached_property
     def _this_machine(self) -> Machine:
-        """This machine, as it announces itself."""
+        """This machine as it announces itself to others."""
         settings = self.settings
         greenroom, python = local_versions()
         return Machine(
@@ -181,13 +180,13 @@ class NodeEngine(GenServer):
             python=python,
         )
 
-    # --- for the membership, and for the landlord of a machine
+    # --- called by the membership, and by this machine's machine host
 
     def join(self, membership: Ref[Any]) -> tuple[Machine, list[protocol.MachineJoined]]:
-        """Be in the convention: this machine, and the others in it. `membership` is told of the others, and asked where nodes go."""
+        """Join the convention: returns this machine and the other members. `membership` gets the later changes, and the placement requests."""
         self._membership = membership
         for record in self._records.values():
-            if record.is_placing:  # the membership that was asked for it before is gone
+            if record.is_placing:  # the membership that was asked to place it is gone
                 self._place_or_start(record)
         result: tuple[Machine, list[protocol.MachineJoined]] = self._when_ready(
             lambda: (self._this_machine, list(self._joined.values()))
@@ -195,9 +194,9 @@ class NodeEngine(GenServer):
         return result
 
     def accept_foreign_nodes(self, machine_host: Ref[Any]) -> tuple[Machine, str]:
-        """Be in the convention, for others: this machine, and its Thespian system. `machine_host` is told of their nodes."""
+        """Join the convention and accept nodes of other applications. `machine_host` gets the events of their processes."""
         self._machine_host = machine_host
-        for name in self._foreign_nodes:  # a former landlord's, which can tell no application of them any more
+        for name in self._foreign_nodes:  # nodes of a former machine host: no application can be told of them any more
             self.signal_foreign_node(name, signal.SIGKILL)
         result: tuple[Machine, str] = self._when_ready(lambda: (self._this_machine, self._system))
         return result
@@ -217,12 +216,12 @@ class NodeEngine(GenServer):
         """Register with the convention again; `anew` with another Thespian system."""
         self._ensure_daemon().send(protocol.RejoinConvention(anew))
 
-    # --- where a node goes
-    # A node on another machine is a charge as any other. What is done to its process is done by that machine's landlord, which also tells how it
-    # ended; when that machine cannot be reached any more, its nodes are lost.
+    # --- placement
+    # A node on another machine has a record like any other. Signals to its process go through that machine's machine host, which also reports its end. When that
+    # machine cannot be reached any more, its nodes count as lost.
 
     def _check_requirements(self, spec: NodeSpec) -> None:
-        """Refuse what is required of other machines when there are none."""
+        """Refuse requirements that this machine does not meet, when there are no others."""
         requires = spec.requires
         if self._membership is None and requires and not meets_requirements(self._this_machine.offers, requires):
             raise Reject(
@@ -233,7 +232,7 @@ class NodeEngine(GenServer):
             )
 
     def _place_or_start(self, record: NodeRecord) -> None:
-        """Have its process made: here, unless it requires something."""
+        """Start its process here; if it has requirements, ask the membership for a machine first."""
         requires = dict(record.spec.requires)
         if requires and self._membership is not None:
             record.is_placing = True
@@ -243,7 +242,7 @@ class NodeEngine(GenServer):
             self._start_process(record, None, {})
 
     def _start_process(self, record: NodeRecord, machine: Machine | None, requires: dict[str, Capability]) -> None:
-        """Have the warden make its process; on another machine, which `requires` says, that is `machine`."""
+        """Have the daemon start its process; with `requires`, on the machine that meets them, which is `machine`."""
         try:
             told = bootstrap.boot_for(
                 record.name, record.spec, self.settings, self._peers.addresses, self._me.pid, machine
@@ -257,7 +256,7 @@ class NodeEngine(GenServer):
 
     def _on_placed(self, record: NodeRecord | None, placed: protocol.NodePlaced) -> None:
         machine_host: Ref[Any] | None = None if placed.machine_host is None else Ref(placed.machine_host)
-        if record is None or not record.is_placing:  # it was called off
+        if record is None or not record.is_placing:  # it was cancelled
             if machine_host is not None:
                 machine_host.send(protocol.NodeReleased(placed.name))
             self._report_released(placed.name)
@@ -270,7 +269,7 @@ class NodeEngine(GenServer):
             self._start_process(record, placed.machine, {SYSTEM: placed.system})
 
     def _place_again(self, record: NodeRecord) -> None:
-        """The machine that was to have it has another Thespian system by now, or has none: no process was made."""
+        """The chosen machine has another Thespian system by now, or none: no process was made, so place the node again."""
         self._release_host(record)
         self._report_released(record.name)
         record.is_placing = True
@@ -281,7 +280,7 @@ class NodeEngine(GenServer):
             self._place_or_start(record)
 
     def _release_host(self, record: NodeRecord) -> None:
-        """It has no process on another machine, or none any more."""
+        """Stop watching the machine host, and release the place there if no process has started."""
         if record.host_monitor is not None:
             demonitor(record.host_monitor, flush=True)
         if record.machine_host is not None and not record.pid:
@@ -292,13 +291,13 @@ class NodeEngine(GenServer):
         if self._membership is not None:
             self._membership.send(protocol.NodeReleased(name))
 
-    # --- what it is told
+    # --- messages
 
     def handle_info(self, message: Any) -> Stop | None:
-        """By the warden, by nodes, by links, by monitors and by the clock."""
+        """Dispatch a message of the daemon, a node, a link, a monitor or a timer."""
         match message:
             case None:
-                return self._warden_ended()
+                return self._daemon_ended()
             case protocol.DaemonMessage():
                 self._on_daemon_message(message)
             case NodeReady() | NodeImportFailed() | NodeOutput():
@@ -325,7 +324,7 @@ class NodeEngine(GenServer):
         return None
 
     def _on_daemon_message(self, message: protocol.DaemonMessage) -> None:
-        """By the warden."""
+        """A message of the daemon."""
         match message:
             case protocol.SystemReady():
                 self._on_ready(message)
@@ -340,7 +339,7 @@ class NodeEngine(GenServer):
                 log.warning(
                     "the Thespian system was replaced in %.0f ms: its %s had ended", message.took * 1000, message.part
                 )
-                # What became of the nodes that another machine was asked for, and that are not there yet, is not known.
+                # Requests that were forwarded to another machine may have been lost with the former system: place those nodes again.
                 for record in tuple(self._records.values()):
                     if record.machine_host is not None and not record.pid:
                         self._place_again(record)
@@ -355,9 +354,9 @@ class NodeEngine(GenServer):
             case protocol.ProcessForked() | protocol.ProcessGone() | protocol.ProcessNotStarted():
                 self._on_process_message(message, self._records.get(message.name))
             case protocol.StartForwarded():
-                pass  # its landlord tells of it
+                pass  # its machine host reports what becomes of it
             case _:
-                log.error("the warden said what it should not: %r", message)
+                log.error("unexpected message from the daemon: %r", message)
 
     def _on_ready(self, ready: protocol.SystemReady) -> None:
         self._system = ready.system
@@ -379,7 +378,7 @@ class NodeEngine(GenServer):
         if record is None:
             if isinstance(message, protocol.ProcessNotStarted):
                 return
-            # It is another machine's node, here.
+            # A node of another machine's application, running here.
             (self._foreign_nodes.add if isinstance(message, protocol.ProcessForked) else self._foreign_nodes.discard)(
                 message.name
             )
@@ -404,7 +403,7 @@ class NodeEngine(GenServer):
         self,
         message: protocol.NodePlaced | protocol.PlacementFailed | protocol.HostedNodeStarted | protocol.HostedNodeEnded,
     ) -> None:
-        """Something that the membership or another machine's landlord tells."""
+        """A message of the membership, or of another machine's machine host."""
         record = self._records.get(message.name)
         match message:
             case protocol.NodePlaced():
@@ -422,7 +421,7 @@ class NodeEngine(GenServer):
                 pass
 
     def _on_node_message(self, message: NodeReady | NodeImportFailed | NodeOutput) -> None:
-        """By a node."""
+        """A message of a node."""
         record = self._records.get(message.name)
         if record is None:
             return
@@ -435,7 +434,7 @@ class NodeEngine(GenServer):
                     caller.reply(NodeStarted(message.os_pid, message.stopper))
             case NodeImportFailed():
                 record.why = message.why
-                if record.machine_host is not None:  # what is on another machine may be other code
+                if record.machine_host is not None:  # the other machine may have other code installed
                     machine = record.machine_host.pid.node.removeprefix(NODE)
                     record.why = (
                         f"machine {machine} could not import what it needs; the application's modules have to be installed "
@@ -447,10 +446,14 @@ class NodeEngine(GenServer):
                     extra = {"node": message.name} if data is None else {"node": message.name, "greenroom": data}
                     logging.getLogger(logger).log(level, "%s", line, extra=extra)
                 if message.dropped:
-                    log.warning("node %s said %d lines more than there was room for", message.name, message.dropped)
+                    log.warning(
+                        "node %s: %d lines of output were dropped, since they came faster than they could be sent",
+                        message.name,
+                        message.dropped,
+                    )
 
     def _on_down(self, down: Down) -> None:
-        """The host of a node has ended, or a machine's landlord: the nodes on that machine are lost, and how they ended is not known."""
+        """The owner of a node has ended: kill the node. Or a machine host has: the nodes on that machine are lost, and how they ended is unknown."""
         for record in tuple(self._records.values()):
             if record.watch is down.ref:
                 record.asked = True
@@ -458,10 +461,10 @@ class NodeEngine(GenServer):
             elif record.host_monitor is down.ref:
                 record.why = f"its machine was lost: {down.reason}"
                 self._node_ended(record, ProcessEnding(lost=True, asked=record.asked))
-                # Should it be there all the same, it ends of that.
+                # If the node lives on after all, it stops when its link ends.
                 self._peers.disconnect(record.name, "its machine was lost")
 
-    # --- what it has said to itself, for later
+    # --- timers
 
     def _schedule(self, seconds: float, do: Callable[..., object], record: NodeRecord, *more: Any) -> None:
         record.timers.append(send_after(seconds, self._me, ScheduledCall(do, (record, *more))))
@@ -472,23 +475,23 @@ class NodeEngine(GenServer):
             self._signal(record, signal.SIGKILL)
 
     def _link_lost(self, record: NodeRecord) -> None:
-        """Its link is gone, and its end was not reported."""
+        """The link is gone, and no end was reported: kill the process."""
         record.hung = record.machine_host is not None or not os_processes.has_ended(record.pid, record.pidfd)
         self._signal(record, signal.SIGKILL)
 
     def _check_daemon_started(self) -> None:
-        """Whether the warden has begun, by now."""
+        """Kill a daemon that has not reported in time that it runs."""
         if self._daemon is not None and not self.port:
-            self._why = f"the warden had not begun after {_BEGINNING:g} s, and was killed"
+            self._why = f"the daemon had not begun after {_BEGINNING:g} s, and was killed"
             self._daemon.kill()
 
     def _ping_daemon(self) -> None:
-        """Whether the warden is there."""
+        """Ping the daemon, and kill it when it has not answered for too long."""
         daemon = self._daemon
         if daemon is None or daemon.over:
             return
         if (self._pings - self._answered) * _PING > _PATIENCE:
-            self._why = f"the warden did not answer for {_PATIENCE:g} s, and was killed"
+            self._why = f"the daemon did not answer for {_PATIENCE:g} s, and was killed"
             daemon.kill()
             return
         self._pings += 1
@@ -498,7 +501,7 @@ class NodeEngine(GenServer):
     # --- ends
 
     def _signal(self, record: NodeRecord, number: int) -> None:
-        """To the process: at once where that can be done, and by the warden, which knows whether there is one yet."""
+        """Send a signal directly where there is a pidfd, else through the daemon, which knows whether the process exists yet."""
         if self._records.get(record.name) is not record:
             return
         if record.is_placing or (record.machine_host is not None and not record.pid):  # there is no process yet
@@ -535,15 +538,15 @@ class NodeEngine(GenServer):
             os.close(record.pidfd)
             record.pidfd = None
 
-    def _warden_ended(self) -> Stop:
+    def _daemon_ended(self) -> Stop:
         daemon = self._daemon
         assert daemon is not None
         how = "ended" if daemon.status is None else str(ProcessEnding.of_status(daemon.status))
-        why = self._why or f"the warden {how}. {daemon.error_output()}".strip()
+        why = self._why or f"the daemon {how}. {daemon.error_output()}".strip()
         return Stop(Crash(EngineFailed(why)))
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """The engine is gone, however it ended, also when that lets it do nothing any more: so is everything below, as far as this node knows."""
+        """Release everything. Called also when the engine was killed and `terminate` could not run."""
         for record in self._records.values():
             self._close_pidfd(record)
         if self._daemon is not None:

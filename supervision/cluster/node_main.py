@@ -1,7 +1,7 @@
-"""What a node's process does: it makes itself at home, imports what it was told to, opens a node, and connects that to the application's.
+"""The main function of a node's process: undo inherited state, run the imports, open a node, and connect it to the application's.
 
-The main thread imports, and then belongs to what made the process again; the node has a thread of its own. When the application's node is
-lost, or when it is told to, the node stops in order, and the process ends: at once, without what Python does at the end of a program.
+The main thread runs the imports and then belongs to Thespian again; the node runs in a thread of its own. When the node is told to stop, or loses the
+application's node, it stops in order and the process exits with `os._exit`: atexit handlers and other threads could block a normal exit.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from greenroom.supervision.behaviours.refs import Ref
 from greenroom.supervision.kernel.node import Node
 from greenroom.supervision.kernel.process_messages import Pid
 
-from . import bootstrap, os_processes
-from . import crash_output
+from . import bootstrap, crash_output, os_processes
 from .bootstrap import InheritedState, NodeBoot, send_log_line
 from .crash_output import CapturedOutput
 from .node_records import EXIT_BROKEN, EXIT_LOST, EXIT_MEMORY, signal_name
@@ -47,23 +46,23 @@ class _State:
     booted = False
     foreign = False
     code = EXIT_LOST
-    """Its exit code, once the node has stopped."""
+    """The exit code for when the node has stopped."""
     stop: asyncio.Event | None = None
     loop: asyncio.AbstractEventLoop | None = None
 
 
 class NodeStopper(GenServer):
-    """Ends the process: when it is told to, and when the application's node is lost."""
+    """Ends the process when told to, and when the application's node is lost."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, home: str, stop: asyncio.Event) -> None:
-        """`home` is the name of that node."""
+        """`home` is the name of the application's node."""
         self.home = home
         self.stop = stop
 
     def handle_info(self, message: object) -> None:
-        """It is told to, or a node is connected, or lost."""
+        """Stop on the engine's message, or when the home node is lost."""
         if message == bootstrap.LEAVE:
             self.stop.set()
         elif isinstance(message, NodeDown) and message.name == self.home:
@@ -72,9 +71,9 @@ class NodeStopper(GenServer):
 
 
 def become_node(data: bytes, keep: Iterable[int], *, foreign: bool = False) -> None:
-    """In the main thread, once: become what these bytes say. The descriptors `keep` are those of what made the process.
+    """In the main thread, once: become the node that the boot data describes. `keep` are Thespian's own descriptors.
 
-    A `foreign` was wanted by another machine, and made by the admin: the warden does not know of it yet.
+    With `foreign`, another machine asked for the node: Thespian's admin made the process, and the daemon does not know it yet.
     """
     if _State.booted:
         return
@@ -86,7 +85,7 @@ def become_node(data: bytes, keep: Iterable[int], *, foreign: bool = False) -> N
             os._exit(EXIT_BROKEN)
         output = _undo_inherited_state(boot, frozenset(keep))
         wrong = _prepare(boot)
-    except BaseException:  # noqa: BLE001 - there is no link yet to tell it by
+    except BaseException:  # noqa: BLE001 - there is no link yet to report it over
         send_log_line(logging.ERROR, f"the process of a node could not be set up:\n{traceback.format_exc()}")
         os._exit(EXIT_BROKEN)
     thread = threading.Thread(target=_run, args=(boot, output, wrong), name=f"greenroom-{boot.name}", daemon=True)
@@ -94,7 +93,7 @@ def become_node(data: bytes, keep: Iterable[int], *, foreign: bool = False) -> N
 
 
 def stop_node() -> None:
-    """The process is to end."""
+    """Stop the node and exit."""
     if _State.loop is not None and _State.stop is not None:
         _State.loop.call_soon_threadsafe(_State.stop.set)
     else:
@@ -105,9 +104,9 @@ def stop_node() -> None:
 
 
 def _undo_inherited_state(boot: NodeBoot, keep: frozenset[int]) -> CapturedOutput:
-    """Take back what the processes before have made of this one."""
+    """Reset signal handlers, environment, name and descriptors to what a fresh process would have."""
     for number in signal.valid_signals():
-        with contextlib.suppress(OSError, ValueError):  # some cannot be handled
+        with contextlib.suppress(OSError, ValueError):  # some signals cannot be handled
             signal.signal(number, signal.SIG_IGN if signal_name(number) in _IGNORED_BY_PYTHON else signal.SIG_DFL)
     bootstrap.restore_environment()
     os_processes.set_process_name(bootstrap.name_of_node(boot.name))
@@ -124,7 +123,7 @@ def _undo_inherited_state(boot: NodeBoot, keep: frozenset[int]) -> CapturedOutpu
 
 
 def _redirect_inherited_fds(keep: frozenset[int]) -> None:
-    """Descriptors that came with the fork lead nowhere from now on."""
+    """Redirect descriptors that the process inherited and does not use."""
     mine = {0, 1, 2, *keep}
     if InheritedState.notes is not None:
         mine.add(InheritedState.notes.fileno())
@@ -133,7 +132,7 @@ def _redirect_inherited_fds(keep: frozenset[int]) -> None:
 
 
 def _prepare(boot: NodeBoot) -> str | None:
-    """What the node's code needs; why it is not there, or None."""
+    """Set path, directory and limits, and run the imports. Returns the traceback of what failed, or None."""
     try:
         if boot.path is not None:
             sys.path[:] = map(os.fsdecode, boot.path)
@@ -145,7 +144,7 @@ def _prepare(boot: NodeBoot) -> str | None:
             importlib.import_module(name)
         if boot.main_module is not None or boot.main_path is not None:
             load_main_module(boot.main_module, None if boot.main_path is None else os.fsdecode(boot.main_path))
-    except BaseException as error:  # noqa: BLE001 - it is told to the node's starter
+    except BaseException as error:  # noqa: BLE001 - sent to the engine
         return "".join(traceback.format_exception(error))
     return None
 
@@ -168,8 +167,8 @@ def _run(boot: NodeBoot, output: CapturedOutput, wrong: str | None) -> None:
         code = asyncio.run(_run_node(boot, output, wrong))
     except MemoryError:
         code = EXIT_MEMORY
-    except BaseException:  # noqa: BLE001 - the process ends, and says why
-        send_log_line(logging.ERROR, f"node {boot.name} ended of an error:\n{traceback.format_exc()}")
+    except BaseException:  # noqa: BLE001 - the process exits, and logs why
+        send_log_line(logging.ERROR, f"node {boot.name} ended with an error:\n{traceback.format_exc()}")
         code = EXIT_BROKEN
     os._exit(code)
 
@@ -185,7 +184,7 @@ async def _run_node(boot: NodeBoot, output: CapturedOutput, wrong: str | None) -
     stopper = await Options(name=NODE_STOPPER).start(NodeStopper, home, stop)
     peers.watch(stopper)
     if not _State.foreign:
-        # An application that stands still, in a debugger or over a long import, is not gone; its end is told by the kernel.
+        # The application may stand still in a debugger or a long import without being gone. When it really ends, the death pipe tells.
         peers.patient(home, on=True)
     engine: Ref[GenServer] = Ref(Pid(*boot.engine))
     output.begin(engine, asyncio.get_running_loop())
@@ -201,22 +200,22 @@ async def _run_node(boot: NodeBoot, output: CapturedOutput, wrong: str | None) -
     return _State.code
 
 
-# --- The application's own main module, in a process that was not started with it: handlers of `python server.py` live there.
-# It is executed once more under another name, so that what stands behind ``if __name__ == "__main__"`` is left out, and is known as `__main__`
-# from then on: what travels by its name is found.
+# --- The application's own main module, imported in a process that was not started with it: `python server.py` may define handlers there.
+# It is executed under another name, so that its `if __name__ == "__main__"` block is left out, and is registered as `__main__`, so that names which refer to
+# that module are found.
 
 NAME: Final = "__mp_main__"
-"""As multiprocessing calls it: programs that look at their own name know that one."""
+"""The name that multiprocessing uses; programs that check their own name know it."""
 
 
 class MainImport:
-    """Whether the main module is being executed just now: what would run a program then does not."""
+    """Whether the main module is being imported right now, so that calls which would start the program do nothing."""
 
     now = False
 
 
 def load_main_module(module: str | None, path: str | None) -> None:
-    """Execute it. Whatever it raises is raised."""
+    """Execute the module. Its exceptions are raised."""
     made = types.ModuleType(NAME)
     sys.modules[NAME] = sys.modules["__main__"] = made
     MainImport.now = True

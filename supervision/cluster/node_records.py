@@ -1,4 +1,4 @@
-"""What the engine keeps of each node's process, and what it tells that node's host. Values."""
+"""The engine's record of each node's process, the messages about it to the node's owner, and the values and errors that say how it ended."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
 
 
 class NodeStarted(NamedTuple):
-    """What a host learns of its process when the node is ready: its pid, and the process that ends the node."""
+    """The node is ready: the pid of its process, and the actor that stops the node."""
 
     os_pid: int
     stopper: Pid
 
 
 class NodeProcessEnded(NamedTuple):
-    """To a host: its process has ended, so."""
+    """To the owner of a node: its process has ended."""
 
     ending: ProcessEnding
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class NodeRecord:
-    """A node's process, from the moment when a host asks for it until it has ended."""
+    """A node's process, from the request for it to its end."""
 
     name: str
     spec: NodeSpec
     host: Pid
-    """Told of its end."""
+    """The owner of the node, which gets the end."""
     watch: Monitor
     starting: Caller[Any] | None
-    """Waits for it to be ready."""
+    """The call that waits until the node is ready."""
     ending: list[Caller[Any]] = field(default_factory=list["Caller[Any]"])
     stopper: Pid | None = None
     pid: int = 0
     pidfd: int | None = None
     is_placing: bool = False
-    """Whether it is not known yet on which machine it is to be."""
+    """Whether no machine was chosen yet."""
     host_monitor: Monitor | None = None
     machine_host: Ref[Any] | None = None
-    """The landlord that sees to it when it is on another machine."""
+    """For a node on another machine, that machine's machine host."""
     why: str = ""
     words: str = ""
     hung: bool = False
@@ -60,27 +60,27 @@ class NodeRecord:
     timers: list[Timer] = field(default_factory=list["Timer"])
 
     def ended(self, status: int | None, words: str) -> ProcessEnding:
-        """How it ended, by its exit status, which is None when that is not known, and its last words."""
+        """How it ended, from its exit status (None when unknown) and its last output."""
         how = ProcessEnding(lost=True) if status is None else ProcessEnding.of_status(status)
         memory = self.spec.limits.memory
         return replace(how, hung=self.hung, asked=self.asked, memory=memory, words=words or self.words)
 
 
 class ScheduledCall(NamedTuple):
-    """What a process of this room tells itself, by the clock or by a routine of its own: it is time to do that."""
+    """A message of a process to itself, sent by a timer or a task: call this function."""
 
     do: Callable[..., object]
     args: tuple[Any, ...] = ()
 
 
-# --- How a process ended, as a value that says it in words, and the error that carries it.
+# --- How a process ended, as a value that describes itself, and the errors that carry it.
 
 EXIT_LOST: Final = 70
-"""The exit code of a node's process that has lost the application's node, and has stopped by itself."""
+"""Exit code of a node's process that lost the application's node and stopped."""
 EXIT_MEMORY: Final = 71
-"""... that ended of a `MemoryError` which no handler caught."""
+"""Exit code of one that ended by an uncaught `MemoryError`."""
 EXIT_BROKEN: Final = 72
-"""... whose event loop ended of an error."""
+"""Exit code of one whose event loop failed."""
 _CODES: Final = {
     EXIT_LOST: "stopped because it lost its connection to the application",
     EXIT_MEMORY: "ended because it was out of memory",
@@ -92,10 +92,9 @@ _CODES: Final = {
 class ProcessEnding:
     """How a process ended.
 
-    `signal` or `code` is what the system tells; a process that is `lost` has neither: its status could not be had. `hung`:
-    it did not answer, and was ended for that. `asked`: it was ended on request of this side. `memory` is its limit,
-    when it had one. `words` are the last that it said of itself: where it was when a fatal signal came, for instance. They are for the
-    operator, and not for its callers: `str` leaves them out.
+    `signal` or `code` is from the exit status; a process that is `lost` has neither, since no status was found. `hung`: it did not respond, and was killed.
+    `asked`: this side has ended it on request. `memory` is its limit, if it had one. `words` are its last output, such as its stacks when a fatal signal came;
+    they are for the operator's log and not for callers, so `str` leaves them out.
     """
 
     signal: int | None = None
@@ -108,12 +107,12 @@ class ProcessEnding:
 
     @classmethod
     def of_status(cls, status: int) -> ProcessEnding:
-        """From an exit status as Python tells it: a negative one is a signal."""
+        """From an exit status as Python gives it: negative for a signal."""
         return cls(signal=-status) if status < 0 else cls(code=status)
 
     @property
     def orderly(self) -> bool:
-        """Whether it ended as it should: with exit code 0, and it was not hung."""
+        """Whether it exited with code 0, and did not hang."""
         return self.code == 0 and not self.hung
 
     def __str__(self) -> str:
@@ -125,7 +124,7 @@ class ProcessEnding:
             return f"{_CODES[EXIT_MEMORY]} (its limit is {_bytes(self.memory)})"
         if self.code is not None:
             return _CODES.get(self.code, f"exited with code {self.code}")
-        return "was lost: nobody could tell how it ended"
+        return "was lost: its exit status is unknown"
 
     def _signalled(self) -> str:
         assert self.signal is not None
@@ -158,7 +157,7 @@ class NodeLost(ActorError):
 
 
 class NodeFailed(ActorError):
-    """A node did not come up: what it was at, and what went wrong."""
+    """A node did not become ready; `why` says what failed."""
 
     def __init__(self, node: str, why: str) -> None:
         """`why` is a sentence."""
@@ -171,11 +170,11 @@ class NodeFailed(ActorError):
 
 
 class EngineFailed(ActorError):
-    """What starts processes does not run: why not, and what to do."""
+    """The engine cannot start processes: the message says why, and what to do."""
 
 
 def signal_name(number: int) -> str:
-    """SIGSEGV, or SIG64 for one without a name."""
+    """The name of a signal: SIGSEGV, or SIG64 for one without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -500,22 +500,22 @@ class Peering(GenServer):
         self.tcp = tcp
 
     async def init(self) -> None:
-        """Listen, and have an usher."""
+        """Listen, and have a spawn server."""
         await self.peers.open(tcp=self.tcp)
-        self._otp_process.await_death(self)  # also of one that is killed, and cannot let go itself
-        self._usher = await Options(name=SPAWN_SERVER).start_link(SpawnServer)
+        self._otp_process.add_exit_waiter(self)  # also of one that is killed, and cannot let go itself
+        self._spawn_server = await Options(name=SPAWN_SERVER).start_link(SpawnServer)
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
         """The process is gone, however it ended: so are the links."""
         self.peers.end()
 
     def handle_info(self, message: object) -> Stop | None:
-        """Without its usher it is of little use: its supervisor starts both anew."""
+        """Without its spawn server it is of little use: its supervisor starts both anew."""
         return Stop(message.reason) if isinstance(message, Exit) else None
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """Stop the usher and close all links; a successor finds the usher's name free."""
-        if is_alive(self._usher):
-            await stop(self._usher)
+        """Stop the spawn server and close all links; a successor finds the spawn server's name free."""
+        if is_alive(self._spawn_server):
+            await stop(self._spawn_server)
         await self.peers.close()
         await self.peers.closed()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from greenroom.supervision.kernel import links, process_messages
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.errors import ActorError, MailboxFull, NotRegistered
 from greenroom.supervision.kernel.process_messages import (
     NO_CONNECTION,
@@ -63,7 +63,7 @@ class RemoteNode:
         self._backlog_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Switch to {self.name}{', lost' if self.lost else '' if self.link else ', not connected yet'}>"
+        return f"<RemoteNode {self.name}{', lost' if self.lost else '' if self.link else ', not connected yet'}>"
 
     # --- the link
 
@@ -105,7 +105,7 @@ class RemoteNode:
         if not proxy.life:
             self._proxies.pop(proxy.pid, None)
             proxy.reason = reason
-            cell.complete_exit(proxy)
+            lifecycle.complete_exit(proxy)
 
     # --- the processes of the other node
 
@@ -310,9 +310,9 @@ def _stop(remote: RemoteNode, to: Any, reason: ExitReason) -> None:
         process.deliver_exempt((process_messages.STOP, as_reason(reason)))
 
 
-def _call(
+def _call(  # noqa: PLR0913, PLR0917 - the item's parts
     remote: RemoteNode, number: int, source: int | None, to: Any, method: Any, args: list[Any], kwargs: Any
-) -> None:  # noqa: PLR0913, PLR0917 - the item's parts
+) -> None:
     _begin(remote, number, source, to, lambda caller: (process_messages.CALL, method, tuple(args), kwargs, caller))
 
 
@@ -332,7 +332,7 @@ def _begin(
         return
     caller = RemoteCaller(remote, process, source, number)
     remote.callers[number] = caller
-    process.await_death(caller)
+    process.add_exit_waiter(caller)
     if not process.deliver(entry(caller)) and not process.life:
         caller.fail(MailboxFull(str(process), process.limit or 0))
 
@@ -367,7 +367,7 @@ def _watch(remote: RemoteNode, number: int, to: Any) -> None:
         remote.post(link_protocol.GONE, number, NO_PROCESS)
     else:
         watch = remote.watches[number] = RemoteWatch(remote, process, number)
-        process.await_death(watch)
+        process.add_exit_waiter(watch)
 
 
 def _unwatch(remote: RemoteNode, number: int) -> None:
@@ -403,19 +403,19 @@ def _cut(remote: RemoteNode, source: int, to: int, reason: ExitReason) -> None:
     if process is None or proxy is None or proxy not in links.linked(process):
         return  # it was unlinked meanwhile
     links.unlink_locally(process, proxy)
-    cell.signal(process, proxy.pid, as_reason(reason))
+    lifecycle.signal(process, proxy.pid, as_reason(reason))
 
 
 def _exit(remote: RemoteNode, source: int, to: Any, reason: ExitReason) -> None:
     process = _here(remote, to)
     if process is not None:
-        cell.signal(process, make_pid(remote.name, remote.life or 0, source), as_reason(reason))
+        lifecycle.signal(process, make_pid(remote.name, remote.life or 0, source), as_reason(reason))
 
 
 def _kill(remote: RemoteNode, to: Any) -> None:
     process = _here(remote, to)
     if process is not None:
-        cell.kill(process)
+        lifecycle.kill(process)
 
 
 def _beat(remote: RemoteNode) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class RemoteProcess(RemoteProcessBase):
     """The near end of one."""
 
-    __slots__ = ("_switch", "_watch", "named", "to")
+    __slots__ = ("_remote", "_watch", "named", "to")
 
     def __init__(self, node: Node, remote: RemoteNode, pid: Pid, name: On | None = None) -> None:
         """`name` when it is addressed by that, and may be any process, or none."""
@@ -124,15 +124,15 @@ class RemoteProcess(RemoteProcessBase):
 
     # --- waiters
 
-    def await_death(self, waiter: ExitWaiter) -> None:
+    def add_exit_waiter(self, waiter: ExitWaiter) -> None:
         """Tell `waiter` when it is gone; a caller's answer says so by itself."""
-        super().await_death(waiter)
+        super().add_exit_waiter(waiter)
         if not isinstance(waiter, Caller):
             self.add_watch()
 
-    def forget(self, waiter: ExitWaiter) -> None:
+    def remove_exit_waiter(self, waiter: ExitWaiter) -> None:
         """The waiter has what it wanted, or wants it no more."""
-        super().forget(waiter)
+        super().remove_exit_waiter(waiter)
         if isinstance(waiter, Caller):
             self._remote.forget(self, waiter)  # pyright: ignore[reportUnknownArgumentType] - of whatever
         else:
@@ -182,7 +182,7 @@ _get_ident = threading.get_ident
 class RemoteCaller(Caller[Any]):
     """A caller on the other node: what it is answered goes back there, once."""
 
-    __slots__ = ("_number", "_source", "_switch")
+    __slots__ = ("_number", "_remote", "_source")
 
     def __init__(self, remote: RemoteNode, callee: Process, source: int | None, number: int) -> None:
         """`source` is the caller's serial, if it is a process; `number` is what the other node knows the call by."""
@@ -215,7 +215,7 @@ class RemoteCaller(Caller[Any]):
     def _settle(self, value: Any, error: BaseException | None) -> bool:
         node = self._node
         if _get_ident() != node.thread:
-            return node.from_thread(self._settle, value, error)
+            return node.call_from_thread(self._settle, value, error)
         if not super()._settle(value, error):
             return False
         self._remote.callers.pop(self._number, None)
@@ -232,7 +232,7 @@ class RemoteCaller(Caller[Any]):
 class RemoteWatch:
     """A watch of the other node on a process here."""
 
-    __slots__ = ("_number", "_switch", "process")
+    __slots__ = ("_number", "_remote", "process")
 
     def __init__(self, remote: RemoteNode, process: Process, number: int) -> None:
         """`number` is what the other node knows it by."""
@@ -247,4 +247,4 @@ class RemoteWatch:
 
     def drop(self) -> None:
         """The other node does not want to know any more."""
-        self.process.forget(self)
+        self.process.remove_exit_waiter(self)

@@ -1,7 +1,7 @@
-"""Starting processes on other nodes: the usher, which each node has, and the words for asking one.
+"""Starting processes on other nodes, and looking up names there: the spawn server that each node has, and the functions that call it.
 
-A start over a link is a start: it comes back when `init` is done, or says why not. A process whose starter has gone meanwhile, or whose
-starter's node was lost, is ended there, since no process knows of it.
+A start over a link behaves like a local one: it returns when `init` is done, or raises what `start` would. When the starter has gone in the meantime, or its node
+was lost, the started process is killed, since nothing would know of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from greenroom.supervision.behaviours.process_start import Options, launch, star
 from greenroom.supervision.behaviours.refs import Ref
 from greenroom.supervision.behaviours.replies import NoReply, Reject, Reply
 from greenroom.supervision.behaviours.task import spawn
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.api import kill
 from greenroom.supervision.kernel.process_lookup import On, current_node, current_process
 from greenroom.supervision.kernel.process_messages import NO_PROCESS
@@ -43,38 +43,38 @@ class SpawnRequest(NamedTuple):
 
 
 class NameLookup(NamedTuple):
-    """Asks which process has a name."""
+    """Ask which process has a name."""
 
     name: Any
 
 
 class SpawnServer(GenServer):
-    """Starts what other nodes ask for; each start is a process of its own, so that a slow one holds up no other."""
+    """Starts processes for other nodes, each in a task of its own, so that a slow `init` delays no other start."""
 
     traps_exit: ClassVar[bool] = True
-    """So that it ends with its starter, however orderly that ended."""
+    """To end with its starter, also when that ends in order."""
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
-        """Start something, or look up a name."""
+        """Start a server, or look up a name."""
         if isinstance(request, SpawnRequest):
             spawn(_start_for_caller, request, caller)
             return NoReply()
         if isinstance(request, NameLookup):
             process = current_node().names.get(request.name)
             return Reply(None if process is None else process.pid)
-        raise Reject(TypeError(f"an usher starts processes and knows names; {request!r} is neither"))
+        raise Reject(TypeError(f"a spawn server starts processes and knows names; {request!r} is neither of these"))
 
 
 async def _start_for_caller(request: SpawnRequest, caller: Caller[Any]) -> None:
     node, me = current_node(), current_process("start a process for another node")
     parent = None if request.parent is None else node.process(request.parent)
     if request.parent is not None and parent is None:
-        return  # its node was lost meanwhile
-    # A start whose caller does not wait any more is taken back, however long its `init` would take.
-    caller.on_over(lambda: cell.kill(me))
+        return  # the node of the starter was lost
+    # When the caller stops waiting, the start is cancelled, however long its `init` would take.
+    caller.on_over(lambda: lifecycle.kill(me))
     try:
         ref = await launch(request.options, request.server, request.args, request.kwargs, parent=parent)
-    except Exception as error:  # noqa: BLE001 - whatever it was is the starter's
+    except Exception as error:  # noqa: BLE001 - passed to the starter
         caller.fail(error)
         return
     process = node.process(ref.pid)
@@ -106,7 +106,7 @@ async def launch_on(
     *,
     link: bool = False,
 ) -> Ref[Any]:
-    """As `start_on`, with the options of a start; `link` ties the calling process to it."""
+    """As `start_on`, with start options; `link` links it to the calling process."""
     me = current_process("start a linked process") if link else None
     if node == current_node().name:
         return await launch(options, server, args, kwargs or {}, link=link)
@@ -128,18 +128,18 @@ async def start_link_on(
 
 @dataclass(frozen=True, slots=True)
 class StartLinkOn(StartLink):
-    """The start function of a child on another node: what `child_on` makes."""
+    """The start function of a child on another node, made by `child_on`."""
 
     node: str
 
     async def __call__(self, *more: Any, **named: Any) -> Ref[Any]:
-        """Start it there, linked to the calling process."""
+        """Start the child there, linked to the calling process."""
         kwargs = {**self.kwargs, **named}
         return await launch_on(self.node, self.options, self.server, self.args + more, kwargs, link=True)
 
 
 def child_on(node: str, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> ChildSpec[Ref[S]]:
-    """As `child`, of one that runs on another node: that node's loss is its end, and a restart is tried there again."""
+    """As `child`, for one that runs on another node: the loss of that node ends it, and a restart is tried there again."""
     spec = child(server, *args, **kwargs)
     made: Any = spec.start
     return replace(spec, start=StartLinkOn(made.server, made.args, made.kwargs, made.options, node))

@@ -1,10 +1,10 @@
-"""Thespian's door: no other file imports it, and all that has to be different in it is done here, with the reasons.
+"""The one module that imports Thespian, and the patches without which it is not safe to run.
 
-The keeper imports this file, which is the engine of processes that a warden has, and so does what runs in a Thespian system of a user's own:
-a guest actor, or what asks an actor of theirs. A house test names them. Importing it changes nothing in Thespian.
+Importing it changes nothing in Thespian: `install_patches` does, once, in the daemon. It is imported by the daemon, which runs a patched Thespian, and by code
+that runs in a user's own, unpatched Thespian system (the guest actor, and actors that answer tools); a test lists these modules.
 
-What is taken from it is of two kinds: its public words (an actor, the messages that it gets, the system), and the internals that
-`install_patches` replaces. `check_thespian` refuses any Thespian but the one that both were read in.
+It uses Thespian's public names (actors, their messages, the system) and the internals that the patches replace. `check_thespian` refuses every Thespian but the
+release whose text the patches were written for.
 """
 
 from __future__ import annotations
@@ -30,55 +30,55 @@ from .node_records import EngineFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# ruff: noqa: F401, N813, N815, TC002 - Thespian's names are its own, and others have them from here
+# ruff: noqa: F401, N813, N815, TC002 - names are Thespian's own, and other modules import them from here
 
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     class ActorAddress:
-        """Of an actor."""
+        """The address of an actor."""
 
     class Actor:
-        """What Thespian runs in a process of its own."""
+        """A Thespian actor, which runs in a process of its own."""
 
         myAddress: ActorAddress
         _myRef: Any
 
         def createActor(self, actor_class: type | str, requirements: dict[str, object] | None = None) -> ActorAddress:  # noqa: N802
-            """Start a child; what is sent to it waits until it runs."""
+            """Start a child. Messages to it wait until it runs."""
             ...
 
         def send(self, target: ActorAddress, message: object) -> None:
-            """Some time."""
+            """Send a message, without waiting."""
 
         def receiveMessage(self, message: object, sender: ActorAddress) -> object:  # noqa: N802
-            """One message."""
+            """Handle one message."""
             ...
 
         def notifyOnSystemRegistrationChanges(self, setting: bool) -> None:  # noqa: FBT001, N802
-            """Hear of the machines of the convention."""
+            """Get an `ActorSystemConventionUpdate` when a machine joins or leaves the convention."""
 
         def updateCapability(self, name: str, value: object) -> None:  # noqa: N802
-            """This machine has, from now on."""
+            """Change a capability of this machine."""
 
         def wakeupAfter(self, period: object, payload: object = None) -> None:  # noqa: N802
-            """Have a `WakeupMessage`, after a `timedelta`."""
+            """Get a `WakeupMessage` after a `timedelta`."""
 
     class ActorSystemException(Exception):
-        """Whatever Thespian raises."""
+        """The base of Thespian's errors."""
 
     class ActorSystemMessage:
-        """Whatever Thespian itself sends."""
+        """The base of the messages that Thespian itself sends."""
 
     class ActorSystemConventionUpdate(ActorSystemMessage):
-        """A machine has joined the convention, or has left it."""
+        """A machine has joined or left the convention."""
 
         remoteCapabilities: dict[str, Any]
         remoteAdded: bool
 
     class ActorExitRequest(ActorSystemMessage):
-        """An actor is to end."""
+        """The actor is to end."""
 
     class ChildActorExited(ActorSystemMessage):
         """A child has ended."""
@@ -86,28 +86,28 @@ if TYPE_CHECKING:
         childAddress: ActorAddress
 
     class PoisonMessage(ActorSystemMessage):
-        """A message that its receiver has failed at, twice."""
+        """A message that raised in its receiver twice."""
 
         poisonMessage: Any
         details: str | None
 
     class WakeupMessage(ActorSystemMessage):
-        """The time has come."""
+        """The time of `wakeupAfter` is over."""
 
         payload: Any
 
     class WatchMessage(ActorSystemMessage):
-        """A watched descriptor has something to read."""
+        """A watched descriptor is readable."""
 
         ready: list[int]
 
     class ThespianWatch:
-        """What a handler returns to have descriptors watched until the next message."""
+        """Returned by a handler to have these descriptors watched until its next message."""
 
         def __init__(self, descriptors: list[int]) -> None: ...
 
     class ActorSystem:
-        """The system, seen from outside."""
+        """A system, as a program outside of it uses it."""
 
         def __init__(
             self,
@@ -118,26 +118,26 @@ if TYPE_CHECKING:
             transientUnique: bool,  # noqa: N803
         ) -> None: ...
         def createActor(self, actor_class: type | str) -> ActorAddress:  # noqa: N802
-            """Have the admin start one."""
+            """Have the admin start an actor."""
             ...
 
         def tell(self, target: ActorAddress, message: object) -> None:
-            """Send, and wait until that is done."""
+            """Send a message, and wait until it is written."""
 
         def ask(self, target: ActorAddress, message: object, timeout: object = None) -> Any:
-            """Send, and wait for whatever comes next."""
+            """Send a message, and wait for the next message that comes, whoever sent it."""
             ...
 
         def listen(self, timeout: object = None) -> Any:
-            """Wait for whatever comes next."""
+            """Wait for the next message."""
             ...
 
         def private(self) -> AbstractContextManager[ActorSystem]:
-            """An endpoint of its own."""
+            """A temporary endpoint with an address of its own."""
             ...
 
         def shutdown(self) -> None:
-            """Ask all of it to end, and wait for that."""
+            """Ask the whole system to end, and wait for it."""
 
     convention: Any
     tcp: Any
@@ -169,61 +169,60 @@ else:
     from thespian.system.transport import TCPTransport as tcp
     from thespian.system.transport import streamBuffer as streams
 
-# --- What has to be different in Thespian before it may run: where it listens, whom it believes, how much it takes, and what it tells.
-# As it comes it listens on all addresses and unpickles whatever is sent there. Here a frame is unpickled only when it carries the MAC
-# of this system's own key, every socket is bound to the chosen address, and a frame has a largest size. It also learns to tell how a child has
-# ended, which it knows and keeps to itself. All of that is done to the module's insides, once, in the warden, before anything is
-# forked: `check_thespian` makes sure that the insides are the ones that this was written for.
+# --- The patches: which address Thespian listens on, which frames it accepts, how large they may be, and what it reports.
+# Unpatched, Thespian listens on all addresses and unpickles whatever is sent there, so any process that reaches the port runs code. With the patches a frame is
+# unpickled only when it carries a MAC made with this system's key, every socket is bound to the chosen address, and frames have a largest size. Thespian also
+# reports how a child ended, which it knows and does not tell. The patches replace attributes of its modules, once, in the daemon, before it forks.
 
-# ruff: noqa: SLF001 - what is replaced is private, which is why `check_thespian` looks at its very text
+# ruff: noqa: SLF001 - what is replaced is private, so `check_thespian` compares its text
 
 
 MAC_BYTES: Final = 32
 LARGEST: Final = 256 * 1024
-"""Bytes of a frame between parts of the system: orders and exits, never what users send. So much, of each newcomer, is kept unseen."""
+"""Bytes of a frame between parts of the system, which carry commands and exits and never users' data. A connection that has sent no valid frame can fill that much."""
 _DIGITS: Final = 12
 _NEWCOMERS: Final = 64
-"""How many connections may have said nothing yet that is known to be ours."""
+"""How many connections may exist that have not sent a valid frame yet."""
 
 
 class ForgedFrame(ValueError):
-    """A frame that was not made by this system."""
+    """A frame without this system's MAC."""
 
 
 class SealedPickle:
-    """In place of the pickle module: what it makes carries a MAC, and without one nothing is unpickled."""
+    """Stands in for the `pickle` module in Thespian's transport: seals what it pickles with a MAC, and unpickles nothing without a valid one."""
 
     def __init__(self, key: bytes, refused: Callable[[str], None]) -> None:
-        """`refused` is told of what was not taken."""
+        """`refused` is called with a text for each rejected frame."""
         self._key = key
         self._refused = refused
 
     def __repr__(self) -> str:
-        return "<Sealed>"
+        return "<SealedPickle>"
 
     def dumps(self, value: object) -> bytes:
-        """Pickle and seal."""
+        """Pickle, and prepend the MAC."""
         body = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         return hmac.digest(self._key, body, sha256) + body
 
     def loads(self, data: bytes) -> Any:
-        """Unpickle what one of us has sealed. Raises `ForgedFrame`."""
+        """Check the MAC, then unpickle. Raises `ForgedFrame`."""
         mac, body = data[:MAC_BYTES], data[MAC_BYTES:]
         if not hmac.compare_digest(mac, hmac.digest(self._key, body, sha256)):
             self._refused(f"a frame of {len(data)} bytes was refused: it is not from this system")
             raise ForgedFrame("not from this system")
-        return pickle.loads(body)  # noqa: S301 - the MAC was right: it is our own
+        return pickle.loads(body)  # noqa: S301 - the MAC is valid, so this system made it
 
 
 class PatchCallbacks:
-    """What became known about children, and what is to be logged; set in the process that has somewhere to tell it."""
+    """Callbacks for ends of children and for log lines, set in the process that can pass them on."""
 
     on_exit: Callable[[int, int | None], None] | None = None
     on_note: Callable[[int, str], None] | None = None
 
 
 def note(level: int, text: str) -> None:
-    """Tell it, if there is a receiver for it."""
+    """Pass a line to the log, if this process has a callback for it."""
     if PatchCallbacks.on_note is not None:
         PatchCallbacks.on_note(level, text)
 
@@ -233,29 +232,36 @@ MANAGER: Final = logging.Logger.manager
 
 
 def install_patches(key: bytes, bind: str) -> None:
-    """Make this process's Thespian, and that of all that it forks, the one that may run. Raises `EngineFailed`."""
+    """Patch Thespian in this process, and so in all that are forked from it. Raises `EngineFailed` for another release."""
     check_thespian()
     sealed = SealedPickle(key, lambda text: note(logging.WARNING, text))
+    # Without this, Thespian unpickles what any process sends to its port, which runs that process's code. A pipe between the parts would need no MAC, but
+    # Thespian's convention of machines, and its placement of actors, exist over TCP only.
     tcp.serializer = sealed
+    # The two acknowledgements are pickled when the module is imported, by the real pickle: made again, or the receiver would refuse them.
     tcp.ackMsg = streams.toSendBuffer(streams.ackPacket, sealed.dumps)
     tcp.ackDataErrMsg = streams.toSendBuffer(streams.ackDataErrPacket, sealed.dumps)
+    # Without this, a frame of any announced length is buffered before it can be refused.
     tcp.ReceiveBuffer = _bounded(streams.ReceiveBuffer)
+    # Without this, every part listens on 0.0.0.0: Thespian uses an address only to tell others where it can be reached.
     addresses.IPActorAddress.bindArgs = property(lambda address: ((bind, address.sockname[1]),))
     _limit_newcomers()
     _report_exits()
     _survive_lost_machines()
-    system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=1)  # a process that has not ended by then is ended by pid
-    system_logs.thesplog_control(logging.CRITICAL, False, 0)  # noqa: FBT003 - it would write a file into the temporary folder
+    # Without this, a shutdown waits for ten seconds when a part is dead; the daemon kills by pid what has not ended by then.
+    system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=1)
+    # Without this, every part appends to a log file in the temporary folder.
+    system_logs.thesplog_control(logging.CRITICAL, False, 0)  # noqa: FBT003 - Thespian's own order of arguments
 
 
 def transport_of(system: ActorSystem) -> Any:
-    """The transport of a system, as it is seen from outside."""
+    """The transport of the endpoint that a system has in this process."""
     whole: Any = system
     return whole._systemBase.transport
 
 
 def restore_logging() -> None:
-    """In an actor's process: take back what Thespian has made of `logging`, whose records would each be one of its messages."""
+    """Restore `logging` in an actor's process: Thespian replaces its root so that each record becomes a Thespian message, of which it drops those beyond 1,050."""
     logging.root = ROOT
     logging.Logger.root = ROOT
     logging.Logger.manager = MANAGER
@@ -263,7 +269,7 @@ def restore_logging() -> None:
 
 def _bounded(buffer: type[Any]) -> type[Any]:
     class BoundedBuffer(buffer):  # type: ignore[misc]  # Thespian has no types
-        """Refuses what could never be a frame of ours: a number of bytes that is none, or is too large."""
+        """Rejects a frame by its length prefix, before its body is buffered: the prefix must be digits, and within `LARGEST`."""
 
         def addMore(self, data: bytes) -> None:  # noqa: N802 - Thespian's name
             if self._size is None and b">" not in data and len(self._buf) + len(data) > _DIGITS:
@@ -271,7 +277,7 @@ def _bounded(buffer: type[Any]) -> type[Any]:
             if self._size is None and b">" in data:
                 digits = self._buf + data[: data.index(b">")]
                 if not digits.isdigit() or len(digits) > _DIGITS or not MAC_BYTES < int(digits) <= LARGEST:
-                    note(logging.WARNING, "a frame was refused: its length is none that this system sends")
+                    note(logging.WARNING, "a frame was refused: this system sends none of that length")
                     raise ForgedFrame("not a frame")
             super().addMore(data)  # pyright: ignore[reportUnknownMemberType] - nor has this
 
@@ -279,6 +285,7 @@ def _bounded(buffer: type[Any]) -> type[Any]:
 
 
 def _limit_newcomers() -> None:
+    # Unpatched, each connection that never sends a valid frame keeps a socket and a buffer until the part ends. Here the oldest of them is closed.
     accept = tcp.TCPTransport._acceptNewIncoming
 
     def accept_few(transport: Any) -> None:
@@ -291,10 +298,10 @@ def _limit_newcomers() -> None:
 
 
 def _survive_lost_machines() -> None:
-    """When a machine is lost that was asked for an actor, and no other would do, an admin says so to the actor's requester, and does not die of it."""
+    """Answer the requester when the machine that was asked for an actor is lost and no other fits; unpatched, the exception ends the admin."""
     admin = convention.ConventioneerAdmin
 
-    def look_elsewhere(self: Any, _result: object, intent: Any) -> None:
+    def answer_requester(self: Any, _result: object, intent: Any) -> None:
         envelope = intent.orig_create_envelope
         try:
             self._not_compatible(envelope)
@@ -302,24 +309,26 @@ def _survive_lost_machines() -> None:
             code = convention.PendingActorResponse.ERROR_No_Compatible_ActorSystem
             self._sendPendingActorResponse(envelope, None, errorCode=code, errorStr="")
 
-    admin._pending_send_failed = look_elsewhere
+    admin._pending_send_failed = answer_requester
 
 
 def _report_exits() -> None:
+    # Unpatched, the parent learns that a child has ended, and its exit status stays in `childProc.exitcode`, where no message tells it. To reap the children
+    # here instead would take the status from Thespian's own `waitpid`.
     look = processes.MultiProcReplicator._checkChildLiveness
 
-    def look_and_tell(child: Any) -> bool:
+    def check_and_report(child: Any) -> bool:
         lives = bool(look(child))
         if not lives and PatchCallbacks.on_exit is not None:
             code = child.childProc.exitcode
             PatchCallbacks.on_exit(child.childProc.pid, code if isinstance(code, int) else None)
         return lives
 
-    processes.MultiProcReplicator._checkChildLiveness = staticmethod(look_and_tell)
+    processes.MultiProcReplicator._checkChildLiveness = staticmethod(check_and_report)
 
 
-# --- Which Thespian this is written for: the release, and the very text of what `install_patches` replaces in it.
-# A Thespian whose insides are others would run, and listen on all addresses and unpickle whatever is sent there. So nothing is started then.
+# --- Which Thespian the patches fit: the release, and the text of each file that they rely on.
+# With any other text a patch could miss its place: Thespian would run, listen on all addresses and unpickle what is sent there. So it is not started then.
 
 THESPIAN: Final = "4.0.1"
 PATCHED_FILES: Final = {
@@ -330,11 +339,11 @@ PATCHED_FILES: Final = {
     "system/transport/TCPTransport.py": "303b9a9b3871ca949f70c5f57654fc8147e44f8d0e9981c55902a1b0f16a2c59",
     "system/transport/streamBuffer.py": "3aa2191109c9aec9b7c96a6617eb7799dbe63e866de0d403075eb11e8f53f850",
 }
-"""The files of which something is replaced or relied upon from inside, with the SHA-256 of their text."""
+"""SHA-256 of each file that is patched, or whose internals are used."""
 
 
 def check_thespian(folder: Path | None = None, version: str | None = None) -> None:
-    """Raise `EngineFailed` unless the Thespian that is installed is the one that is known."""
+    """Raise `EngineFailed` unless exactly the known Thespian is installed."""
     found = metadata.version("thespian") if version is None else version
     if found != THESPIAN:
         raise EngineFailed(
@@ -357,19 +366,19 @@ def check_thespian(folder: Path | None = None, version: str | None = None) -> No
             )
 
 
-# --- Holders of the port that is wanted: processes of a former system whose warden is gone are ended, and any other is named.
-# The lifeline leaves no process behind. But code in a node can close it, and where the system cannot kill by it a warden that was killed could not
-# either; and Thespian's own processes go on without each other for ever.
+# --- Freeing the wanted port: stale processes of a former system, whose daemon is gone, are killed; any other process is named in the error.
+# The death pipe normally leaves no process behind. But code in a node can close it, where it is only polled it cannot end a stopped process, and Thespian's own
+# processes never end just because the others are gone.
 
 PROGRAM: Final = b"greenroom.supervision.cluster.daemon_main"
-"""What stands in the command line of a warden, and of all that are forked below it."""
+"""In the command line of a daemon, and of all processes forked below it."""
 _LISTENS: Final = "0A"
 _SECONDS: Final = 2.0
 _LOOK: Final = 0.01
 
 
 def free_port(bind: str, port: int) -> None:
-    """Make sure that the port is free: stale processes of ours that have it are ended. Raises `EngineFailed`, which names others."""
+    """Make sure that the port is free, killing stale processes of ours that hold it. Raises `EngineFailed`, which names other holders."""
     until = time.monotonic() + _SECONDS
     while (wrong := _bind_error(bind, port)) is not None:
         found = port_holders(port)
@@ -382,7 +391,7 @@ def free_port(bind: str, port: int) -> None:
 
 
 def is_stale(pid: int) -> bool:
-    """Whether it is a process of ours, of a system without a warden."""
+    """Whether it is a process of a system of ours whose daemon is gone."""
     everybody = os_processes.all_processes()
     if PROGRAM not in os_processes.read_proc(pid, "cmdline") or not os_processes.name_of(pid).startswith("gr-"):
         return False
@@ -394,7 +403,7 @@ def is_stale(pid: int) -> bool:
 
 
 def port_holders(port: int) -> list[int]:
-    """The processes that listen there, as far as we may know."""
+    """The pids that listen on the port, as far as this user may see them."""
     inodes = {
         fields[9]
         for table in ("tcp", "tcp6")

@@ -1,8 +1,8 @@
-"""Thespian as the engine of processes: the keeper, the actor in whose process a node runs, and the system that the warden has of both.
+"""The Thespian system that makes processes for nodes: the fork server (an actor), the actor in each node's process, and starting all of it.
 
-The keeper is a Thespian actor with one thread and no secrets, which makes processes for nodes and tells how they ended. It takes its orders from the warden, through a socket that it inherited. Whatever goes wrong is told there: an error that would reach
-Thespian would have the same message handled a second time. When it dies, the nodes' processes go on: the warden becomes their parent,
-and starts another keeper.
+The fork server is a Thespian actor with one thread and no secrets. It takes commands from the daemon over an inherited socket, forks a process for each node,
+and reports how it ended. It reports its own errors there as well: an exception that reached Thespian would make it deliver the same message a second time.
+When the fork server dies, the nodes' processes go on: the daemon adopts them, and starts a new system.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from .daemon_protocol import StartDaemon
 
 BEGIN: Final = "begin"
-"""What the warden sends it first, through Thespian."""
+"""The first message to the fork server, sent through Thespian by the daemon."""
 _NUDGE: Final = "greenroom.nudge"
-"""A capability that says nothing: when one changes, Thespian registers anew with the convention."""
+"""A capability without a meaning: Thespian registers with the convention again whenever a capability changes."""
 _REMEMBERED: Final = 256
 
 
 class ForkServer(thespian.Actor):
-    """One for each system."""
+    """One per system."""
 
     def __init__(self) -> None:
-        """It does nothing before it is told to begin."""
+        """It waits for `BEGIN`."""
         super().__init__()
         self._channel: protocol.DaemonSocket | None = None
         self._names: dict[int, str] = {}
@@ -51,7 +51,7 @@ class ForkServer(thespian.Actor):
         self._reregistrations = 0
 
     def receiveMessage(self, message: object, sender: object) -> object:  # noqa: ARG002, N802 - Thespian's words
-        """A message of Thespian's; orders come by the socket that is watched."""
+        """Handle a message of Thespian, or read the daemon's commands when their socket, which Thespian watches, is readable."""
         try:
             if self._channel is None:
                 if message == BEGIN:
@@ -61,9 +61,9 @@ class ForkServer(thespian.Actor):
                     self._handle(self._channel, command)
             else:
                 self._on_thespian_message(self._channel, message)
-        except BaseException:  # noqa: BLE001 - it is told, and Thespian must not see it
+        except BaseException:  # noqa: BLE001 - it is logged; Thespian would deliver the message again
             send_log_line(
-                logging.ERROR, f"the keeper of nodes failed at {type(message).__name__}:\n{traceback.format_exc()}"
+                logging.ERROR, f"the fork server failed at {type(message).__name__}:\n{traceback.format_exc()}"
             )
         if self._channel is None or self._channel.over:
             return None
@@ -74,7 +74,7 @@ class ForkServer(thespian.Actor):
         thespian.restore_logging()
         os_processes.set_process_name("gr-forkserver")
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)  # only the warden decides when it ends
+            signal.signal(number, signal.SIG_IGN)  # the daemon alone decides when it ends
         thespian.PatchCallbacks.on_exit = self._on_exit
         self._channel = protocol.DaemonSocket(InheritedState.fork_server)
         os.register_at_fork(after_in_child=_forget)
@@ -82,7 +82,7 @@ class ForkServer(thespian.Actor):
         self.notifyOnSystemRegistrationChanges(True)  # noqa: FBT003 - Thespian's word
 
     def _on_thespian_message(self, daemon: protocol.DaemonSocket, message: object) -> None:
-        """Of other machines: which are in the convention, and that there is no such machine any more."""
+        """Report machines that join or leave the convention, and a forwarded request that no machine took."""
         if isinstance(message, thespian.ActorSystemConventionUpdate):
             capabilities = message.remoteCapabilities
             machine, announced, system = (capabilities.get(each) for each in (ID, ANNOUNCED, SYSTEM))
@@ -94,9 +94,7 @@ class ForkServer(thespian.Actor):
                     else protocol.MachineAbsent(machine, system)
                 )
         elif isinstance(message, thespian.PoisonMessage) and (name := self._forwarded.pop(message.poisonMessage, None)):
-            why = (
-                "no machine of the convention took it: the one that was meant has left it, or could not make a process"
-            )
+            why = "no machine of the convention took it: the chosen machine has left the convention, or could not make a process"
             daemon.send(protocol.ProcessNotStarted(name, why))
 
     def _handle(self, daemon: protocol.DaemonSocket, command: protocol.DaemonMessage) -> None:
@@ -104,7 +102,7 @@ class ForkServer(thespian.Actor):
             case protocol.StartProcess():
                 try:
                     pid = self._start_process(command)
-                except Exception as error:  # noqa: BLE001 - the warden, which asked for it, is told
+                except Exception as error:  # noqa: BLE001 - reported to the daemon, which asked for it
                     daemon.send(protocol.ProcessNotStarted(command.name, f"{type(error).__name__}: {error}"))
                 else:
                     daemon.send(
@@ -120,13 +118,13 @@ class ForkServer(thespian.Actor):
                 self._reregistrations += 1
                 self.updateCapability(_NUDGE, self._reregistrations)
             case _:
-                send_log_line(logging.ERROR, f"the keeper of nodes was told what is not for it: {command!r}")
+                send_log_line(logging.ERROR, f"unexpected message to the fork server: {command!r}")
 
     def _start_process(self, command: protocol.StartProcess) -> int | None:
         manager: Any = self._myRef
         before = {child.childProc.pid for child in getattr(manager, "_child_procs", ())}
         address = self.createActor(NodeActor, dict(command.requires) or None)
-        children = getattr(manager, "_child_procs", ())  # nowhere else is it told
+        children = getattr(manager, "_child_procs", ())  # Thespian tells it nowhere else
         made = [child.childProc.pid for child in children if child.childProc.pid not in before]
         self.send(address, command.boot)
         if made:
@@ -140,57 +138,57 @@ class ForkServer(thespian.Actor):
         return None
 
     def _on_exit(self, pid: int, status: int | None) -> None:
-        # Thespian tells of an end as often as it hears of it; this comes once, from the moment when the process is reaped.
+        # Called once, when the process is reaped. Thespian's own `ChildActorExited` may come several times for one end.
         name = self._names.pop(pid, None)
         if name is not None and self._channel is not None:
             self._channel.send(protocol.ProcessGone(name, pid, status))
 
 
 def _forget() -> None:
-    """In a node's process: the orders are not for it."""
+    """In a node's process: close the socket of the daemon's commands."""
     thespian.PatchCallbacks.on_exit = None
     if InheritedState.fork_server is not None:
         InheritedState.fork_server.close()
         InheritedState.fork_server = None
 
 
-# --- What Thespian knows of a node: the actor whose process it runs in. The main thread stays Thespian's; the node has a thread of its own.
+# --- The actor that Thespian sees in a node's process. The main thread stays Thespian's; the node runs in a thread of its own.
 
 _PATIENCE: Final = 30
 
 
 class NodeActor(thespian.Actor):
-    """One for each process."""
+    """One per node process."""
 
     @staticmethod
     def actorSystemCapabilityCheck(capabilities: Mapping[str, object], requires: Mapping[str, object]) -> bool:  # noqa: N802 - Thespian's name
-        """Whether a machine is the one that is meant."""
+        """Whether this is the machine that was meant."""
         return all(capabilities.get(name) == wanted for name, wanted in requires.items())
 
     def __init__(self) -> None:
-        """It waits for what to boot, but not for ever: its requester may not be able to send that any more."""
+        """Wait for the boot message. `SIGALRM` ends the process when none comes: the process that asked for this one may have died meanwhile."""
         super().__init__()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_PATIENCE)
 
     def receiveMessage(self, message: object, sender: object) -> None:  # noqa: ARG002, N802 - Thespian's words
-        """The first bytes are what to boot; later ones are not looked at."""
+        """The first message is the boot data; later ones are ignored."""
         try:
             if type(message) is bytes:
                 signal.alarm(0)
                 thespian.restore_logging()
                 manager = self._myRef
-                foreign = manager._parentAddr == manager._adminAddr  # noqa: SLF001 - nowhere else is it told
+                foreign = manager._parentAddr == manager._adminAddr  # noqa: SLF001 - Thespian tells it nowhere else
                 become_node(message, manager.transport.childResetFileNumList(), foreign=foreign)
             elif isinstance(message, thespian.ActorExitRequest):
                 stop_node()
-        except BaseException:  # noqa: BLE001 - it is told, and Thespian must not see it
+        except BaseException:  # noqa: BLE001 - it is logged; Thespian would deliver the message again
             send_log_line(
                 logging.ERROR, f"the process of a node failed at {type(message).__name__}:\n{traceback.format_exc()}"
             )
 
 
-# --- One Thespian system as the warden runs it: its admin, its logger and the keeper, started on a free port, watched, and ended by pid.
+# --- Starting and ending one Thespian system: its admin, its logger and the fork server, on a free port, watched and killed by pid.
 
 BASE: Final = "multiprocTCPBase"
 PARTS: Final = ("admin", "logger", "forkserver")
@@ -200,10 +198,10 @@ _QUIET: Final[dict[str, object]] = {"version": 1, "root": {"level": "CRITICAL"},
 
 
 class ThespianSystem:
-    """One that runs: a `ProcessEngine`."""
+    """A running system: the `ProcessSystem` of the daemon."""
 
     def __init__(self, begin: StartDaemon) -> None:
-        """Start it. Raises `EngineFailed`; the caller ends what is left then."""
+        """Start it. Raises `EngineFailed`; the caller kills what is left then."""
         self.id = secrets.token_hex(16)
         mine, fork_server = socket.socketpair()
         InheritedState.private.add(mine.fileno())
@@ -223,8 +221,10 @@ class ThespianSystem:
             seen.pid for seen in os_processes.all_processes().values() if seen.parent == admin and seen.pid != ready.pid
         ]
         if not others:
-            raise EngineFailed("Thespian's admin has no process besides the keeper, and there should be its logger")
-        # The logger is the first that it makes; what comes later may be a node that another machine wanted here at once.
+            raise EngineFailed(
+                "Thespian's admin has no process besides the fork server, and there should be its logger"
+            )
+        # The logger is the admin's first child. A later one may be a node that another machine has already asked for.
         logger = min(others, key=lambda pid: (os_processes.start_tick(pid), pid))
         self.parts = [DaemonChild(*each) for each in zip(PARTS, (admin, logger, ready.pid), strict=True)]
         self.fork_server = self.parts[-1]
@@ -236,26 +236,26 @@ class ThespianSystem:
                 command: protocol.DaemonMessage = self.channel.next()
                 if isinstance(command, protocol.ForkServerReady):
                     return command
-        raise EngineFailed(f"the keeper of nodes did not come up within {_HELLO_SECONDS:g} s")
+        raise EngineFailed(f"the fork server did not come up within {_HELLO_SECONDS:g} s")
 
     @property
     def listener(self) -> socket.socket:
-        """Where Thespian would listen for what is sent to this process: no message for it is expected there."""
+        """Thespian's listening socket in this process. No message is expected there."""
         listener: socket.socket = self._inside.socket
         return listener
 
     def refuse_connection(self) -> None:
-        """A connection has come to that door: close it."""
+        """Accept and close a connection to `listener`."""
         with contextlib.suppress(OSError):
             self.listener.accept()[0].close()
 
     def shutdown(self) -> None:
-        """Ask Thespian to end it all. That may do nothing; the caller ends what is left."""
+        """Ask Thespian to end everything. That may do nothing; the caller kills what is left."""
         with contextlib.suppress(Exception):
             self._system.shutdown()
 
     def forget(self) -> None:
-        """All of it is gone."""
+        """Close the sockets and pidfds."""
         self.channel.sock.close()
         for part in self.parts:
             part.forget()
@@ -264,7 +264,7 @@ class ThespianSystem:
 def _start(begin: StartDaemon, id: str) -> tuple[thespian.ActorSystem, int]:
     failure: Exception | None = None
     if begin.port:
-        # Thespian would become part of whatever system of the same key listens there.
+        # On a fixed port Thespian would join any system with the same key that listens there, instead of starting one.
         thespian.free_port(begin.bind, begin.port)
     for _ in range(1 if begin.port else _TRIES):
         port = begin.port or _free_port(begin.bind)
@@ -273,7 +273,7 @@ def _start(begin: StartDaemon, id: str) -> tuple[thespian.ActorSystem, int]:
             capabilities["Convention Address.IPv4"] = begin.convention
         try:
             return thespian.ActorSystem(BASE, capabilities, _QUIET, transientUnique=True), port
-        except Exception as error:  # noqa: BLE001 - another process was faster at that port
+        except Exception as error:  # noqa: BLE001 - another process has taken the port in between
             failure = error
     raise EngineFailed(f"Thespian did not start at {begin.bind}: {type(failure).__name__}: {failure}") from failure
 

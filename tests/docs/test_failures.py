@@ -15,7 +15,7 @@ PAGE = "docs/reference/failures.md"
 def defined(root: Path) -> dict[str, set[str]]:
     """The tests and acts of each file, by the file's name."""
     found: dict[str, set[str]] = defaultdict(set)
-    for path in (*root.glob("tests/**/test_*.py"), root / "tests/hosts/acts.py"):
+    for path in (*root.glob("tests/**/test_*.py"), root / "tests/hosts/scenarios.py"):
         found[path.stem] |= set(re.findall(r"^(?:async )?def (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
     return found
 
@@ -41,7 +41,9 @@ def test_each_row_names_tests_that_exist(root: Path) -> None:
 
 def test_every_act_on_two_hosts_is_in_a_row(root: Path) -> None:
     acts = set(
-        re.findall(r"^@act\nasync def (\w+)", (root / "tests/hosts/acts.py").read_text(encoding="utf-8"), re.MULTILINE)
+        re.findall(
+            r"^@act\nasync def (\w+)", (root / "tests/hosts/scenarios.py").read_text(encoding="utf-8"), re.MULTILINE
+        )
     )
     named = {name for cells in rows(root) for file, name in re.findall(r"`(\w+)::(\w+)`", cells[-1]) if file == "acts"}
     assert len(acts) >= 17

@@ -10,13 +10,13 @@ import pytest
 
 from greenroom import Pool, Server, Settings
 from greenroom.actors.elicitation.bridge import LIMIT
-from greenroom.actors.federation.specs import UpstreamSpec
-from greenroom.actors.guest.listener import _STRANGERS, MOST_GUESTS
-from greenroom.actors.output.limits import MOST_FILES
-from greenroom.actors.subscriptions import MAILBOX
-from greenroom.auth import gate, introspection
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
+from greenroom.actors.guest.guest_listener import _STRANGERS, MOST_GUESTS
+from greenroom.actors.output.output_limits import MOST_FILES
+from greenroom.actors.subscriptions import MAILBOX_LIMIT
+from greenroom.auth import auth_gate, jwks_and_introspection
 from greenroom.auth import shared_secrets as basic
-from greenroom.auth.client import code_flow as landing
+from greenroom.auth.client import interactive_flows as landing
 from greenroom.supervision.cluster.peers import _HANDSHAKES
 from greenroom.transports.http_config import HttpConfig
 
@@ -31,17 +31,17 @@ FIGURES = {
     "Threads of one tool": (Settings().tool_threads, Settings().principal_threads),
     "Calls that wait for a pool": (Pool().queue,),
     "Tasks |": (Settings().max_tasks, Settings().max_tasks_kept),
-    "Announcements of changes": (MAILBOX,),
-    "Credentials that were not good before": (gate.AT_ONCE, gate.WAITING),
-    "Passwords being hashed": (basic.AT_ONCE, basic.QUEUE),
-    "Tokens an issuer is being asked about": (introspection.AT_ONCE,),
+    "Announcements of changes": (MAILBOX_LIMIT,),
+    "Credentials that were not good before": (auth_gate.CHECKS_AT_ONCE, auth_gate.MOST_WAITING),
+    "Passwords being hashed": (basic.HASHES_AT_ONCE, basic.MOST_QUEUED),
+    "Tokens an issuer is being asked about": (jwks_and_introspection.REQUESTS_AT_ONCE,),
     "A gateway's connections": (MOUNTED,),
     "Requests at one upstream server": (UPSTREAM["concurrent"].default, UPSTREAM["queue"].default),
     "Questions for the user": (LIMIT,),
     "Whole answers": (MOST_FILES,),
     "Guests": (MOST_GUESTS,),
     "Handshakes of nodes": (_HANDSHAKES, _STRANGERS),
-    "Connections to the page": (landing.MOST,),
+    "Connections to the page": (landing.MOST_CONNECTIONS,),
 }
 
 

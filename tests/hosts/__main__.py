@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 from greenroom.supervision.kernel.node import Node
 
-from .acts import ACTS
-from .field import Field, listening
+from .network import Field, listening
+from .scenarios import ACTS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from .acts import Act
+    from .scenarios import Act
 
 WITHIN = 60.0
 """Seconds that an act may take."""

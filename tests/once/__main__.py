@@ -16,8 +16,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from .books import OUTCOMES
-from .legs import LEGS, Leg, Seen
+from .ledger import OUTCOMES
+from .routes import LEGS, Leg, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

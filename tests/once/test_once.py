@@ -13,7 +13,7 @@ from greenroom import PeerError, RequestLost, RequestTimeout, ToolError, Unavail
 from greenroom.transports import ConnectFailed, HttpError
 
 from .balancer import FAULTS, Balancer
-from .books import MAYBE, NONE, NOT_DONE, RESULT, Books, outcome_of
+from .ledger import MAYBE, NONE, NOT_DONE, RESULT, Books, outcome_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,10 +1,9 @@
-"""The seam between a connection and its wire: how a server is reached, what may be said, and what comes back.
+"""Interfaces between a client connection and its transport: routes, wires, what they deliver, and credentials.
 
-A `Route` says where a server is; `open` makes a `ClientWire` of it: a process, linked to the connection that opened it, and so quick to begin
-that the connection need not wait: what is sent before the server can be reached is kept in order, within bounds. What the server says comes as `Inbound`
-messages to the connection's mailbox. A failure of one request is a `UnansweredRequest` for that request. The end of the whole wire is told
-exactly once, by its exit: the linked connection gets it as an exit signal whose reason is `Shutdown(TransportError)`, whatever happened, and
-`Crash` only for a bug of the wire's own.
+A `Route` describes how to reach a server; `open` starts a `ClientWire`: a process linked to the connection that opened it. Opening returns
+at once; messages sent before the server is reached are queued in order, within bounds. Messages from the server arrive as `Inbound` mails
+in the connection's mailbox. A request that will get no reply is reported by an `UnansweredRequest`. The end of a wire is reported exactly
+once, by its exit signal: its reason is `Shutdown(TransportError)`, and `Crash` only for a bug of the wire.
 """
 
 from __future__ import annotations
@@ -30,29 +29,29 @@ if TYPE_CHECKING:
     from .remote_wire import HomeCallbacks
 
 READ_TURN: Final = 0.001
-"""Seconds that what one server has sent may take of the loop before other tasks have a turn: tiny lines, chunks and events cost a
-thousand times what plain text does."""
+"""Seconds for which input of one server is processed before other tasks get a turn: tiny lines, chunks and events cost a thousand times what plain text does."""
 READ_SLICE: Final = 4096
-"""So many bytes are handed on at once, before the clock is looked at."""
+"""How many bytes are delivered at once before the clock is checked."""
 
 
 class UnansweredRequest(NamedTuple):
-    """One request of ours will not be answered on this wire, and why; others are not concerned.
+    """A request of ours gets no reply on this wire; other requests are unaffected.
 
-    `resend` says that the server cannot have seen it: it is safe to send again.
+    `resend` tells that the server cannot have received it: it is safe to send again.
     """
 
     id: RequestId
     error: TransportError
     resend: bool = False
     ending: bool = False
-    """The wire is at its end, and takes nothing more: whatever is sent again has to wait for the next one."""
+    """The wire is ending and accepts no more: a resend has to wait for the next wire."""
 
 
 class InvalidMessage(NamedTuple):
-    """Something came that is no message. `error.answers` names our request whose answer it would have been, where that can be read.
+    """The server sent something that is not a valid message.
 
-    `sample` is the beginning of it, for the report; never more than a line.
+    `error.answers` is the id of our request that it would have answered, if that can be read. `sample` is its beginning, at most a line,
+    for reports.
     """
 
     error: RemoteProtocolError
@@ -60,7 +59,7 @@ class InvalidMessage(NamedTuple):
 
 
 class StreamGap(NamedTuple):
-    """The stream for what belongs to no request was cut and begins anew: what was said in between is lost."""
+    """The standalone stream was cut and starts anew: messages in between are lost."""
 
     why: str
 
@@ -69,7 +68,7 @@ InboundItem: TypeAlias = "JsonRpcMessage | InvalidMessage | UnansweredRequest | 
 
 
 def parse_inbound(data: bytes | OversizedMessage, limits: MessageLimits) -> JsonRpcMessage | InvalidMessage:
-    """The message in it, or what is wrong with it."""
+    """Parse a message; invalid input becomes an `InvalidMessage`."""
     try:
         if type(data) is bytes:
             return parse(data, limits)
@@ -79,92 +78,92 @@ def parse_inbound(data: bytes | OversizedMessage, limits: MessageLimits) -> Json
 
 
 def invalid_message(error: RemoteProtocolError, data: bytes, expected_id: RequestId | None = None) -> InvalidMessage:
-    """What has come instead of a message. `asked` is the one request that it can have been meant for, if there is one."""
+    """Describe invalid input. `expected_id` is the request that it must have been meant for, if there is just one."""
     if error.answers is None:
         error.answers = expected_id
     return InvalidMessage(error, sample(data))
 
 
 class Inbound(NamedTuple):
-    """What the wire has heard, in order, as one mail to the connection. `wire` tells mail of a former wire from that of the present one."""
+    """Items from the server, in order, as one mail to the connection. `wire` tells the present wire's mail from a former one's."""
 
     wire: Pid
     items: Sequence[InboundItem]
 
 
 def process_of(pid: Pid) -> Process:
-    """The process behind it, which is one of this node, and lives."""
+    """The live local process with that pid."""
     process = current_node().process(pid)
     assert process is not None
     return process
 
 
 def unread_mails(owner: Process) -> int:
-    """How many mails it has not taken yet: a wire reads no further while there are many."""
+    """The length of a process's mailbox: a wire pauses reading while the connection has many unread mails."""
     return 0 if owner.mailbox is None else len(owner.mailbox)
 
 
 class ClientWire(Protocol):
-    """An open way to a server. Nothing here blocks, and nothing raises when the wire has ended: the exit signal tells."""
+    """An open transport to a server. No method blocks or raises after the wire has ended: the exit signal reports that."""
 
     @property
     def pid(self) -> Pid:
-        """The process. `exit(pid, Shutdown(…))` closes in order: what was sent is flushed, a session is given back, a child is ended."""
+        """The wire's process. `exit(pid, Shutdown(…))` closes in order: queued messages are flushed, the session is deleted, a child process is ended."""
         ...
 
     @property
     def description(self) -> str:
-        """Where it leads, for people: a URL without its secrets, a command, a name."""
+        """The server as people may see it: a URL without secrets, a command, a name."""
         ...
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
-        """Say one message. `id` is the request's, when it is one.
+        """Send one message. `id` is given for a request.
 
-        Messages may travel side by side, but nothing overtakes one that is `ordered` (`notifications/initialized` is). Raises `WireFull`
-        when too much waits already.
+        Messages may be sent in parallel, but none overtakes an `ordered` one (`notifications/initialized`). Raises `WireFull` when too many
+        messages are queued.
         """
 
     def forget(self, id: RequestId) -> None:
-        """The caller does not wait for that answer any more: what was held for it can go."""
+        """Release what is held for a request whose caller has stopped waiting."""
 
     def on_negotiated(self, version: str) -> None:
-        """The handshake is over: that revision holds, and what the server wants to say by itself may be listened for.
+        """The protocol revision is negotiated; the standalone stream may be opened.
 
-        It is said right before `notifications/initialized` is sent.
+        Called right before `notifications/initialized` is sent.
         """
 
 
 class Route(Protocol):
-    """Where a server is, and how to get there: a value, used again for each new attempt."""
+    """How to reach a server: a value that is used again for each new attempt."""
 
     @property
     def description(self) -> str:
-        """Where it leads, for people and for reports: without secrets."""
+        """The server as people and reports may see it, without secrets."""
         ...
 
     def open(self, owner: Pid) -> ClientWire:
-        """Begin a wire for the calling process, which is `owner`: linked to it, and telling it what comes.
+        """Start a wire for the calling process, which is `owner`: linked to it, and delivering to it.
 
-        What it raises is an attempt in vain, as the end of the wire would be.
+        An exception counts as a failed attempt, as the end of the wire would.
         """
         ...
 
 
 class Credentials(Protocol):
-    """What a wire asks before each HTTP request, and when it was refused. The room of authentication has those that can log in."""
+    """Supplies the authentication headers of each HTTP request, and is told of refusals. `greenroom.auth` has those that can log in."""
 
     def headers(self) -> Awaitable[Mapping[str, str]]:
-        """The headers that say who we are. Raises `TransportError` (`Unauthorized`) when there are none to be had."""
+        """The authentication headers. Raises `TransportError` (`Unauthorized`) when there are none."""
         ...
 
     def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> Awaitable[bool]:
-        """The server said 401 or 403, with that `WWW-Authenticate`, to a request with those headers. Whether it is worth another try."""
+        """A request with the headers `sent` was answered with 401 or 403 and that `WWW-Authenticate`. Returns whether to try again."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedHeaders:
-    """The same headers each time: a token that other code looks after, or none for anonymous requests. They never show in a repr."""
+    """The same headers each time: a token managed elsewhere, or none for anonymous requests. Their values are hidden in the repr."""
 
     _headers: Mapping[str, str]
 
@@ -172,70 +171,68 @@ class FixedHeaders:
         return f"FixedHeaders({', '.join(sorted(self._headers))})"
 
     async def headers(self) -> Mapping[str, str]:
-        """These."""
         return self._headers
 
-    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:  # noqa: ARG002 - they are all there is
-        """They are all there is."""
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:  # noqa: ARG002 - there is nothing else to try
         return False
 
 
-# --- What carries the HTTP of a wire: `Pool` is ours, straight on the event loop's transports. `ThroughHttpx` is for what users bring: a client or
-# a transport of httpx, or a proxy. Everything here happens in the loop's thread, and nothing blocks.
+# --- HTTP carriers: `HttpConnectionPool` is our own, directly on the loop's transports; `HttpxCarrier` is for a client, a transport or a
+# proxy of httpx that the user brings. All callbacks run in the loop's thread, and nothing blocks.
 
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class InFlightRequest(Protocol):
-    """What a request that is under way is on."""
+    """The transport side of a request that was started."""
 
     @property
     def may_have_been_sent(self) -> bool:
-        """Whether anything of the request may have left."""
+        """Whether any byte of the request may have been sent."""
         ...
 
     def drop(self) -> None:
-        """The answer is not wanted: the visit is told nothing more."""
+        """Give up the response: no callback of the request follows."""
 
     def pause(self) -> None:
-        """Let the answer wait where it is."""
+        """Pause the response."""
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume the response."""
 
 
 class HttpCarrier(Protocol):
-    """What carries the requests of visits."""
+    """Sends the HTTP requests of a wire."""
 
     def start(self, request: OutgoingRequest) -> None:
-        """Send what the visit says, and keep its `in_flight` true. Nothing is told to the visit before this has returned."""
+        """Send the request, and keep its `in_flight` current. No callback is made before this has returned."""
         ...
 
     async def close(self) -> None:
-        """Drop everything, and let go of the connections."""
+        """Drop all requests and close the connections."""
 
 
-# --- What another process needs to reach a server: a route as a value that travels, and what stays at home.
-# A program's command goes with the environment that it is to see; a URL with its headers, with what it trusts, and with a token if that is fixed.
-# Credentials that can log in stay at home with all that they keep: what travels is the header of each request, asked for when it is sent. Between the
-# two processes is a socket of this machine that only its user can open, with a key of its own.
+# --- Routes that are opened in another process.
+# A program's command travels with its environment; a URL with its headers, its trusted authorities, and a fixed token. Credentials that can
+# log in stay in the home process: the other one asks for the headers of each request. Both processes talk over a local socket that only
+# their user can open, with its own key.
 
 
 @dataclass(frozen=True, slots=True)
 class PortableRoute:
-    """A route that travels: the function that makes it again, by its name, and of what."""
+    """A route as a value that can be sent: the function that makes it again, and its arguments."""
 
     make: Callable[..., Route]
     arguments: Mapping[str, Any] = field(repr=False)
 
     def route(self, home: HomeCallbacks) -> Route:
-        """The route, in the process that it has come to; `desk` is what stays at home."""
+        """The route, in the receiving process; `home` gives access to what stayed in the home process."""
         return self.make(home, **self.arguments)
 
 
 def portable_route(route: Route) -> PortableRoute:
-    """The ticket. Raises `ConfigError` for what leads through this process alone."""
+    """The portable form of a route. Raises `ConfigError` for one that works in this process only."""
     make = getattr(route, "portable", None)
     portable: PortableRoute = PortableRoute(_same_route, {"route": route}) if make is None else make()
     return portable
@@ -246,7 +243,7 @@ def _same_route(_: HomeCallbacks, route: Route) -> Route:
 
 
 def check_portable(route: Route) -> None:
-    """Raises `ConfigError` for a route that cannot be followed in another process."""
+    """Raises `ConfigError` for a route that cannot be opened in another process."""
     # Imported here, since a client in one process needs none of the modules that link several.
     from greenroom.supervision.cluster import CannotTravel, value_codec  # noqa: PLC0415 - as above
 

@@ -381,7 +381,7 @@ class RemoteWireServer(GenServer):
 
     async def init(self) -> None:
         """Begin the wire."""
-        self.process.await_death(self)
+        self.process.add_exit_waiter(self)
         begun = asyncio.get_running_loop().create_future()
         self._wire_owner = spawn_link(_own_wire, self._home, self._ticket, self._callbacks, self._credit, begun)
         self._wire = await begun
@@ -475,7 +475,7 @@ _decode: Final = msgspec.msgpack.Decoder().decode
 
 def pack(items: Sequence[InboundItem]) -> tuple[bytes, bool]:
     """As bytes, and whether they are plain msgpack: numbers with more than 64 bits are not."""
-packed = [_packed(each) for each in items]
+    packed = [_packed(each) for each in items]
     try:
         return _encode(packed), True
     except OverflowError:
@@ -497,7 +497,7 @@ def _packed(items: InboundItem) -> list[Any]:
             error.__traceback__ = None  # it would be formatted for the way
         case _:
             pass
-    return [_OTHER, value_codec.encode(packed, "")]
+    return [_OTHER, value_codec.encode(items, "")]
 
 
 def _unpacked(kind: int, *parts: Any) -> InboundItem:

@@ -11,12 +11,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from greenroom import Server
 from greenroom.supervision import draw, tree
 
-from .peers import House, Wire, house
+from .counting_clients import House, Wire, house
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

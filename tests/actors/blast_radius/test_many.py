@@ -11,11 +11,11 @@ import pytest
 from greenroom import Server, Settings
 from greenroom.supervision import draw, tree
 
-from .peers import MemoryPeer, house
+from .counting_clients import MemoryPeer, house
 from .test_faults import FAULTS
 
 if TYPE_CHECKING:
-    from .peers import House
+    from .counting_clients import House
 
 HONEST, GUILTY = 20, 5
 ENDS = ("is waited for", "is waited for", "is cancelled", "is left alone")

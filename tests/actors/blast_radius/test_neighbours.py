@@ -11,7 +11,7 @@ import pytest
 from greenroom import Server, Settings
 from greenroom.supervision import LoopBlocked, Node
 
-from .peers import Peer, Wire, house
+from .counting_clients import Peer, Wire, house
 
 SLOW = 40
 QUICK = 0.05

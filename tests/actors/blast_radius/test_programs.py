@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
-from tests.ports import free_port
+from tests.free_ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -116,11 +116,11 @@ class House:
         """Begin."""
         self.server.begun, self.server.ended = asyncio.Event(), asyncio.Event()  # type: ignore[attr-defined]
         self.peers = Peers(self.node.node, self.place.key)
-        spread = EnsembleMember(self.server.company, self.place, self._renew)
-        children = [child(Peering, self.peers), spread.child, self.server.child_spec()]
+        member = EnsembleMember(self.server.company, self.place, self._renew)
+        children = [child(Peering, self.peers), member.child, self.server.child_spec()]
         self.top = await start(Supervisor, children)
-        self.engine = Engine.before(spread.door, **self.config)
-        self.engine.engine = HttpEngine(spread.door, self.engine.config, Badge())
+        self.engine = Engine.before(member.router, **self.config)
+        self.engine.engine = HttpEngine(member.router, self.engine.config, Badge())
 
     def _renew(self) -> None:
         self.renewed += 1

@@ -1,4 +1,4 @@
-"""A session of another node as a transport holds it here: what is asked there, and what is said when nothing was asked. The desk there is played."""
+"""A session of another node as a transport holds it here: what is asked there, and what is said when nothing was asked. The session server there is played."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ ASKED = JsonRpcRequest(7, "tools/list", {})
 
 
 class There(SessionServer):
-    """The desk of another node, which answers every errand with what the test says."""
+    """The session server of another node, which answers every request with what the test says."""
 
     def __init__(self) -> None:
         self.says: Any = AcceptedMessage()
-        self.errands: list[SessionRequest] = []
+        self.requests: list[SessionRequest] = []
 
     def init(self) -> None:
         """It knows of no others."""
 
     def handle_call(self, request: Any, caller: Any) -> Any:
-        self.errands.append(request)
+        self.requests.append(request)
         return Reply(self.says)
 
     def say(self, what: Any) -> None:
         self.says = what
 
-    def all_errands(self) -> list[SessionRequest]:
-        return self.errands
+    def all_requests(self) -> list[SessionRequest]:
+        return self.requests
 
 
 class Home(GenServer):
-    """The desk here: errands come from it."""
+    """The session server here: requests come from it."""
 
 
 class Scene(NamedTuple):
@@ -70,19 +70,19 @@ class Scene(NamedTuple):
     async def says(self, what: Any) -> None:
         await self.there.call(There.say, what)
 
-    async def errands(self) -> list[SessionRequest]:
-        return await self.there.call(There.all_errands)
+    async def requests(self) -> list[SessionRequest]:
+        return await self.there.call(There.all_requests)
 
 
 @asynccontextmanager
 async def scene(*, channel: bool = False) -> AsyncGenerator[Scene]:
     await Options(name=SESSION_SERVER).start(Home)
-    there = await Options(name="desk there").start(There)
+    there = await Options(name="session server there").start(There)
     async with inbox():
-        yield Scene(RemoteSession("mcp_x", Ref("desk there"), ALICE, channel=channel), there)
+        yield Scene(RemoteSession("mcp_x", Ref("session server there"), ALICE, channel=channel), there)
 
 
-# --- errands
+# --- requests
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ async def test_everything_is_said_there_on_behalf_of_its_peer() -> None:
         await at.says(EncodedReply(b"{}"))
         assert await at.session.request(ASKED) == EncodedReply(b"{}")
         assert await at.session.once(ASKED, "2025-11-25") == EncodedReply(b"{}")
-        errands = await at.errands()
-        assert {(each.session, each.peer) for each in errands} == {("mcp_x", ALICE)}
-        assert len({each.method for each in errands}) == 5
-        assert unpack_message(errands[1].args[0]).error.message == "it broke"
+        requests = await at.requests()
+        assert {(each.session, each.peer) for each in requests} == {("mcp_x", ALICE)}
+        assert len({each.method for each in requests}) == 5
+        assert unpack_message(requests[1].args[0]).error.message == "it broke"
         assert "mcp_x" not in repr(at.session), "whoever reads an id can use it"
 
 
@@ -149,7 +149,7 @@ async def test_of_a_session_that_ends_in_the_middle_nobody_knows_what_was_done()
         assert not isinstance(caught.value, RequestNotDelivered)
 
 
-async def test_where_no_desk_is_nothing_was_asked() -> None:
+async def test_where_no_session_server_is_nothing_was_asked() -> None:
     async with scene() as at:
         kill(at.there)
         await asyncio.sleep(0.01)
@@ -157,12 +157,12 @@ async def test_where_no_desk_is_nothing_was_asked() -> None:
             await at.session.request(ASKED)
 
 
-async def test_while_the_desk_here_is_being_started_anew_nothing_is_asked() -> None:
-    there = await Options(name="desk there").start(There)
+async def test_while_the_session_server_here_is_being_started_anew_nothing_is_asked() -> None:
+    there = await Options(name="session server there").start(There)
     async with inbox():
         with pytest.raises(RequestNotDelivered):
-            await RemoteSession("mcp_x", Ref("desk there"), ALICE, channel=False).request(ASKED)
-        assert await there.call(There.all_errands) == []
+            await RemoteSession("mcp_x", Ref("session server there"), ALICE, channel=False).request(ASKED)
+        assert await there.call(There.all_requests) == []
 
 
 # --- feeds
@@ -256,7 +256,7 @@ async def test_a_feed_that_nobody_fetches_is_taken_back() -> None:
         assert await reading.next() is None
 
 
-async def test_a_feed_is_left_when_the_desk_that_borrowed_it_is_gone() -> None:
+async def test_a_feed_is_left_when_the_session_server_that_borrowed_it_is_gone() -> None:
     feed = Feed()
     async with inbox():
         home = await start(Home)
@@ -276,4 +276,4 @@ async def test_the_stream_of_a_session_is_lent() -> None:
         feed.events.put_nowait([FIRST])
         assert await opened.next() == [FIRST]
         opened.leave()
-        assert [each.args for each in await at.errands()] == [("e-1",)]
+        assert [each.args for each in await at.requests()] == [("e-1",)]

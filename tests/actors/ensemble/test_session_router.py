@@ -77,15 +77,15 @@ class Scene:
         self.says: dict[int, Callable[[JsonRpcRequest], bytes]] = dict.fromkeys((0, 1, 2), self._unknown)
         self.session: Session | None = None
         self.own: dict[str, Any] = {}
-        monkeypatch.setattr(doors, "Elsewhere", self._elsewhere)
+        monkeypatch.setattr(doors, "RemoteSession", self._elsewhere)
         company: Any = SimpleNamespace(
             tasks=SimpleNamespace(store=store or Store(durable=False)),
             own=self.own,
             once=self._once,
             find=lambda id, peer: self.session,  # pyright: ignore[reportUnknownLambdaType]
         )
-        desks: Any = {1: 1, 2: 2}
-        self.door = EnsembleRouter(company, RoutedIds(KEY, 0), desks)
+        session_servers: Any = {1: 1, 2: 2}
+        self.door = EnsembleRouter(company, RoutedIds(KEY, 0), session_servers)
 
     @staticmethod
     def _unknown(request: JsonRpcRequest) -> bytes:
@@ -97,11 +97,11 @@ class Scene:
         self.asked.append(0)
         return EncodedReply(self.says[0](request))
 
-    def _elsewhere(self, id: str, desk: int, peer: Peer, *, channel: bool) -> Any:
+    def _elsewhere(self, id: str, session_server: int, peer: Peer, *, channel: bool) -> Any:
         async def once(request: JsonRpcRequest, version: str, quiet: float | None = None) -> EncodedReply:
             assert (id, channel, version) == ("", False, VERSION)
-            self.asked.append(desk)
-            return EncodedReply(self.says[desk](request))
+            self.asked.append(session_server)
+            return EncodedReply(self.says[session_server](request))
 
         async def confirm() -> None:
             self.confirmed.append(id)
@@ -124,7 +124,7 @@ def working(request: JsonRpcRequest) -> bytes:
 
 
 def lost(request: JsonRpcRequest) -> bytes:
-    raise ProcessExited(NO_CONNECTION, "a desk")
+    raise ProcessExited(NO_CONNECTION, "a session server")
 
 
 def task_of(place: int) -> str:

@@ -131,13 +131,13 @@ def test_a_reader_that_left_there_reads_no_more_here(two: Town) -> None:
     company = two.houses[0].server.company
     two.at(1, _begin_and_leave, client, two.houses[1])
 
-    async def attended() -> bool:
+    async def has_reader() -> bool:
         process: Any = two.houses[0].node.node.process(company.peers.ref(client.session).pid)
-        outlet = process.behaviour.outlet
-        await until(lambda: not outlet.attended)
-        return bool(outlet.attended)
+        reply_sink = process.behaviour.reply_sink
+        await until(lambda: not reply_sink.has_reader)
+        return bool(reply_sink.has_reader)
 
-    assert two.at(0, attended) is False
+    assert two.at(0, has_reader) is False
     two.at(0, _open, two.houses[0].server.gates)  # type: ignore[attr-defined]
 
 
@@ -286,15 +286,20 @@ def test_a_node_that_is_lost_in_the_middle_is_one_answer_there(name: str) -> Non
         assert other.tool(2, "where") == "1"
 
 
-def test_a_desk_that_dies_is_followed_by_another_and_sessions_do_not_notice(two: Town) -> None:
+def test_a_session_server_that_dies_is_followed_by_another_and_sessions_do_not_notice(two: Town) -> None:
     client = two.client(0)
     node = two.houses[0].node.node
-    desk = node.names["greenroom.session_server"].pid
+    session_server = node.names["greenroom.session_server"].pid
 
     async def die() -> bool:
-        kill(desk)
-        await until(lambda: "greenroom.session_server" in node.names and node.names["greenroom.session_server"].pid != desk)
-        return is_alive(desk)
+        kill(session_server)
+        await until(
+            lambda: (
+                "greenroom.session_server" in node.names
+                and node.names["greenroom.session_server"].pid != session_server
+            )
+        )
+        return is_alive(session_server)
 
     assert two.at(0, die) is False
     assert client.tool(1, "where") == "0"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster import os_processes
 
-from .crews import Crew, Line, crew, ended, is_running, wait_for
+from .worker_programs import Crew, Line, crew, ended, is_running, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ def part(program: Crew, name: str, but: int = 0) -> int:
 
     def found() -> list[int]:
         others = program.relatives() - {but}
-        return [pid for pid in others if pids.name_of(pid) == name and is_running(pid)]
+        return [pid for pid in others if os_processes.name_of(pid) == name and is_running(pid)]
 
     return int(wait_for(found, program.said)[0])
 
@@ -70,15 +70,15 @@ def test_a_program_whose_worker_dies_again_and_again_gives_up(tmp_path: Path) ->
         wait_for(lambda: not program.left(), lambda: f"{program.left()} are left")
 
 
-def test_when_the_warden_is_killed_all_sessions_end_and_the_workers_are_there_again(tmp_path: Path) -> None:
+def test_when_the_daemon_is_killed_all_sessions_end_and_the_workers_are_there_again(tmp_path: Path) -> None:
     with crew(tmp_path) as program:
         one, other = program.lines()
         homes = {one.tool("where"), other.tool("where")}
-        before = part(program, "gr-warden")
+        before = part(program, "gr-daemon")
         program.relatives()
         ended(before)
         gone(program, *map(int, homes))
-        assert part(program, "gr-warden", but=before) != before
+        assert part(program, "gr-daemon", but=before) != before
         again, fourth = program.lines()
         assert not homes & {again.tool("where"), fourth.tool("where")}
         for session in (one.session, other.session):
@@ -96,9 +96,9 @@ def test_when_the_keeper_is_killed_no_session_notices(tmp_path: Path) -> None:
     with crew(tmp_path) as program:
         one, other = program.lines()
         homes = [one.tool("where"), other.tool("where")]
-        before = part(program, "gr-keeper")
+        before = part(program, "gr-forkserver")
         ended(before)
-        assert part(program, "gr-keeper", but=before) != before
+        assert part(program, "gr-forkserver", but=before) != before
         assert [one.tool("where"), other.tool("where")] == homes
         ended(int(homes[0]))  # the new one starts a worker as the old one did
         wait_for(lambda: "SIGKILL" in program.said(), program.said)

@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.ports import free_port
+from tests.free_ports import free_port
 
 from greenroom.thespian import new_key_file
 

@@ -14,7 +14,7 @@ import pytest
 from tests.actors.guest.programs import theirs
 
 from greenroom import Client, RegistrationError, Server
-from greenroom.supervision.cluster.foreign import (
+from greenroom.supervision.cluster.foreign_actor import (
     ActorGone,
     ActorNotMade,
     ActorPoisoned,
@@ -22,7 +22,7 @@ from greenroom.supervision.cluster.foreign import (
     ForeignActor,
     is_simple,
 )
-from greenroom.supervision.cluster.thespian_taming import ActorExitRequest
+from greenroom.supervision.cluster.thespian_patches import ActorExitRequest
 
 from .systems import simple
 
@@ -239,22 +239,22 @@ def test_an_actor_that_takes_long_to_start_is_silent_and_is_not_started_twice(sy
     actor = ForeignActor(system, theirs.Calculator)
     with pytest.raises(ActorSilent):
         actor.ask(theirs.Add(1, 1), 0.000_001)
-    first = actor._attendant
+    first = actor._watcher
     assert actor.ask(theirs.Add(1, 1), SOON) == theirs.Sum(2)
-    assert actor._attendant is first
+    assert actor._watcher is first
     actor.close()
 
 
-def test_an_attendant_that_is_gone_is_replaced(system: Any) -> None:
+def test_an_watcher_that_is_gone_is_replaced(system: Any) -> None:
     actor = ForeignActor(system, theirs.Calculator)
     assert actor.ask(theirs.Add(1, 1), SOON) == theirs.Sum(2)
-    first = actor._attendant
+    first = actor._watcher
     assert first is not None
     system.tell(first, ActorExitRequest())
     late = time.monotonic() + SOON
     while True:
         with contextlib.suppress(ActorGone, ActorSilent, ActorNotMade):
-            if actor.ask(theirs.Add(1, 2), 1.0) == theirs.Sum(3) and actor._attendant is not first:
+            if actor.ask(theirs.Add(1, 2), 1.0) == theirs.Sum(3) and actor._watcher is not first:
                 break
         assert time.monotonic() < late
     actor.close()

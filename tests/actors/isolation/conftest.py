@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.transports.client_command.tree import MARK, children, gone
+from tests.transports.client_command.process_tree import MARK, children, gone
 
 if TYPE_CHECKING:
     from collections.abc import Generator

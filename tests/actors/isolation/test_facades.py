@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.actors.agent import test_host
-from tests.actors.client import test_facade_answers, test_facade_words
-from tests.actors.client.test_facade_words import client, server
+from tests.actors.client import test_callback_answers, test_client_methods
+from tests.actors.client.test_client_methods import client, server
 
-from greenroom import Server, targets
+from greenroom import Server, client_targets
 
-from .neighbour import Beside, Published, again
+from .thread_node import Beside, Published, again
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 def far(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     beside = Beside()
     known: dict[Server, Published] = {}
-    route_of = targets.route_of
+    route_of = client_targets.route_of
 
     def by_way_of_a_neighbour(target: Any, *args: Any) -> Any:
         if isinstance(target, Server):
@@ -45,7 +45,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 
 globals().update(
     again(
-        test_facade_words,
+        test_client_methods,
         "test_a_call_can_be_held_on_to_followed_and_cancelled",
         "test_a_call_gives_the_value",
         "test_a_call_of_a_tool_gives_all_of_the_answer_and_raises_no_failure",
@@ -70,7 +70,7 @@ globals().update(
 )
 globals().update(
     again(
-        test_facade_answers,
+        test_callback_answers,
         "test_a_function_that_fails_is_an_internal_error_for_the_server_and_nothing_else_suffers",
         "test_a_handler_does_what_no_function_does",
         "test_a_model_that_uses_tools_is_declared_by_the_settings",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from tests.actors.agent import test_host
-from tests.actors.client import test_facade_answers
+from tests.actors.client import test_callback_answers
 
-from greenroom import Server, targets
+from greenroom import Server, client_targets
 
-from .neighbour import Below, Published, again
+from .thread_node import Below, Published, again
 
 pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark")]
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     below = Below()
     known: dict[Server, Published] = {}
-    route_of = targets.route_of
+    route_of = client_targets.route_of
 
     def by_way_of_a_process(target: Any, *args: Any) -> Any:
         if isinstance(target, Server):
@@ -32,7 +32,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 globals().update(
     again(
-        test_facade_answers,
+        test_callback_answers,
         "test_a_function_that_fails_is_an_internal_error_for_the_server_and_nothing_else_suffers",
         "test_a_handler_does_what_no_function_does",
         "test_a_slow_answer_delays_nobody",

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.actors.federation.test_trouble import child_of
-from tests.actors.under_fire.load import DEADLINE, Load, loaded
-from tests.transports.client_command.tree import marked
+from tests.actors.under_fire.load_callers import DEADLINE, Load, loaded
+from tests.transports.client_command.process_tree import marked
 
 from greenroom import ClientSettings, GreenroomError, Host
-from greenroom.actors.federation.specs import Annex, State, UpstreamSpec
+from greenroom.actors.federation.upstream_spec import ConnectionProcess, UpstreamSpec, UpstreamState
 from greenroom.supervision import Backoff, CrashReport, Report, current_node, kill
 
-from .guarded import annex_of, in_state, ledger, poisoned
+from .isolated_hosts import annex_of, in_state, ledger, poisoned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +40,10 @@ MANNERS = {
     "SIGSTOP": 1,
     "poison": 4,
     "server": 3,
-    "tenant": 2,
+    "lease": 2,
     "keeper": 2,
     "connection": 2,
-    "curator": 1,
+    "refresher": 1,
 }
 
 
@@ -56,12 +56,12 @@ async def befall(host: Host, id: str, manner: str) -> None:
             return
     elif manner == "server":
         os.kill(await host.server(id).within(20).call("where", into=int), signal.SIGKILL)
-    elif manner in ("tenant", "connection", "curator"):
+    elif manner in ("lease", "connection", "refresher"):
         kill(child_of(host.federation, id, manner))
     elif manner == "keeper":
-        room = host.federation.roster[id].room
+        room = host.federation.members[id].connection_process
         assert room is not None
-        kill(await room.annexes.keeper(room.annex))
+        kill(await room.processes.owner(room.spec))
     else:
         os.kill(await annex_of(host, id), signal.Signals[manner])
 
@@ -69,7 +69,7 @@ async def befall(host: Host, id: str, manner: str) -> None:
 async def storm(seed: int, faults: int, folder: Path, mark: str) -> Counter[str]:
     """So many of them, one after the other; how the calls ended."""
     source = random.Random(seed)
-    group = Annex("group")
+    group = ConnectionProcess("group")
     crashes: list[CrashReport] = []
 
     def hear(report: Report) -> None:
@@ -100,7 +100,7 @@ async def storm(seed: int, faults: int, folder: Path, mark: str) -> Counter[str]
                 await befall(host, victim, *source.choices(list(MANNERS), list(MANNERS.values())))
                 await asyncio.gather(*(load.more(1) for load in loads.values()))
         for id in servers:
-            await in_state(host, id, State.READY)
+            await in_state(host, id, UpstreamState.READY)
         async with asyncio.timeout(20):
             while len(marked(mark)) > before:  # noqa: ASYNC110 - guardians of killed processes take a moment
                 await asyncio.sleep(0.05)

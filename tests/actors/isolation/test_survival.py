@@ -9,16 +9,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.actors.under_fire.firing import begun, bystanders
+from tests.actors.under_fire.bystanders import begun, bystanders
 
 from greenroom import ConfigError, Host, RequestLost, Server
 from greenroom.actors.client.errors import Parked
-from greenroom.actors.federation.specs import Annex, State, UpstreamSpec
+from greenroom.actors.federation.upstream_spec import ConnectionProcess, UpstreamSpec, UpstreamState
+from greenroom.client_targets import route_of
 from greenroom.supervision.cluster.node_records import NodeLost
-from greenroom.targets import route_of
 from greenroom.transports.client.errors import NodeEnded
 
-from .guarded import all_gone, annex_of, in_state, ledger, poisoned
+from .isolated_hosts import all_gone, annex_of, in_state, ledger, poisoned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ DEATHS = {
 @pytest.mark.parametrize("manner", DEATHS)
 async def test_an_answer_that_takes_its_reader_down(manner: str, tmp_path: Path) -> None:
     book = tmp_path / "book"
-    group = Annex("risky")
+    group = ConnectionProcess("risky")
     servers = {
         "bad": poisoned(book, isolation=group),
         "sharing": ledger(book, isolation=group),
@@ -78,7 +78,7 @@ async def test_an_answer_that_takes_its_reader_down(manner: str, tmp_path: Path)
 
 async def test_an_answer_that_takes_all_memory_is_its_connections_end_or_its_annexs(tmp_path: Path) -> None:
     servers = {
-        "bad": poisoned(tmp_path / "book", isolation=Annex(memory=256 * MIB)),
+        "bad": poisoned(tmp_path / "book", isolation=ConnectionProcess(memory=256 * MIB)),
         "home": ledger(tmp_path / "book"),
     }
     async with Host(servers) as host:
@@ -139,19 +139,19 @@ async def test_a_server_that_takes_its_annex_down_too_often_is_parked_and_comes_
             for _ in range(2):
                 with pytest.raises(RequestLost):
                     await bad.call("book", what="exit")
-            cause = await in_state(host, "bad", State.PARKED)
+            cause = await in_state(host, "bad", UpstreamState.PARKED)
             assert cause is not None
             assert isinstance(cause.cause, NodeLost)  # type: ignore[attr-defined]
             assert "died more than 1 times within 60 s" in cause.__notes__[0]
             with pytest.raises(Parked, match="exited with code 3"):
                 await bad.call("where")
             host.retry("bad")
-            await in_state(host, "bad", State.READY)
+            await in_state(host, "bad", UpstreamState.READY)
             assert await bad.call("book", what="lamp") == "lamp"
 
 
 async def test_who_shares_is_counted_by_its_own_budget(tmp_path: Path) -> None:
-    book, group = tmp_path / "book", Annex()
+    book, group = tmp_path / "book", ConnectionProcess()
     servers = {
         "bad": poisoned(book, isolation=group, intensity=1),
         "patient": ledger(book, isolation=group, intensity=5),
@@ -162,12 +162,12 @@ async def test_who_shares_is_counted_by_its_own_budget(tmp_path: Path) -> None:
             await patient.call("where")
             with pytest.raises(RequestLost):
                 await bad.call("book", what="exit")
-        await in_state(host, "bad", State.PARKED)
+        await in_state(host, "bad", UpstreamState.PARKED)
         assert await patient.call("book", what="lamp") == "lamp"
 
 
 async def test_the_annex_is_closed_behind_the_last_who_leaves(mark: str, tmp_path: Path) -> None:
-    book, group = tmp_path / "book", Annex()
+    book, group = tmp_path / "book", ConnectionProcess()
     async with Host({"one": ledger(book, isolation=group), "two": ledger(book, isolation=group)}) as host:
         one, two = [await host.server(id).call("where", into=int) for id in ("one", "two")]
         annex = await annex_of(host, "one")
@@ -214,7 +214,7 @@ def test_what_cannot_be_isolated_says_so() -> None:
     with pytest.raises(ConfigError, match="isolation is 'process' or an Annex"):
         UpstreamSpec(route_of("http://x/mcp"), isolation="thread")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="memory must be"):
-        Annex(memory=1)
+        ConnectionProcess(memory=1)
 
 
 def _lives(pid: int) -> bool:
@@ -240,7 +240,7 @@ async def test_all_servers_of_a_host_that_says_no_more_of_them(tmp_path: Path) -
     async with Host({"one": one, "two": two}, isolation="process") as host:
         await asyncio.gather(*(host.server(id).call("where") for id in ("one", "two")))
         assert await annex_of(host, "one") != await annex_of(host, "two")
-    async with Host({"one": one, "two": two}, isolation=Annex()) as host:
+    async with Host({"one": one, "two": two}, isolation=ConnectionProcess()) as host:
         await asyncio.gather(*(host.server(id).call("where") for id in ("one", "two")))
         assert await annex_of(host, "one") == await annex_of(host, "two")
     with pytest.raises(ConfigError, match="is a server of this program"):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.transports.client_command import owner, test_wire
+from tests.transports.client_command import test_wire, wire_owner
 from tests.transports.client_command.conftest import mark
 
-from .neighbour import again, by_way_of_a_neighbour, neighbour
+from .thread_node import again, by_way_of_a_neighbour, neighbour
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 @pytest.fixture(autouse=True)
 async def far(mark: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     """The other node outlasts the process that has opened a wire there."""
-    monkeypatch.setattr(test_wire, "opened", by_way_of_a_neighbour(owner.opened))
+    monkeypatch.setattr(test_wire, "opened", by_way_of_a_neighbour(wire_owner.opened))
     async with neighbour():
         yield
 

@@ -8,9 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.transports.client_http import facing, owner, test_misbehaviour, test_ours, test_sessions, test_streams
+from tests.transports.client_http import (
+    test_misbehaviour,
+    test_own_server,
+    test_sessions,
+    test_streams,
+    wire_and_server,
+    wire_owner,
+)
 
-from .neighbour import again, by_way_of_a_neighbour, neighbour
+from .thread_node import again, by_way_of_a_neighbour, neighbour
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -21,8 +28,8 @@ pytestmark = pytest.mark.greenroom(clock="real")
 @pytest.fixture(autouse=True)
 async def far(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     """The other node outlasts the process that has opened a wire there, so a test can see what the wire does when its owner is gone."""
-    opened = by_way_of_a_neighbour(owner.opened)
-    for module in (facing, test_misbehaviour, test_ours, test_sessions, test_streams):
+    opened = by_way_of_a_neighbour(wire_owner.opened)
+    for module in (wire_and_server, test_misbehaviour, test_own_server, test_sessions, test_streams):
         if hasattr(module, "opened"):
             monkeypatch.setattr(module, "opened", opened)
     async with neighbour():
@@ -58,7 +65,7 @@ globals().update(
 )
 globals().update(
     again(
-        test_ours,
+        test_own_server,
         "test_a_call_whose_answer_is_a_stream",
     )
 )

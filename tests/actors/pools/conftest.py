@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .local import House, LocalPremises
+from .local_processes import House, LocalProvider
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -15,19 +15,19 @@ from greenroom.actors.pools import handler_spec as loading
 
 
 @pytest.fixture
-def premises() -> LocalPremises:
+def provider() -> LocalProvider:
     """Where its workers are."""
-    return LocalPremises()
+    return LocalProvider()
 
 
 @pytest.fixture
-def house(premises: LocalPremises) -> House:
+def house(provider: LocalProvider) -> House:
     """Without any handlers yet."""
-    return House(premises)
+    return House(provider)
 
 
 @pytest.fixture(autouse=True)
 def _no_worker() -> Generator[None]:
-    """What a seat says of its process is not true of this one."""
+    """What a worker main process says of its process is not true of this one."""
     yield
     loading._loader.is_worker = False

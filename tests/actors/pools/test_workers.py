@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.company import Company
-from greenroom.actors.jobs import Hooks
-from greenroom.actors.peer_channels import AHEAD, CallVoice
-from greenroom.actors.pools import worker_main as seat
+from greenroom.actors.peer_channels import MAX_QUEUED_MESSAGES, CallChannel
+from greenroom.actors.pools import worker_main
 from greenroom.actors.pools.pool import Pool
 from greenroom.actors.settings import Settings
+from greenroom.actors.worker_interfaces import Hooks
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Crash, current_node
 from greenroom.supervision.kernel.reports import CrashReport
 
 from . import handlers
-from .local import text_of
+from .local_processes import text_of
 
 if TYPE_CHECKING:
-    from .local import House, LocalPremises
+    from .local_processes import House, LocalProvider
 
 POOL = Pool(size=1)
 
@@ -59,7 +59,7 @@ async def test_a_call_and_its_arguments_are_let_go_of_without_the_garbage_collec
         try:
             for _ in range(3):
                 await probe.call("echo", value="x" * 1_000_000)
-            held = [each for each in gc.get_objects() if type(each) is seat._Call]
+            held = [each for each in gc.get_objects() if type(each) is worker_main._Call]
         finally:
             gc.enable()
     assert held == []
@@ -77,12 +77,12 @@ async def test_whatever_json_can_say_goes_there_and_back(house: House, value: An
 
 
 async def test_there_is_an_end_to_what_can_come_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seat, "LARGEST", 1024 * 1024)
+    monkeypatch.setattr(worker_main, "LARGEST", 1024 * 1024)
     refused = await result(house, "echo", value="x" * 3_500_000)
     assert text_of(refused) == "Tool execution failed: its result has 3 MiB, and may have 1"
     async with house.probe() as probe:
         assert text_of(await probe.call("echo", value="x" * 700_000)) == "x" * 700_000
-    assert house.premises.attempts == 1
+    assert house.provider.attempts == 1
 
 
 async def test_bytes_come_back_as_what_they_are(house: House) -> None:
@@ -113,16 +113,16 @@ async def test_a_crash_is_answered_in_general_terms_and_reported_at_home(house: 
     assert failed == {"content": [{"type": "text", "text": "Tool execution failed"}], "isError": True}
     async with house.probe() as probe:  # the worker goes on
         assert (await probe.call(name))["isError"]
-    assert house.premises.attempts == 1
+    assert house.provider.attempts == 1
     assert kind in crashes[0]
     assert "handlers.py" in crashes[0] or "results.py" in crashes[0]
 
 
-async def test_a_company_may_say_what_an_exception_said(premises: LocalPremises) -> None:
-    from .local import House  # noqa: PLC0415 - the fixture has made one with other settings
+async def test_a_company_may_say_what_an_exception_said(provider: LocalProvider) -> None:
+    from .local_processes import House  # noqa: PLC0415 - the fixture has made one with other settings
 
-    house = House(premises)
-    house.company = Company(Settings(expose_errors=True, crashes="protocol"), premises=premises)
+    house = House(provider)
+    house.company = Company(Settings(expose_errors=True, crashes="protocol"), process_provider=provider)
     house.tool(handlers.fails, POOL)
     await house.open()
     async with house.probe() as probe:
@@ -141,7 +141,7 @@ async def test_more_memory_than_there_may_be_is_told_as_a_limit_and_the_worker_r
             "Tool execution failed: it needed more than the 100 MiB of memory that its process may have"
         )
         assert text_of(await probe.call("add", a=1, b=1)) == "2"
-    assert house.premises.attempts == 2
+    assert house.provider.attempts == 2
 
 
 async def test_a_handler_tells_in_order_and_before_its_result(house: House) -> None:
@@ -178,10 +178,10 @@ async def test_reports_that_are_not_sent_cost_a_few_messages_a_second_at_most(
 ) -> None:
     touched: list[float] = []
 
-    def touch(_: CallVoice, ahead: float = 0.0) -> None:
+    def touch(_: CallChannel, ahead: float = 0.0) -> None:
         touched.append(ahead)
 
-    monkeypatch.setattr(CallVoice, "touch", touch)
+    monkeypatch.setattr(CallChannel, "touch", touch)
     house.tool(handlers.reports, POOL)
     await house.open()
     async with house.probe() as probe:
@@ -197,7 +197,7 @@ async def test_a_handler_that_says_too_much_is_told_that_nobody_hears_it(house: 
     async with house.probe() as probe:
         params = {"name": "floods", "arguments": {"times": 50_000}, "_meta": {"progressToken": "p"}}
         taken = text_of(await probe.request("tools/call", params))
-        assert 0 < len(probe.notifications("notifications/progress")) <= int(taken) == AHEAD
+        assert 0 < len(probe.notifications("notifications/progress")) <= int(taken) == MAX_QUEUED_MESSAGES
 
 
 def sampled(params: dict[str, Any]) -> dict[str, Any]:
@@ -233,14 +233,14 @@ async def test_what_a_client_cannot_do_is_the_handlers_error(house: House) -> No
             await probe.call("asks")
 
 
-async def test_a_handler_knows_whose_call_it_is(premises: LocalPremises) -> None:
-    from .local import House  # noqa: PLC0415 - as above
+async def test_a_handler_knows_whose_call_it_is(provider: LocalProvider) -> None:
+    from .local_processes import House  # noqa: PLC0415 - as above
 
     async def init(facts: Any) -> dict[str, Any]:
         return {"opened": (1, {2})}
 
-    house = House(premises)
-    house.company = Company(Settings(name="test"), hooks=Hooks(init=init), premises=premises)
+    house = House(provider)
+    house.company = Company(Settings(name="test"), hooks=Hooks(init=init), process_provider=provider)
     house.tool(handlers.knows, POOL)
     house.tool(handlers.reads_state, POOL)
     await house.open()
@@ -252,14 +252,16 @@ async def test_a_handler_knows_whose_call_it_is(premises: LocalPremises) -> None
         assert text_of(await probe.call("reads_state")) == "{'opened': (1, {2})}"
 
 
-async def test_a_state_that_cannot_travel_is_missed_by_who_asks_for_it(premises: LocalPremises) -> None:
-    from .local import House  # noqa: PLC0415 - as above
+async def test_a_state_that_cannot_travel_is_missed_by_who_asks_for_it(provider: LocalProvider) -> None:
+    from .local_processes import House  # noqa: PLC0415 - as above
 
     async def init(facts: Any) -> Any:
         return object()
 
-    house = House(premises)
-    house.company = Company(Settings(name="test", expose_errors=True), hooks=Hooks(init=init), premises=premises)
+    house = House(provider)
+    house.company = Company(
+        Settings(name="test", expose_errors=True), hooks=Hooks(init=init), process_provider=provider
+    )
     house.tool(handlers.add, POOL)
     house.tool(handlers.reads_state, POOL)
     await house.open()
@@ -284,7 +286,7 @@ async def test_resources_prompts_and_completions_run_there_too(house: House) -> 
         assert message["content"]["text"] == "Pack for 3 days in Oslo"
         ref = {"ref": {"type": "ref/prompt", "name": "pack_for"}, "argument": {"name": "city", "value": "O"}}
         assert (await probe.request("completion/complete", ref))["completion"]["values"] == ["Oslo", "Omsk"]
-    assert house.premises.attempts == 1
+    assert house.provider.attempts == 1
 
 
 async def test_a_handler_that_is_registered_later_is_loaded_by_a_worker_that_runs(house: House) -> None:
@@ -294,4 +296,4 @@ async def test_a_handler_that_is_registered_later_is_loaded_by_a_worker_that_run
         await probe.call("add", a=1, b=1)
         house.tool(handlers.echo, POOL)
         assert text_of(await probe.call("echo", value="hi")) == "hi"
-    assert house.premises.attempts == 1
+    assert house.provider.attempts == 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .leftovers import descendants, held, left
+from .leaked_resources import descendants, held, left
 from .stage import Stage
 
 if TYPE_CHECKING:

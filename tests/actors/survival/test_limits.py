@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster import os_processes
 
 from .stage import Stage
 
@@ -24,7 +24,7 @@ async def pids_of(stage: Stage, times: int) -> list[int]:
 
 def nodes() -> list[int]:
     """The worker processes of this one."""
-    return pids.descendants(os.getpid(), named="gr-node")
+    return os_processes.descendants(os.getpid(), named="gr-node")
 
 
 @pytest.mark.deep
@@ -60,6 +60,6 @@ async def test_workers_with_nothing_to_do_go_and_the_warm_one_stays() -> None:
             while len(workers) < 2:  # the first may do them all while another starts
                 workers |= set(await asyncio.gather(*(stage.result("naps") for _ in range(12))))
         async with asyncio.timeout(SLACK):
-            while len(alive := [each for each in workers if pids.is_alive(int(each))]) > 1:  # noqa: ASYNC110 - as above
+            while len(alive := [each for each in workers if os_processes.is_alive(int(each))]) > 1:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.02)
         assert await stage.result("who") in alive

@@ -12,7 +12,7 @@ import pytest
 
 from greenroom import Client, Command
 
-from .leftovers import descendants
+from .leaked_resources import descendants
 
 pytestmark = pytest.mark.greenroom(clock="real")
 PROGRAMS = Path(__file__).parent / "programs"

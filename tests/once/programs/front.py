@@ -7,9 +7,9 @@ import sys
 from greenroom import Command, Host, HttpConfig, Server
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.federation.breaker import BreakerSettings
-from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
+from greenroom.client_targets import route_of
 from greenroom.supervision import Backoff
-from greenroom.targets import route_of
 
 SETTINGS = ClientSettings(request_timeout=2.0, backoff=Backoff(first=0.02, longest=0.3))
 OPEN = BreakerSettings(failures=1_000_000)  # that one is refused for the faults of others is not what is looked at here

@@ -9,12 +9,12 @@ import signal
 import pytest
 
 from greenroom.supervision import Crash, ProcessExited, stop, wait_down
-from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster.cluster import Host
-from greenroom.supervision.cluster.engine import Engine
+from greenroom.supervision.cluster import os_processes
+from greenroom.supervision.cluster.cluster import NodeOwner
+from greenroom.supervision.cluster.node_engine import NodeEngine
 from greenroom.supervision.cluster.node_records import NodeLost
 
-from .engine_stage import Hand, gone, staged
+from .engine_fixtures import Hand, gone, staged
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -28,10 +28,10 @@ async def test_a_node_in_a_process_of_its_own() -> None:
     async with staged() as stage:
         host = await stage.host()
         hand = await stage.hand(host)
-        pid = await host.call(Host.process_id)
+        pid = await host.call(NodeOwner.process_id)
         assert await hand.call(Hand.process_id) == pid != os.getpid()
         running = await stage.running()
-        assert set(running) == {"warden", "admin", "logger", "keeper", await host.call(Host.node_name)}
+        assert set(running) == {"daemon", "admin", "logger", "forkserver", await host.call(NodeOwner.node_name)}
     await gone(*running.values())
 
 
@@ -39,7 +39,7 @@ async def test_its_host_ends_with_what_ended_it() -> None:
     async with staged() as stage:
         host = await stage.host()
         hand = await stage.hand(host)
-        os.kill(await host.call(Host.process_id), signal.SIGKILL)
+        os.kill(await host.call(NodeOwner.process_id), signal.SIGKILL)
         reason = await wait_down(host)
         assert isinstance(reason, Crash)
         assert isinstance(reason.error, NodeLost)
@@ -52,10 +52,10 @@ async def test_its_host_ends_with_what_ended_it() -> None:
 async def test_stopping_the_host_stops_the_node_in_order() -> None:
     async with staged() as stage:
         host = await stage.host()
-        pid = await host.call(Host.process_id)
-        ending = await stage.cluster.engine.call(Engine.end_host, await host.call(Host.node_name))
+        pid = await host.call(NodeOwner.process_id)
+        ending = await stage.cluster.engine.call(NodeEngine.end_node, await host.call(NodeOwner.node_name))
         assert ending.orderly
-        assert not pids.is_alive(pid)
+        assert not os_processes.is_alive(pid)
 
 
 async def test_what_is_left_to_be_said_is_said_before_it_ends(caplog: pytest.LogCaptureFixture) -> None:

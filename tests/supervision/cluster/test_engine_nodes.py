@@ -20,14 +20,14 @@ import pytest
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import Crash, GenServer, ProcessExited, Ref, StartFailed, is_alive, wait_down
-from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster.cluster import Host
-from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.node_records import EXIT_MEMORY, Ending, NodeFailed, NodeLost
-from greenroom.supervision.cluster.specs import ClusterSettings, Limits, Main, NodeSpec
-from greenroom.supervision.cluster.ushering import start_on
+from greenroom.supervision.cluster import os_processes
+from greenroom.supervision.cluster.cluster import NodeOwner
+from greenroom.supervision.cluster.cluster_settings import ClusterSettings, MainModule, NodeSpec, ProcessLimits
+from greenroom.supervision.cluster.node_engine import NodeEngine
+from greenroom.supervision.cluster.node_records import EXIT_MEMORY, NodeFailed, NodeLost, ProcessEnding
+from greenroom.supervision.cluster.remote_spawn import start_on
 
-from .engine_stage import PATIENCE, Hand, Stage, eventually, gone, spec, staged
+from .engine_fixtures import PATIENCE, Hand, Stage, eventually, gone, spec, staged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -112,14 +112,14 @@ class Tool(GenServer):
         threading.Event().wait()
 
 
-async def tool(stage: Stage, host: Ref[Host]) -> Ref[Tool]:
-    return await start_on(await host.call(Host.node_name), Tool)
+async def tool(stage: Stage, host: Ref[NodeOwner]) -> Ref[Tool]:
+    return await start_on(await host.call(NodeOwner.node_name), Tool)
 
 
 @asynccontextmanager
-async def ending_of(host: Ref[Host]) -> AsyncGenerator[asyncio.Future[Ending]]:
+async def ending_of(host: Ref[NodeOwner]) -> AsyncGenerator[asyncio.Future[ProcessEnding]]:
     """How it ends of what happens in here."""
-    told: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+    told: asyncio.Future[ProcessEnding] = asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(wait_down(host, PATIENCE))
     await asyncio.sleep(0)
     yield told
@@ -147,7 +147,7 @@ async def test_thespian_has_left_no_trace_in_it() -> None:
 
 
 async def test_its_descriptors_lead_nowhere_of_ours() -> None:
-    """Null, Thespian's own two or three sockets, the link, the lifeline twice, the notes; no pipe or socket of another process."""
+    """Null, Thespian's own two or three sockets, the link, the death pipe twice, the notes; no pipe or socket of another process."""
     async with staged() as stage:
         await stage.host()
         first = await (await tool(stage, await stage.host())).call(Tool.descriptors)
@@ -161,7 +161,7 @@ async def test_its_main_module_is_the_applications(tmp_path: Path) -> None:
     script = tmp_path / "server.py"
     script.write_text("import sys\nclass Answer: pass\nif __name__ == '__main__':\n    sys.exit('it was run')\n")
     async with staged() as stage:
-        host = await stage.host(main=Main(path=str(script)))
+        host = await stage.host(main=MainModule(path=str(script)))
         assert (await (await tool(stage, host)).call(Tool.where))[3] == "__mp_main__"
 
 
@@ -177,7 +177,7 @@ async def test_a_main_module_that_runs_the_program_is_refused_with_what_to_do(tm
     script = tmp_path / "server.py"
     script.write_text("import sys\nsys.exit(3)\n")
     async with staged() as stage:
-        why = await refused(stage, main=Main(path=str(script)))
+        why = await refused(stage, main=MainModule(path=str(script)))
         assert "__main__" in why
         assert "server.py" in why
 
@@ -196,13 +196,17 @@ async def test_a_module_that_is_never_done_is_ended(tmp_path: Path) -> None:
             await stage.cluster.start_node(wanted)
         assert "not ready within 0.5 s" in str(failure.value)
         await eventually(
-            lambda: not [seen for seen in pids.descendants(os.getpid()) if pids.name_of(seen) == "gr-node-1"]
+            lambda: (
+                not [
+                    seen for seen in os_processes.descendants(os.getpid()) if os_processes.name_of(seen) == "gr-node-1"
+                ]
+            )
         )
 
 
 async def test_what_it_may_use() -> None:
     async with staged() as stage:
-        host = await stage.host(limits=Limits(memory=256 * MEGA, open_files=100))
+        host = await stage.host(limits=ProcessLimits(memory=256 * MEGA, open_files=100))
         one = await tool(stage, host)
         assert await one.call(Tool.limits) == (256 * MEGA, 100, 0)
         assert await one.call(Tool.take_memory, 100) == str(100 * MEGA)
@@ -219,7 +223,7 @@ async def test_what_it_may_use() -> None:
 )
 def test_limits_that_cannot_be_are_refused(limits: dict[str, int], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Limits(**limits)
+        ProcessLimits(**limits)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +235,7 @@ def test_limits_that_cannot_be_are_refused(limits: dict[str, int], words: str) -
         (lambda: ClusterSettings(bind="0.0.0.0"), "all its networks"),
         (lambda: ClusterSettings(bind="localhost"), "IPv4 address"),
         (lambda: ClusterSettings(port=70000), "1 to 65535"),
-        (Main, "one of them"),
+        (MainModule, "one of them"),
     ],
 )
 def test_specs_that_cannot_be_are_refused(make: Callable[[], object], words: str) -> None:
@@ -257,7 +261,7 @@ async def test_of_more_than_there_is_room_for_the_number_is_told(caplog: pytest.
         one = await tool(stage, await stage.host())
         with caplog.at_level(logging.INFO):
             await one.call(Tool.print_lines, 20_000)
-            await eventually(lambda: any("more than there was room for" in text for text in caplog.messages))
+            await eventually(lambda: any("lines of output were dropped" in text for text in caplog.messages))
         assert "line 0" in caplog.messages
         assert sum(text.startswith("line ") for text in caplog.messages) < 5_000
 
@@ -309,10 +313,10 @@ async def test_what_it_has_started_ends_with_it() -> None:
         host, other = await stage.host(), await stage.host()
         left = await (await tool(stage, host)).call(Tool.leave_behind)
         others = await (await tool(stage, other)).call(Tool.leave_behind)
-        os.kill(await host.call(Host.process_id), signal.SIGKILL)
+        os.kill(await host.call(NodeOwner.process_id), signal.SIGKILL)
         await wait_down(host)
         await gone(*left)
-        assert all(pids.is_alive(pid) for pid in others)
+        assert all(os_processes.is_alive(pid) for pid in others)
     await gone(*others)
 
 
@@ -322,7 +326,9 @@ async def test_one_that_does_not_stop_is_ended() -> None:
         one = await tool(stage, host)
         one.cast(Tool.linger)
         began = time.monotonic()
-        ending = await stage.cluster.engine.within(PATIENCE).call(Engine.end_host, await host.call(Host.node_name))
+        ending = await stage.cluster.engine.within(PATIENCE).call(
+            NodeEngine.end_node, await host.call(NodeOwner.node_name)
+        )
         assert time.monotonic() - began < 5 * (0.2 + 0.5)
         assert ending.signal == signal.SIGTERM
         assert "which greenroom sent" in str(ending)
@@ -332,23 +338,23 @@ async def test_one_that_does_not_stop_is_ended() -> None:
 async def test_many_at_once() -> None:
     async with staged() as stage:
         hosts = await asyncio.gather(*(stage.host() for _ in range(20)))
-        assert len({await host.call(Host.process_id) for host in hosts}) == 20
+        assert len({await host.call(NodeOwner.process_id) for host in hosts}) == 20
 
 
 @pytest.mark.parametrize(
     ("ending", "words"),
     [
-        (Ending.of_status(0), "exited with code 0"),
-        (Ending.of_status(-11), "was ended by signal 11 (SIGSEGV)"),
-        (Ending(signal=9, asked=True), "was ended by signal 9 (SIGKILL), which greenroom sent"),
-        (Ending(signal=9), "the system may have been out of memory"),
-        (Ending(signal=24), "more CPU time than its limit"),
-        (Ending(signal=6, memory=64 * MEGA), "its memory limit is 64 MiB"),
-        (Ending(code=EXIT_MEMORY, memory=64 * MEGA), "out of memory (its limit is 64 MiB)"),
-        (Ending(signal=9, hung=True), "did not answer any more"),
-        (Ending(lost=True), "nobody could tell"),
-        (Ending(signal=63), "signal 63"),
+        (ProcessEnding.of_status(0), "exited with code 0"),
+        (ProcessEnding.of_status(-11), "was ended by signal 11 (SIGSEGV)"),
+        (ProcessEnding(signal=9, asked=True), "was ended by signal 9 (SIGKILL), which greenroom sent"),
+        (ProcessEnding(signal=9), "the system may have been out of memory"),
+        (ProcessEnding(signal=24), "more CPU time than its limit"),
+        (ProcessEnding(signal=6, memory=64 * MEGA), "its memory limit is 64 MiB"),
+        (ProcessEnding(code=EXIT_MEMORY, memory=64 * MEGA), "out of memory (its limit is 64 MiB)"),
+        (ProcessEnding(signal=9, hung=True), "did not answer any more"),
+        (ProcessEnding(lost=True), "its exit status is unknown"),
+        (ProcessEnding(signal=63), "signal 63"),
     ],
 )
-def test_an_ending_says_in_words_what_happened(ending: Ending, words: str) -> None:
+def test_an_ending_says_in_words_what_happened(ending: ProcessEnding, words: str) -> None:
     assert words in str(ending)

@@ -11,21 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import GenServer, Node, StartFailed
-from greenroom.supervision.cluster import bootstrap as lifeline
-from greenroom.supervision.cluster import warden_process
-from greenroom.supervision.cluster.bootstrap import Inherited
-from greenroom.supervision.cluster.cluster import Host
-from greenroom.supervision.cluster.daemon_protocol import Aboard, Finish, Reaped, encoded
+from greenroom.supervision.cluster import bootstrap as death_pipe
+from greenroom.supervision.cluster import daemon_handle
+from greenroom.supervision.cluster.bootstrap import InheritedState
+from greenroom.supervision.cluster.cluster import NodeOwner
+from greenroom.supervision.cluster.cluster_settings import NodeSpec
+from greenroom.supervision.cluster.daemon_handle import DaemonHandle
+from greenroom.supervision.cluster.daemon_protocol import (
+    FinishDaemon,
+    ForeignNodeStarted,
+    ProcessReaped,
+    encode_message,
+)
 from greenroom.supervision.cluster.node_records import EngineFailed, NodeFailed
-from greenroom.supervision.cluster.specs import NodeSpec
-from greenroom.supervision.cluster.ushering import start_on
-from greenroom.supervision.cluster.warden_process import WardenProcess
+from greenroom.supervision.cluster.remote_spawn import start_on
 
-from .engine_stage import Hand, staged
+from .engine_fixtures import Hand, staged
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -42,17 +47,27 @@ class Where(GenServer):
 
 
 class Noter(GenServer):
-    """Tells the warden what it should not."""
+    """Tells the daemon what it should not."""
 
     def note(self, data: bytes) -> None:
-        assert Inherited.notes is not None
-        Inherited.notes.send(data)
+        assert InheritedState.notes is not None
+        InheritedState.notes.send(data)
 
 
 NOTHING = [
     b"",
     b"x",
-    *map(encoded, (Aboard("odd", 0), Aboard("odd", -1), Aboard("odd", 1), Reaped(1, 0), Reaped(-1, -9), Finish())),
+    *map(
+        encode_message,
+        (
+            ForeignNodeStarted("odd", 0),
+            ForeignNodeStarted("odd", -1),
+            ForeignNodeStarted("odd", 1),
+            ProcessReaped(1, 0),
+            ProcessReaped(-1, -9),
+            FinishDaemon(),
+        ),
+    ),
 ]
 """Datagrams that code in a node may send to where notes go; none of them tells of a process that is there, or was."""
 
@@ -65,7 +80,7 @@ async def test_names_that_are_no_text_are_told_byte_for_byte(tmp_path: Path) -> 
     async with staged() as stage:
         told = NodeSpec(cwd=str(folder), env={"ODD": ODD}, path=(str(folder), root, *sys.path))
         host = await stage.cluster.start_node(told)
-        where = await start_on(await host.call(Host.node_name), Where)
+        where = await start_on(await host.call(NodeOwner.node_name), Where)
         assert await where.call(Where.told) == (os.fsencode(folder), os.fsencode(ODD), os.fsencode(folder))
 
 
@@ -117,11 +132,11 @@ async def test_a_program_whose_folder_was_removed_can_start_nodes(
 async def test_a_note_that_says_nothing_is_nobodys_end(data: bytes) -> None:
     async with staged() as stage:
         host = await stage.host()
-        warden = await stage.part("warden")
-        noter = await start_on(await host.call(Host.node_name), Noter)
+        daemon = await stage.part("daemon")
+        noter = await start_on(await host.call(NodeOwner.node_name), Noter)
         await noter.call(Noter.note, data)
         await stage.host()
-        assert await stage.part("warden") == warden
+        assert await stage.part("daemon") == daemon
 
 
 @pytest.fixture
@@ -131,19 +146,19 @@ def no_place(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(warden_process, "nameless_file", full)
+    monkeypatch.setattr(daemon_handle, "anonymous_file", full)
     before = len(list(Path("/proc/self/fd").iterdir()))
     yield
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.usefixtures("no_place")
-def test_a_warden_that_cannot_be_started_leaves_nothing() -> None:
+def test_a_daemon_that_cannot_be_started_leaves_nothing() -> None:
     async def main() -> None:
-        before = len(lifeline._held)
+        before = len(death_pipe._uncut_pipes)
         with pytest.raises(EngineFailed, match="No space left on device"):
-            WardenProcess(lambda _: None)
-        assert len(lifeline._held) == before
+            DaemonHandle(lambda _: None)
+        assert len(death_pipe._uncut_pipes) == before
 
     asyncio.run(main())
 

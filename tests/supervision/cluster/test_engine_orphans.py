@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster import os_processes
 
-from .tcp import sockets
+from .tcp_listeners import sockets
 
 APPLICATION = Path(__file__).parent / "programs" / "application.py"
 SECONDS = 5 * 3.0
@@ -24,7 +24,7 @@ SECONDS = 5 * 3.0
 def left(of: dict[str, int], seconds: float) -> dict[str, int]:
     """The processes that still run when that time is over; sooner, if none does."""
     until = time.monotonic() + seconds
-    while (found := {name: pid for name, pid in of.items() if pids.is_alive(pid)}) and time.monotonic() < until:
+    while (found := {name: pid for name, pid in of.items() if os_processes.is_alive(pid)}) and time.monotonic() < until:
         time.sleep(0.01)
     return found
 
@@ -37,8 +37,8 @@ def test_nobody_is_left_of_an_application_that_was_killed(way: str, number: sign
         try:
             assert application.stdout is not None
             running: dict[str, int] = json.loads(application.stdout.readline())
-            assert {"warden", "admin", "logger", "keeper", "executed"} < set(running)
-            assert all(pids.is_alive(pid) for pid in running.values())
+            assert {"daemon", "admin", "logger", "forkserver", "executed"} < set(running)
+            assert all(os_processes.is_alive(pid) for pid in running.values())
             listening = sockets(*running.values())
             assert listening
         finally:
@@ -53,7 +53,9 @@ def test_nobody_is_left_of_an_application_that_was_killed(way: str, number: sign
 
 @pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("stopped", [("warden",), ("warden", "admin", "logger", "keeper", "executed")], ids="+".join)
+@pytest.mark.parametrize(
+    "stopped", [("daemon",), ("daemon", "admin", "logger", "forkserver", "executed")], ids="+".join
+)
 def test_what_is_stopped_does_not_outlive_the_application(stopped: tuple[str, ...], number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, APPLICATION, "busy"], stdout=subprocess.PIPE) as application:
         try:
@@ -72,10 +74,10 @@ def test_nobody_is_left_of_an_application_that_is_killed_while_thespian_is_repla
         try:
             assert application.stdout is not None
             running: dict[str, int] = json.loads(application.stdout.readline())
-            warden, keeper = running["warden"], running["keeper"]
-            os.kill(keeper, signal.SIGKILL)
+            daemon, fork_server = running["daemon"], running["forkserver"]
+            os.kill(fork_server, signal.SIGKILL)
             until = time.monotonic() + SECONDS
-            while not set(pids.descendants(warden, named="gr-thespian")) - set(running.values()):
+            while not set(os_processes.descendants(daemon, named="gr-thespian")) - set(running.values()):
                 assert time.monotonic() < until
         finally:
             application.kill()
@@ -93,8 +95,8 @@ def test_whoever_captures_the_output_of_an_application_goes_on_when_it_has_ended
 
 FORKING = """
 import os, signal, sys
-from greenroom.supervision.cluster.bootstrap import Lifeline
-line = Lifeline()
+from greenroom.supervision.cluster.bootstrap import Death pipe
+line = Death pipe()
 theirs = os.dup(line.reading)
 line.handed_over()
 child = os.fork()
@@ -111,7 +113,7 @@ os._exit(0)
 
 
 def test_a_fork_of_the_application_keeps_nobody_alive() -> None:
-    """It has copies of the application's descriptors, and outlives it; who waits for the end of the lifeline does not wait for it."""
+    """It has copies of the application's descriptors, and outlives it; who waits for the end of the death pipe does not wait for it."""
     with subprocess.Popen([sys.executable, "-c", FORKING], stdout=subprocess.PIPE) as application:
         assert application.stdout is not None
         child = int(application.stdout.readline())

@@ -1,4 +1,4 @@
-"""What the engine decides, hears and tells of its warden and its nodes; both are played, and the clock is virtual."""
+"""What the engine decides, hears and tells of its daemon and its nodes; both are played, and the clock is virtual."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 import pytest
 
 from greenroom.supervision import Crash, Down, ProcessExited, kill, monitor, spawn, stop
-from greenroom.supervision.cluster.bootstrap import LEAVE, NodeUnfit, Said
+from greenroom.supervision.cluster.bootstrap import LEAVE, NodeImportFailed, NodeOutput
 from greenroom.supervision.cluster.daemon_protocol import (
-    Begin,
-    Born,
-    Failed,
-    Finish,
-    Gone,
-    Note,
-    NotStarted,
-    Ping,
-    Pong,
-    StartHost,
+    DaemonFailed,
+    DaemonPing,
+    DaemonPong,
+    FinishDaemon,
+    LogNote,
+    ProcessForked,
+    ProcessGone,
+    ProcessNotStarted,
+    StartDaemon,
+    StartProcess,
 )
-from greenroom.supervision.cluster.node_records import Ended, Ending, EngineFailed, NodeFailed
+from greenroom.supervision.cluster.node_records import EngineFailed, NodeFailed, NodeProcessEnded, ProcessEnding
 from greenroom.supervision.cluster.peers import NodeDown, NodeUp
 
-from .played import PlayedWarden, settled
-from .played_town import KILL, NOBODY, Town, idle, town
+from .played_engine import KILL, NOBODY, Town, idle, town
+from .played_processes import PlayedDaemon, settled
 
 
 async def why_it_died(at: Town, watch: Any) -> str:
@@ -37,33 +37,33 @@ async def why_it_died(at: Town, watch: Any) -> str:
     return str(down.reason.error)
 
 
-# --- the warden
+# --- the daemon
 
 
-async def test_no_warden_is_started_before_it_is_needed_and_none_has_to_be_ended(
+async def test_no_daemon_is_started_before_it_is_needed_and_none_has_to_be_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with town(monkeypatch) as at:
         assert await at.running() == {}
         await stop(at.engine)
-        assert at.wardens == []
+        assert at.daemons == []
         assert at.peers.watchers == []
 
 
-async def test_a_warden_that_does_not_begin_is_killed_and_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_daemon_that_does_not_begin_is_killed_and_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         watch = monitor(at.engine)
         asked = await at.start(start_timeout=100)
-        assert [type(order) for order in at.warden.sent] == [Begin, StartHost]
-        assert await at.running() == {"warden": at.warden.pid}
+        assert [type(order) for order in at.daemon.sent] == [StartDaemon, StartProcess]
+        assert await at.running() == {"daemon": at.daemon.pid}
         said = await why_it_died(at, watch)
-        assert said == "the warden had not begun after 30 s, and was killed"
-        assert at.warden.killed == 1
+        assert said == "the daemon had not begun after 30 s, and was killed"
+        assert at.daemon.killed == 1
         with pytest.raises(ProcessExited):
             await asked
 
 
-async def test_a_warden_that_answers_is_asked_on_and_on_and_one_that_does_not_is_killed(
+async def test_a_daemon_that_answers_is_asked_on_and_on_and_one_that_does_not_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with town(monkeypatch) as at:
@@ -71,66 +71,66 @@ async def test_a_warden_that_answers_is_asked_on_and_on_and_one_that_does_not_is
         await at.want()
         await at.begun()
         for _ in range(20):
-            at.engine.send(Pong(at.warden.of(Ping)[-1].number))
+            at.engine.send(DaemonPong(at.daemon.of(DaemonPing)[-1].number))
             await asyncio.sleep(2)
-        assert at.warden.killed == 0
-        assert len(at.warden.of(Ping)) > 15
+        assert at.daemon.killed == 0
+        assert len(at.daemon.of(DaemonPing)) > 15
         said = await why_it_died(at, watch)
-        assert said == "the warden did not answer for 10 s, and was killed"
+        assert said == "the daemon did not answer for 10 s, and was killed"
 
 
-async def test_what_the_warden_says_at_its_end_is_why_there_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_daemon_says_at_its_end_is_why_there_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         watch = monitor(at.engine)
         await at.want()
-        at.engine.send(Failed("the port is taken"))
-        at.warden.end(1)
+        at.engine.send(DaemonFailed("the port is taken"))
+        at.daemon.end(1)
         assert await why_it_died(at, watch) == "the port is taken"
 
 
-async def test_a_warden_that_just_ends_is_told_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_daemon_that_just_ends_is_told_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         watch = monitor(at.engine)
         await at.want()
-        at.warden.end(-signal.SIGSEGV)
-        assert await why_it_died(at, watch) == "the warden was ended by signal 11 (SIGSEGV). Its last words."
+        at.daemon.end(-signal.SIGSEGV)
+        assert await why_it_died(at, watch) == "the daemon was ended by signal 11 (SIGSEGV). Its last words."
 
 
-async def test_nobody_is_started_by_a_warden_that_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_is_started_by_a_daemon_that_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         await at.want("first")
-        at.warden.over = True
+        at.daemon.over = True
         with pytest.raises(ProcessExited) as failed:
             await (await at.start("second"))
         assert isinstance(failed.value.__cause__, EngineFailed)
-        assert "has ended just now" in str(failed.value.__cause__)
+        assert "has just ended" in str(failed.value.__cause__)
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-async def test_in_order_the_warden_ends_first_and_is_killed_when_it_does_not(
+async def test_in_order_the_daemon_ends_first_and_is_killed_when_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
     obeys: bool,  # noqa: FBT001
 ) -> None:
-    monkeypatch.setattr(PlayedWarden, "dies_of_finish", obeys)
+    monkeypatch.setattr(PlayedDaemon, "dies_of_finish", obeys)
     async with town(monkeypatch) as at:
         await at.want()
         await at.begun()
         await stop(at.engine, timeout=60)
-        assert len(at.warden.of(Finish)) == 1
-        assert at.warden.killed == (not obeys)
+        assert len(at.daemon.of(FinishDaemon)) == 1
+        assert at.daemon.killed == (not obeys)
 
 
-async def test_what_the_warden_should_not_say_is_an_error_in_the_log(
+async def test_what_the_daemon_should_not_say_is_an_error_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with town(monkeypatch) as at:
         await at.want()
-        at.engine.send(Ping(1))
+        at.engine.send(DaemonPing(1))
         at.engine.send(NodeUp("x"))
         at.engine.send("nonsense")
-        assert "warden" in await at.running()
+        assert "daemon" in await at.running()
     assert [each.getMessage() for each in caplog.records if each.name == "greenroom.cluster"] == [
-        "the warden said what it should not: Ping(number=1)"
+        "unexpected message from the daemon: DaemonPing(number=1)"
     ]
 
 
@@ -141,18 +141,18 @@ async def test_lines_of_nodes_and_notes_are_logged_and_those_of_strangers_are_no
         asked = await at.start()
         await at.ready()
         await asked
-        at.engine.send(Said("node", [("a.logger", logging.WARNING, "a line", None)], 0))
-        at.engine.send(Said("node", [], 3))
-        at.engine.send(Said("nobody", [("a.logger", logging.WARNING, "of nobody", None)], 1))
-        at.engine.send(Note(logging.WARNING, "a note of nobody's", "nobody"))
-        at.engine.send(Note(logging.ERROR, "where it was", "node"))
-        at.engine.send(Gone("node", NOBODY, -11))
+        at.engine.send(NodeOutput("node", [("a.logger", logging.WARNING, "a line", None)], 0))
+        at.engine.send(NodeOutput("node", [], 3))
+        at.engine.send(NodeOutput("nobody", [("a.logger", logging.WARNING, "of nobody", None)], 1))
+        at.engine.send(LogNote(logging.WARNING, "a note of nobody's", "nobody"))
+        at.engine.send(LogNote(logging.ERROR, "where it was", "node"))
+        at.engine.send(ProcessGone("node", NOBODY, -11))
         ended = await at.me.receive()
-        assert isinstance(ended, Ended)
-        assert ended.ending == Ending(signal=11, words="where it was"), "what it noted is its last word"
+        assert isinstance(ended, NodeProcessEnded)
+        assert ended.ending == ProcessEnding(signal=11, words="where it was"), "what it noted is its last word"
     assert [each for each in caplog.messages if "Inbox" not in each] == [
         "a line",
-        "node node said 3 lines more than there was room for",
+        "node node: 3 lines of output were dropped, since they came faster than they could be sent",
         "a note of nobody's",
         "where it was",
     ]
@@ -167,12 +167,12 @@ async def test_a_host_hears_of_its_process_and_of_its_end(monkeypatch: pytest.Mo
         assert not asked.done()
         await at.ready()
         started = await asked
-        assert (started.os_pid, started.steward) == (NOBODY, at.me.pid)
-        assert await at.running() == {"warden": at.warden.pid, "node": NOBODY}
-        at.engine.send(Gone("node", NOBODY, 3, "its words"))
+        assert (started.os_pid, started.stopper) == (NOBODY, at.me.pid)
+        assert await at.running() == {"daemon": at.daemon.pid, "node": NOBODY}
+        at.engine.send(ProcessGone("node", NOBODY, 3, "its words"))
         ended = await at.me.receive()
-        assert ended.ending == Ending(code=3, words="its words")
-        assert await at.running() == {"warden": at.warden.pid}
+        assert ended.ending == ProcessEnding(code=3, words="its words")
+        assert await at.running() == {"daemon": at.daemon.pid}
         assert at.peers.forgotten == ["node"]
 
 
@@ -187,8 +187,8 @@ async def test_two_nodes_of_one_name_are_one_too_many(monkeypatch: pytest.Monkey
 async def test_a_process_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         asked = await at.start()
-        at.engine.send(NotStarted("nobody", "of another"))
-        at.engine.send(NotStarted("node", "there are too many"))
+        at.engine.send(ProcessNotStarted("nobody", "of another"))
+        at.engine.send(ProcessNotStarted("node", "there are too many"))
         with pytest.raises(NodeFailed, match="node node did not come up: there are too many"):
             await asked
         await at.want()
@@ -198,7 +198,7 @@ async def test_a_process_that_cannot_be_made_says_why(monkeypatch: pytest.Monkey
 async def test_a_process_that_ends_before_its_node_is_ready_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         asked = await at.start()
-        at.engine.send(Gone("node", NOBODY, 1))
+        at.engine.send(ProcessGone("node", NOBODY, 1))
         with pytest.raises(NodeFailed, match="its process exited with code 1"):
             await asked
 
@@ -207,17 +207,17 @@ async def test_a_node_that_is_not_fit_or_late_is_killed_and_says_why(monkeypatch
     async with town(monkeypatch) as at:
         unfit, late = await at.start("unfit"), await at.start("late", start_timeout=7)
         for name in ("unfit", "late"):
-            at.engine.send(Born(name, NOBODY))
-        at.engine.send(NodeUnfit("nobody", "of another"))
-        at.engine.send(NodeUnfit("unfit", "there is no module called x"))
+            at.engine.send(ProcessForked(name, NOBODY))
+        at.engine.send(NodeImportFailed("nobody", "of another"))
+        at.engine.send(NodeImportFailed("unfit", "there is no module called x"))
         await settled()
         assert at.signals() == [("unfit", KILL)]
-        at.engine.send(Gone("unfit", NOBODY, -9))
+        at.engine.send(ProcessGone("unfit", NOBODY, -9))
         with pytest.raises(NodeFailed, match="there is no module called x"):
             await unfit
         await asyncio.sleep(7)
         assert at.signals() == [("unfit", KILL), ("late", KILL)]
-        at.engine.send(Gone("late", NOBODY, -9))
+        at.engine.send(ProcessGone("late", NOBODY, -9))
         with pytest.raises(NodeFailed, match="it was not ready within 7 s"):
             await late
 
@@ -235,12 +235,12 @@ async def test_a_node_is_ended_in_order_then_asked_then_killed(monkeypatch: pyte
         assert {each[1] for each in at.signals()} == {signal.SIGTERM}
         await asyncio.sleep(0.5)
         assert {each[1] for each in at.signals()} == {signal.SIGTERM, KILL}
-        at.engine.send(Gone("node", NOBODY, -9))
-        assert [await each for each in ends] == [Ending(signal=9, asked=True)] * 2
+        at.engine.send(ProcessGone("node", NOBODY, -9))
+        assert [await each for each in ends] == [ProcessEnding(signal=9, asked=True)] * 2
         before = at.signals()
         await asyncio.sleep(20)
         assert at.signals() == before
-        assert await (await at.end("nobody")) == Ending(lost=True, asked=True)
+        assert await (await at.end("nobody")) == ProcessEnding(lost=True, asked=True)
 
 
 async def test_a_node_that_is_not_ready_yet_is_killed_as_soon_as_it_has_a_process(
@@ -250,11 +250,11 @@ async def test_a_node_that_is_not_ready_yet_is_killed_as_soon_as_it_has_a_proces
         asked = await at.start()
         ended = await at.end()
         assert at.signals() == [("node", KILL)]
-        at.engine.send(Born("nobody", NOBODY))
-        at.engine.send(Born("node", NOBODY))
+        at.engine.send(ProcessForked("nobody", NOBODY))
+        at.engine.send(ProcessForked("node", NOBODY))
         await settled()
         assert at.signals() == [("node", KILL)] * 2, "the first may have come before there was one"
-        at.engine.send(Gone("node", NOBODY, -9))
+        at.engine.send(ProcessGone("node", NOBODY, -9))
         assert (await ended).asked
         with pytest.raises(NodeFailed):
             await asked
@@ -265,7 +265,7 @@ async def test_a_node_whose_host_is_gone_is_killed(monkeypatch: pytest.MonkeyPat
         host = spawn(idle)
         await at.want("theirs", host)
         await at.want("mine")
-        at.engine.send(Born("theirs", NOBODY))
+        at.engine.send(ProcessForked("theirs", NOBODY))
         kill(host)
         await settled()
         assert at.signals() == [("theirs", KILL)]
@@ -280,7 +280,7 @@ async def test_a_node_without_a_link_is_killed_unless_its_end_is_told_soon(monke
             at.engine.send(NodeDown(name, "it was silent"))
             at.engine.send(NodeDown(name, "once is enough"))
         at.engine.send(NodeDown("nobody", "it was silent"))
-        at.engine.send(Gone("told", NOBODY, 0))
+        at.engine.send(ProcessGone("told", NOBODY, 0))
         await asyncio.sleep(1)
         assert at.signals() == [("silent", KILL)]
-        assert (await at.me.receive()).ending == Ending(code=0)
+        assert (await at.me.receive()).ending == ProcessEnding(code=0)

@@ -1,4 +1,4 @@
-"""A warden that cannot begin: the caller that wants a node hears why and what to do, nothing is left, and it may be tried again."""
+"""A daemon that cannot begin: the caller that wants a node hears why and what to do, nothing is left, and it may be tried again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.supervision import StartFailed
-from greenroom.supervision.cluster import pids
-from greenroom.supervision.cluster import thespian_taming as leftovers
-from greenroom.supervision.cluster.specs import ClusterSettings
+from greenroom.supervision.cluster import os_processes
+from greenroom.supervision.cluster import thespian_patches as leftovers
+from greenroom.supervision.cluster.cluster_settings import ClusterSettings
 
-from .engine_stage import Stage, eventually, gone, staged
+from .engine_fixtures import Stage, eventually, gone, staged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,11 @@ pytestmark = pytest.mark.greenroom(clock="real")
 async def refused(stage: Stage) -> str:
     with pytest.raises(StartFailed) as failure:
         await stage.host()
-    await eventually(lambda: not [pid for pid in pids.descendants(os.getpid()) if pids.name_of(pid).startswith("gr-")])
+    await eventually(
+        lambda: (
+            not [pid for pid in os_processes.descendants(os.getpid()) if os_processes.name_of(pid).startswith("gr-")]
+        )
+    )
     return str(failure.value)
 
 
@@ -80,7 +84,7 @@ from greenroom.supervision.cluster import pids
 pids.take_name("gr-thespian")
 kept = socket.create_server(("127.0.0.1", 0))
 print(kept.getsockname()[1], flush=True)
-signal.pause()  # greenroom.supervision.cluster.warden_program is what its command line has to name
+signal.pause()  # greenroom.supervision.cluster.daemon_main is what its command line has to name
 """
 
 
@@ -90,7 +94,7 @@ async def test_a_process_of_a_former_system_that_holds_the_port_is_ended() -> No
         try:
             assert orphan.stdout is not None
             port = int(orphan.stdout.readline())
-            assert leftovers.holders(port) == [orphan.pid]
+            assert leftovers.port_holders(port) == [orphan.pid]
             async with staged(ClusterSettings(port=port)) as stage:
                 assert await stage.host() is not None
             assert orphan.wait(10) == -signal.SIGKILL
@@ -102,7 +106,7 @@ async def test_a_system_that_lives_is_no_leftover() -> None:
     async with staged() as stage:
         await stage.host()
         for name, pid in (await stage.running()).items():
-            assert not leftovers.is_leftover(pid), name
+            assert not leftovers.is_stale(pid), name
 
 
 @pytest.mark.deep
@@ -115,5 +119,5 @@ async def test_one_port_again_and_again() -> None:
             await stage.host()
             before = await stage.running()
             os.kill(before["admin"], signal.SIGKILL)
-            await gone(*(before[part] for part in ("admin", "logger", "keeper")))
+            await gone(*(before[part] for part in ("admin", "logger", "forkserver")))
             await stage.host()

@@ -49,14 +49,14 @@ async def test_links_of_which_one_cannot_be_opened_are_none_and_can_be_opened_la
     assert current_node().remote_nodes is None
 
 
-async def test_the_last_of_several_closes_them_and_each_that_goes_leaves_an_usher() -> None:
+async def test_the_last_of_several_closes_them_and_each_that_goes_leaves_an_spawn_server() -> None:
     first, second = await start(HomeLinks, ALONE), await start(HomeLinks, ALONE)
-    peers, ushers = links_of_home(), {whereis(SPAWN_SERVER)}
+    peers, spawn_servers = links_of_home(), {whereis(SPAWN_SERVER)}
     kill(first)
 
     def another() -> bool:
         found: Pid | None = whereis(SPAWN_SERVER)
-        return found is not None and found not in ushers
+        return found is not None and found not in spawn_servers
 
     await until(another)
     assert links_of_home() is peers
@@ -64,11 +64,11 @@ async def test_the_last_of_several_closes_them_and_each_that_goes_leaves_an_ushe
     assert current_node().remote_nodes is None
 
 
-async def test_without_its_usher_it_is_started_anew() -> None:
+async def test_without_its_spawn_server_it_is_started_anew() -> None:
     links = await start(HomeLinks, ALONE)
-    usher = whereis(SPAWN_SERVER)
-    assert usher is not None
-    kill(usher)
+    spawn_server = whereis(SPAWN_SERVER)
+    assert spawn_server is not None
+    kill(spawn_server)
     await until(lambda: current_node().process(links.pid) is None)
     assert current_node().remote_nodes is None
 

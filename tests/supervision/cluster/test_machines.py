@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom import ConfigError
-from greenroom.supervision.cluster.keys import read_key, write_key
+from greenroom.supervision.cluster.cluster_settings import ClusterSettings
+from greenroom.supervision.cluster.key_files import read_key, write_key
 from greenroom.supervision.cluster.machines import (
     Candidate,
     Machine,
     NothingFits,
-    check_all,
-    choose,
-    fits,
-    mismatch,
-    parse,
+    check_capabilities,
+    choose_machine,
+    meets_requirements,
+    parse_capability,
+    version_mismatch,
 )
 from greenroom.supervision.cluster.member import main
-from greenroom.supervision.cluster.specs import ClusterSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def machine(name: str, room: int | None = None, **capabilities: Capability) -> M
     ],
 )
 def test_a_capability_is_written_as_name_and_value(text: str, value: Capability) -> None:
-    found = parse(text)[1]
+    found = parse_capability(text)[1]
     assert (found, type(found)) == (value, type(value))
 
 
@@ -59,12 +59,12 @@ def test_a_capability_is_written_as_name_and_value(text: str, value: Capability)
 )
 def test_a_capability_that_is_none_is_refused_by_its_name(text: str) -> None:
     with pytest.raises(ConfigError, match="capability"):
-        parse(text)
+        parse_capability(text)
 
 
 def test_too_many_capabilities_are_refused() -> None:
     with pytest.raises(ConfigError, match="up to 64"):
-        check_all({f"c{number}": 1 for number in range(65)})
+        check_capabilities({f"c{number}": 1 for number in range(65)})
 
 
 def test_an_announcement_comes_back_as_it_was() -> None:
@@ -90,20 +90,20 @@ def test_what_somebody_else_has_announced_is_no_machine(text: str) -> None:
 
 def test_all_that_is_required_has_to_be_there() -> None:
     offers = machine("b", gpu=True, cores=1).offers
-    assert fits(offers, {"gpu": True, "cores": 1})
-    assert fits(offers, {"machine": "b"})
-    assert not fits(offers, {"gpu": 1})
-    assert not fits(offers, {"cores": True})
-    assert not fits(offers, {"gpu": True, "tpu": True})
-    assert not fits(offers, {"machine": "a"})
+    assert meets_requirements(offers, {"gpu": True, "cores": 1})
+    assert meets_requirements(offers, {"machine": "b"})
+    assert not meets_requirements(offers, {"gpu": 1})
+    assert not meets_requirements(offers, {"cores": True})
+    assert not meets_requirements(offers, {"gpu": True, "tpu": True})
+    assert not meets_requirements(offers, {"machine": "a"})
 
 
 def test_a_node_goes_where_the_fewest_are_of_those_that_fit() -> None:
     one, two, plain = machine("one", gpu=True), machine("two", gpu=True), machine("plain")
     there = [Candidate(two, 1), Candidate(one, 1), Candidate(plain, 0)]
-    assert choose({"gpu": True}, there) is one
-    assert choose({"gpu": True}, [Candidate(one, 2), *there[:1]]) is two
-    assert choose({}, there) is plain
+    assert choose_machine({"gpu": True}, there) is one
+    assert choose_machine({"gpu": True}, [Candidate(one, 2), *there[:1]]) is two
+    assert choose_machine({}, there) is plain
 
 
 def test_what_nobody_has_is_said_with_what_there_is() -> None:
@@ -111,18 +111,18 @@ def test_what_nobody_has_is_said_with_what_there_is() -> None:
         NothingFits,
         match=r"requires gpu=true, and no machine .* has that; there are: a \(no capabilities\); b \(zone=x",
     ):
-        choose({"gpu": True}, [Candidate(machine("a"), 0), Candidate(machine("b", zone="x"), 0)])
+        choose_machine({"gpu": True}, [Candidate(machine("a"), 0), Candidate(machine("b", zone="x"), 0)])
 
 
 def test_who_is_full_is_said_to_be_so() -> None:
     with pytest.raises(NothingFits, match=r"every machine that fits is full; there are: b \(gpu=true, 2 of 2 nodes\)"):
-        choose({"gpu": True}, [Candidate(machine("b", room=2, gpu=True), 2)])
+        choose_machine({"gpu": True}, [Candidate(machine("b", room=2, gpu=True), 2)])
 
 
 def test_two_versions_are_both_named() -> None:
     old = Machine(name="b", id="2", greenroom="0.9", python="3.11.7")
-    assert mismatch(machine("a"), machine("b")) is None
-    wrong = mismatch(machine("a"), old)
+    assert version_mismatch(machine("a"), machine("b")) is None
+    wrong = version_mismatch(machine("a"), old)
     assert wrong == "machine b runs greenroom 0.9, and machine a runs greenroom 1.0: install the same version on both"
 
 

@@ -183,7 +183,7 @@ async def test_thespian_is_replaced_elsewhere_and_no_node_notices(tmp_path: Path
         assert await (await stage.hand(other)).call(Hand.process_id) != pid
 
 
-async def test_the_end_of_a_warden_elsewhere_is_that_of_its_nodes_and_the_machine_comes_back(tmp_path: Path) -> None:
+async def test_the_end_of_a_daemon_elsewhere_is_that_of_its_nodes_and_the_machine_comes_back(tmp_path: Path) -> None:
     async with gathered(tmp_path) as stage:
         member = await stage.joined("b")
         host = await stage.host(requires={"machine": "b"})

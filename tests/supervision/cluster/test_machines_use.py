@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom import Client, Command, ConfigError, Host, Pool, RequestLost, Server, ToolError
-from greenroom.actors.federation.specs import State, UpstreamSpec
-from greenroom.host import Annex
+from greenroom.actors.federation.upstream_spec import UpstreamSpec, UpstreamState
+from greenroom.host import ConnectionProcess
 
 from . import machine_tools
-from .engine_stage import eventually, gone
-from .machine_stage import ROOT, gathered
+from .engine_fixtures import eventually, gone
+from .machine_fixtures import ROOT, gathered
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
-THERE = Command(sys.executable, ROOT / "tests/supervision/cluster/programs/there.py", cwd=ROOT)
+THERE = Command(sys.executable, ROOT / "tests/supervision/cluster/programs/where_server.py", cwd=ROOT)
 
 
 async def test_a_pool_runs_on_another_machine(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ async def test_a_pool_runs_on_another_machine(tmp_path: Path) -> None:
 async def test_a_federations_annex_is_on_another_machine(tmp_path: Path) -> None:
     async with gathered(tmp_path) as stage:
         member = await stage.joined("b", "--capability", "gpu=true")
-        annex = Annex("far", cluster=stage.cluster, requires={"gpu": True})
+        annex = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})
         async with Host({"there": UpstreamSpec(THERE, isolation=annex)}) as host:
             pid, parent = await host.call("there:where", into=list[int])
             assert pid in member.below()
@@ -82,7 +82,7 @@ async def test_an_annexs_call_on_a_machine_that_is_lost_has_one_answer_and_the_s
 ) -> None:
     async with gathered(tmp_path) as stage:
         member = await stage.joined("b", "--capability", "gpu=true")
-        annex = Annex("far", cluster=stage.cluster, requires={"gpu": True})
+        annex = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})
         async with Host({"there": UpstreamSpec(THERE, isolation=annex)}) as host:
             mark = tmp_path / "there"
             call = asyncio.ensure_future(host.call("there:stay", mark=str(mark)))
@@ -95,7 +95,7 @@ async def test_an_annexs_call_on_a_machine_that_is_lost_has_one_answer_and_the_s
             await gone(*below)
             await stage.down("b")
             again = await stage.joined("b", "--capability", "gpu=true")
-            await eventually(lambda: host.status()["there"].state is State.READY)
+            await eventually(lambda: host.status()["there"].state is UpstreamState.READY)
             pid, _ = await host.call("there:where", into=list[int])
             assert pid in again.below()
 
@@ -104,4 +104,4 @@ def test_what_requires_something_needs_a_cluster_that_knows_other_machines() -> 
     with pytest.raises(ValueError, match="Cluster"):
         Pool(requires={"gpu": True})
     with pytest.raises(ConfigError, match="cluster"):
-        Annex(requires={"gpu": True})
+        ConnectionProcess(requires={"gpu": True})

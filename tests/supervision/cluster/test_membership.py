@@ -1,4 +1,4 @@
-"""Who is there of the machines of a cluster, as an application sees it; each case plays the convention, the links and a landlord."""
+"""Who is there of the machines of a cluster, as an application sees it; each case plays the convention, the links and a machine host."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ import pytest
 from greenroom.supervision import ActorError, Options, Ref, inbox, kill, start, stop
 from greenroom.supervision.cluster import membership
 from greenroom.supervision.cluster.daemon_protocol import (
-    LANDLORD,
-    Absent,
-    Departed,
-    Joined,
-    NotPlaced,
-    Place,
-    Placed,
-    Renewed,
+    MACHINE_HOST,
+    MachineAbsent,
+    MachineJoined,
+    NodePlaced,
+    NodeReleased,
+    PlacementFailed,
+    PlacementRequest,
+    SystemRenewed,
 )
 from greenroom.supervision.cluster.machines import ANNOUNCED, MachineDown, MachineUp
-from greenroom.supervision.cluster.membership import Membership
+from greenroom.supervision.cluster.membership import ClusterMembership
 from greenroom.supervision.cluster.peers import NodeDown, NodeUp
 
-from .played import PlayedEngine, PlayedLandlord, PlayedPeers, machine, settled
+from .played_processes import PlayedEngine, PlayedMachineHost, PlayedPeers, machine, settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.supervision.cluster.machines import Machine
 
-pytestmark = pytest.mark.greenroom(name="machine:b")  # whose landlord is played here
+pytestmark = pytest.mark.greenroom(name="machine:b")  # whose machine host is played here
 AGAIN = 1.0
 UP = MachineUp("b", {"gpu": True})
 B = machine("b", gpu=True)
 NEEDS = {"gpu": True}
 
 
-def joined(who: Machine, system: str = "system-1") -> Joined:
-    return Joined(who.id, str(who.announcement()[ANNOUNCED]), system)
+def joined(who: Machine, system: str = "system-1") -> MachineJoined:
+    return MachineJoined(who.id, str(who.announcement()[ANNOUNCED]), system)
 
 
 class Town(NamedTuple):
     """An application on machine a, and the machines that were there first."""
 
-    who: Ref[Membership]
+    who: Ref[ClusterMembership]
     engine: Ref[PlayedEngine]
     peers: PlayedPeers
 
     async def machines(self) -> list[str]:
         await settled()
-        return [each.id for each in await self.who.call(Membership.machines)]
+        return [each.id for each in await self.who.call(ClusterMembership.machines)]
 
     async def told(self) -> list[Any]:
         """What the engine has been told."""
         await settled()
         return await self.engine.call(PlayedEngine.all_told)
 
-    async def landlord(self, here: Machine = B, system: str = "system-1") -> Ref[PlayedLandlord]:
+    async def machine_host(self, here: Machine = B, system: str = "system-1") -> Ref[PlayedMachineHost]:
         """Machine b's, and time enough to be found."""
-        ref = await Options(name=LANDLORD).start(PlayedLandlord, here, system)
+        ref = await Options(name=MACHINE_HOST).start(PlayedMachineHost, here, system)
         await asyncio.sleep(1.1 * AGAIN)
         return ref
 
@@ -74,9 +74,9 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> PlayedPeers:
 
 
 @asynccontextmanager
-async def town(peers: PlayedPeers, *others: Joined, room: int | None = 0) -> AsyncGenerator[Town]:
+async def town(peers: PlayedPeers, *others: MachineJoined, room: int | None = 0) -> AsyncGenerator[Town]:
     engine = await start(PlayedEngine, machine("a", 9, room=room), others)
-    yield Town(await start(Membership, Ref(engine.pid)), engine, peers)
+    yield Town(await start(ClusterMembership, Ref(engine.pid)), engine, peers)
 
 
 # --- coming and going
@@ -84,25 +84,25 @@ async def town(peers: PlayedPeers, *others: Joined, room: int | None = 0) -> Asy
 
 async def test_a_machine_is_there_when_it_has_joined_and_can_be_reached(peers: PlayedPeers) -> None:
     async with town(peers) as at, inbox() as me:
-        await at.who.call(Membership.watch, Ref(me.pid))
-        landlord = await at.landlord()
+        await at.who.call(ClusterMembership.watch, Ref(me.pid))
+        machine_host = await at.machine_host()
         at.who.send(joined(B))
         assert await me.receive() == UP
         assert await at.machines() == ["b-1"]
         assert peers.dialled == [B.addresses]
         at.who.send(joined(B))
         at.who.send(NodeUp(B.node))
-        kill(landlord)
-        assert await me.receive() == MachineDown("b", "its landlord has ended: killed")
+        kill(machine_host)
+        assert await me.receive() == MachineDown("b", "its machine host has ended: killed")
         assert await at.machines() == []
-        await at.landlord()
+        await at.machine_host()
         assert await me.receive() == UP
 
 
 async def test_a_link_that_is_lost_says_why_and_is_tried_again(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at, inbox() as me:
-        await at.who.call(Membership.watch, Ref(me.pid))
-        await at.landlord()
+        await at.who.call(ClusterMembership.watch, Ref(me.pid))
+        await at.machine_host()
         assert await me.receive() == UP
         at.who.send(NodeDown("node-7", "another"))
         at.who.send(NodeDown(B.node, "it was silent"))
@@ -118,10 +118,10 @@ async def test_who_does_not_watch_any_more_hears_nothing_and_neither_does_who_is
         async with inbox() as gone:
             pass
         for each in (gone, me, other):
-            await at.who.call(Membership.watch, Ref(each.pid))
-        await at.who.call(Membership.unwatch, Ref(other.pid))
-        await at.who.call(Membership.unwatch, Ref(other.pid))
-        await at.landlord()
+            await at.who.call(ClusterMembership.watch, Ref(each.pid))
+        await at.who.call(ClusterMembership.unwatch, Ref(other.pid))
+        await at.who.call(ClusterMembership.unwatch, Ref(other.pid))
+        await at.machine_host()
         at.who.send(joined(B))
         assert await me.receive() == UP
         assert other.pending() == ()
@@ -137,7 +137,7 @@ async def test_one_that_cannot_be_reached_is_dialled_each_second_and_told_of_onc
         why = "machine b cannot be used: nobody listens there"
         assert [each.levelname for each in caplog.records if each.getMessage() == why] == ["WARNING"]
         peers.fails = None
-        await at.landlord()
+        await at.machine_host()
         await asyncio.sleep(AGAIN)
         assert await at.machines() == ["b-1"]
 
@@ -167,14 +167,14 @@ async def test_another_version_is_told_of_and_never_takes_nodes(
 @pytest.mark.parametrize("announced", ["", "nonsense", "{}", '{"name": 5}'])
 async def test_what_announces_nothing_of_ours_is_nobody(peers: PlayedPeers, announced: str) -> None:
     async with town(peers) as at:
-        at.who.send(Joined("x", announced, "system-x"))
+        at.who.send(MachineJoined("x", announced, "system-x"))
         assert await at.machines() == []
         assert peers.dialled == []
 
 
 async def test_the_applications_own_machine_is_no_other(peers: PlayedPeers) -> None:
     async with town(peers) as at:
-        here = await at.who.call(Membership.here)
+        here = await at.who.call(ClusterMembership.here)
         at.who.send(joined(here))
         assert await at.machines() == []
         assert peers.dialled == []
@@ -185,7 +185,7 @@ async def test_a_machine_that_started_anew_is_not_taken_for_the_one_before(
 ) -> None:
     again = machine("b", 2, gpu=True)
     async with town(peers, joined(B)) as at:
-        await at.landlord(again, "system-2")
+        await at.machine_host(again, "system-2")
         assert await at.machines() == []
         assert "machine b has started anew" in caplog.messages
         at.who.send(joined(again, "system-2"))
@@ -200,7 +200,7 @@ async def test_of_two_machines_with_one_name_the_first_is_used_until_it_goes(
 ) -> None:
     twin = machine("b", 2, gpu=True)
     async with town(peers, joined(B)) as at:
-        first = await at.landlord()
+        first = await at.machine_host()
         assert await at.machines() == ["b-1"]
         at.who.send(joined(twin, "system-2"))
         await asyncio.sleep(5 * AGAIN)
@@ -209,24 +209,24 @@ async def test_of_two_machines_with_one_name_the_first_is_used_until_it_goes(
         assert len(said) == 1
         assert "at tcp:10.0.0.1:7400 and tcp:10.0.0.2:7400" in said[0]
         await stop(first)
-        await at.landlord(twin, "system-2")
+        await at.machine_host(twin, "system-2")
         await asyncio.sleep(2 * AGAIN)
         assert await at.machines() == ["b-2"]
 
 
 async def test_one_that_has_left_the_convention_takes_no_nodes_and_is_told_to_register(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
-        landlord = await at.landlord()
+        machine_host = await at.machine_host()
         assert await at.machines() == ["b-1"]
-        at.who.send(Absent("unknown", "system-7"))
-        at.who.send(Absent(B.id, "system-0"))
+        at.who.send(MachineAbsent("unknown", "system-7"))
+        at.who.send(MachineAbsent(B.id, "system-0"))
         assert await at.machines() == ["b-1"], "another system of it, and another machine"
-        at.who.send(Absent(B.id, "system-1"))
+        at.who.send(MachineAbsent(B.id, "system-1"))
         assert await at.machines() == []
         await asyncio.sleep(2.5 * AGAIN)
-        assert await landlord.call(PlayedLandlord.all_heard) == ["rejoin"] * 3
-        at.who.send(Renewed("unknown", "system-7"))
-        at.who.send(Renewed(B.id, "system-2"))
+        assert await machine_host.call(PlayedMachineHost.all_heard) == ["rejoin"] * 3
+        at.who.send(SystemRenewed("unknown", "system-7"))
+        at.who.send(SystemRenewed(B.id, "system-2"))
         assert await at.machines() == []
         at.who.send(joined(B, "system-2"))
         assert await at.machines() == ["b-1"]
@@ -236,7 +236,7 @@ async def test_one_that_left_and_cannot_be_reached_is_forgotten_in_the_end(peers
     peers.fails = ActorError("nobody listens there")
     async with town(peers, joined(B)) as at:
         await settled()
-        at.who.send(Absent(B.id, "system-1"))
+        at.who.send(MachineAbsent(B.id, "system-1"))
         await asyncio.sleep(590)
         assert peers.forgotten == []
         await asyncio.sleep(20)
@@ -245,7 +245,7 @@ async def test_one_that_left_and_cannot_be_reached_is_forgotten_in_the_end(peers
         await asyncio.sleep(60)
         assert len(peers.dialled) == before
         peers.fails = None
-        await at.landlord()
+        await at.machine_host()
         at.who.send(joined(B))
         assert await at.machines() == ["b-1"]
 
@@ -260,7 +260,7 @@ async def test_it_leaves_the_links_however_it_ends(peers: PlayedPeers) -> None:
 
 async def test_what_is_no_message_of_its_own_changes_nothing(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
-        await at.landlord()
+        await at.machine_host()
         at.who.send("nonsense")
         assert await at.machines() == ["b-1"]
 
@@ -270,47 +270,47 @@ async def test_what_is_no_message_of_its_own_changes_nothing(peers: PlayedPeers)
 
 async def test_a_node_goes_where_there_is_what_it_requires(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
-        landlord = await at.landlord()
+        machine_host = await at.machine_host()
         await at.machines()
-        at.who.send(Place("node", NEEDS, 0))
-        assert await at.told() == [Placed("node", B, "system-1", landlord.pid)]
-        assert await landlord.call(PlayedLandlord.all_heard) == [("reserve", "node")]
+        at.who.send(PlacementRequest("node", NEEDS, 0))
+        assert await at.told() == [NodePlaced("node", B, "system-1", machine_host.pid)]
+        assert await machine_host.call(PlayedMachineHost.all_heard) == [("reserve", "node")]
 
 
 async def test_a_node_stays_at_home_where_that_fits(peers: PlayedPeers) -> None:
     async with town(peers, room=None) as at:
-        here = await at.who.call(Membership.here)
-        at.who.send(Place("node", {"machine": "a"}, 0))
-        assert await at.told() == [Placed("node", here, "", None)]
+        here = await at.who.call(ClusterMembership.here)
+        at.who.send(PlacementRequest("node", {"machine": "a"}, 0))
+        assert await at.told() == [NodePlaced("node", here, "", None)]
 
 
 async def test_a_node_that_fits_nowhere_is_told_with_what_there_is(peers: PlayedPeers) -> None:
     async with town(peers) as at:
-        at.who.send(Place("node", NEEDS, 0))
+        at.who.send(PlacementRequest("node", NEEDS, 0))
         (told,) = await at.told()
-        assert isinstance(told, NotPlaced)
+        assert isinstance(told, PlacementFailed)
         assert "a node requires gpu=true, and no machine of the cluster has that; there are: a" in str(told.error)
 
 
 async def _asked(at: Any) -> tuple[Any, asyncio.Event]:
-    """The other machine's landlord, who is asked for a place and holds his answer back until that is set."""
-    landlord = await at.landlord()
+    """The other machine's machine host, who is asked for a place and holds his answer back until that is set."""
+    machine_host = await at.machine_host()
     await at.machines()
     gate = asyncio.Event()
-    await landlord.call(PlayedLandlord.hold, gate)
-    at.who.send(Place("node", NEEDS, 0))
+    await machine_host.call(PlayedMachineHost.hold, gate)
+    at.who.send(PlacementRequest("node", NEEDS, 0))
     await settled()
-    return landlord, gate
+    return machine_host, gate
 
 
 async def test_a_node_that_nobody_wants_any_more_gives_its_place_back(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
-        landlord, gate = await _asked(at)
-        at.who.send(Departed("node"))
+        machine_host, gate = await _asked(at)
+        at.who.send(NodeReleased("node"))
         await settled()
         gate.set()
         assert await at.told() == []
-        assert await landlord.call(PlayedLandlord.all_heard) == [("reserve", "node"), ("release", "node")]
+        assert await machine_host.call(PlayedMachineHost.all_heard) == [("reserve", "node"), ("release", "node")]
 
 
 async def test_a_machine_that_is_lost_while_it_is_asked_takes_no_node(peers: PlayedPeers) -> None:
@@ -319,20 +319,20 @@ async def test_a_machine_that_is_lost_while_it_is_asked_takes_no_node(peers: Pla
         at.who.send(NodeDown(B.node, "it was silent"))
         gate.set()
         (told,) = await at.told()
-        assert isinstance(told, NotPlaced)
+        assert isinstance(told, PlacementFailed)
         assert "every machine that fits is full" in str(told.error)
         assert "b was lost just now" in str(told.error)
 
 
-async def test_a_landlord_that_dies_while_it_is_asked_is_a_refusal_with_its_reason(peers: PlayedPeers) -> None:
+async def test_a_machine_host_that_dies_while_it_is_asked_is_a_refusal_with_its_reason(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
-        landlord = await at.landlord()
+        machine_host = await at.machine_host()
         await at.machines()
-        await landlord.call(PlayedLandlord.hold, asyncio.Event())
-        at.who.send(Place("node", NEEDS, 0))
+        await machine_host.call(PlayedMachineHost.hold, asyncio.Event())
+        at.who.send(PlacementRequest("node", NEEDS, 0))
         await settled()
-        kill(landlord)
+        kill(machine_host)
         (told,) = await at.told()
-        assert isinstance(told, NotPlaced)
+        assert isinstance(told, PlacementFailed)
         assert told.error.full  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         assert await at.machines() == []

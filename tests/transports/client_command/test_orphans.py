@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.supervision.cluster import pids
+from greenroom.supervision.cluster import os_processes
 
-from .tree import MARK, PATIENCE, gone, marked, runs
+from .process_tree import MARK, PATIENCE, gone, marked, runs
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -87,7 +87,9 @@ def test_nothing_is_left_of_a_host_that_was_killed_while_all_it_had_started_was_
     with hosting(way, 2) as (host, mark):
         said(host, b"ready\n")
         (guardian,) = (
-            each.pid for each in pids.everybody().values() if each.parent == host.pid and each.pid not in marked(mark)
+            each.pid
+            for each in os_processes.all_processes().values()
+            if each.parent == host.pid and each.pid not in marked(mark)
         )
         for pid in (guardian, *(pid for pid in marked(mark) if pid != host.pid)):
             os.kill(pid, signal.SIGSTOP)

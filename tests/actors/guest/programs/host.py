@@ -69,9 +69,9 @@ def pack(city: str) -> str:
 async def main() -> None:
     """Serve until the process is ended."""
     host = Host({"weather": weather, "offline": "http://127.0.0.1:9/mcp"})
-    reception = host.admit_guests(Path(sys.argv[2]), address=sys.argv[1])
+    listener = host.admit_guests(Path(sys.argv[2]), address=sys.argv[1])
     async with host:
-        print(reception.address, flush=True)  # noqa: T201
+        print(listener.address, flush=True)  # noqa: T201
         await asyncio.get_running_loop().create_future()
 
 

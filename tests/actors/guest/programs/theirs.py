@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:  # Thespian ships no types
-    from greenroom.supervision.cluster.thespian_taming import Actor, ActorExitRequest, WakeupMessage
+    from greenroom.supervision.cluster.thespian_patches import Actor, ActorExitRequest, WakeupMessage
 else:
     from thespian.actors import Actor, ActorExitRequest, WakeupMessage
 

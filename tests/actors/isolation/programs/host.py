@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from greenroom import Command, Host
-from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
 
 LEDGER = Path(__file__).parents[2] / "under_fire" / "programs" / "ledger.py"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.supervision.cluster import addresses
-from greenroom.supervision.cluster.addresses import Listening, dial, port_of
+from greenroom.supervision.cluster.addresses import NodeListener, dial, parse_port
 from greenroom.supervision.cluster.framing import LinkRefused
-from greenroom.supervision.cluster.plain_link import PlainLink
+from greenroom.supervision.cluster.polling_link import PollingLink
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,24 +28,24 @@ def nobody() -> Link:
 
 @pytest.mark.parametrize("text", [*NONE, "0"])
 async def test_a_port_that_is_none_is_no_address(text: str) -> None:
-    assert port_of(text) is None
+    assert parse_port(text) is None
     with pytest.raises(LinkRefused, match="not an address"):
         await dial(asyncio.get_running_loop(), nobody, f"tcp:127.0.0.1:{text}")
     with pytest.raises(LinkRefused, match="no address"):
-        PlainLink(f"tcp:127.0.0.1:{text}", b"k" * 32, "x", kind="guest", largest=1)
+        PollingLink(f"tcp:127.0.0.1:{text}", b"k" * 32, "x", kind="guest", largest=1)
 
 
 def test_ports_are_from_one_on_or_any_where_one_is_given() -> None:
-    assert [port_of("1"), port_of("65535"), port_of("00080")] == [1, 65535, 80]
-    assert port_of("0", least=0) == 0
-    assert [port_of(text, least=0) for text in NONE] == [None] * len(NONE)
+    assert [parse_port("1"), parse_port("65535"), parse_port("00080")] == [1, 65535, 80]
+    assert parse_port("0", least=0) == 0
+    assert [parse_port(text, least=0) for text in NONE] == [None] * len(NONE)
 
 
 @pytest.mark.parametrize("host", ["ü" * 70, "a\0b"])
 async def test_a_name_that_no_host_can_have_is_refused(host: str) -> None:
     with pytest.raises(LinkRefused, match="not an address"):
         await dial(asyncio.get_running_loop(), nobody, f"tcp:{host}:80")
-    link = PlainLink(f"tcp:{host}:80", b"k" * 32, "x", kind="guest", largest=1)
+    link = PollingLink(f"tcp:{host}:80", b"k" * 32, "x", kind="guest", largest=1)
     assert isinstance(link.over, LinkRefused)
     assert "no address" in str(link.over)
 
@@ -53,7 +53,7 @@ async def test_a_name_that_no_host_can_have_is_refused(host: str) -> None:
 async def test_a_file_that_is_gone_is_not_taken_away_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "_socket_path", lambda: str(tmp_path / "node"))
     for gone in (False, True):
-        listening = Listening()
+        listening = NodeListener()
         await listening.open(nobody, None)
         assert listening.addresses == (f"unix:{tmp_path / 'node'}",)
         if gone:  # as of Python 3.13

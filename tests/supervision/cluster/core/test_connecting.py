@@ -38,7 +38,7 @@ from greenroom.supervision.cluster.framing import LinkRefused
 from greenroom.supervision.cluster.peers import NodeDown, NodeUp, Peering, Peers
 from greenroom.supervision.cluster.remote_spawn import launch_on, start_on, whereis_on
 
-from .two_nodes import KEY, PATIENCE, Counter, Far, other_node, here, pair, until
+from .two_nodes import KEY, PATIENCE, Counter, Far, here, other_node, pair, until
 
 pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
@@ -283,7 +283,7 @@ async def judged(peers: Peers, times: int, monkeypatch: pytest.MonkeyPatch) -> N
             enough.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Peers, "_look", counted)
+        patch.setattr(Peers, "_check_heartbeats", counted)
         async with asyncio.timeout(PATIENCE):
             await enough.wait()
 
@@ -425,9 +425,9 @@ async def test_the_end_of_the_peering_is_the_end_of_its_links_however_it_ends() 
         peers = Peers(current_node(), KEY)
         peering = await start(Peering, peers)
         await peers.connect(two.peers.addresses)
-        usher = await whereis_on("one", "greenroom.spawn_server")
-        assert usher is not None
-        kill(usher)
+        spawn_server = await whereis_on("one", "greenroom.spawn_server")
+        assert spawn_server is not None
+        kill(spawn_server)
         await wait_down(peering)
         assert current_node().remote_nodes is None
         await until(lambda: not two.peers.connected)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.supervision import (
     KILLED,
@@ -38,10 +38,10 @@ from greenroom.supervision import (
     unlink,
     wait_down,
 )
-from greenroom.supervision.cluster.ushering import start_on, whereis_on
+from greenroom.supervision.cluster.remote_spawn import start_on, whereis_on
 from greenroom.supervision.kernel import links
 
-from .pair import Counter, Far, pair
+from .two_nodes import Counter, Far, pair
 
 if TYPE_CHECKING:
     from greenroom.supervision import Inbox

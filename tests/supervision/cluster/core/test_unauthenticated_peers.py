@@ -17,7 +17,7 @@ from greenroom.supervision.cluster.remote_spawn import start_on
 from greenroom.supervision.cluster.value_codec import encode
 from greenroom.supervision.kernel.process_messages import NO_CONNECTION
 
-from .two_nodes import KEY, Counter, other_node, here, pair, until
+from .two_nodes import KEY, Counter, here, other_node, pair, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

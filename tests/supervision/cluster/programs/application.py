@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from greenroom.supervision import GenServer, Node, Supervisor, start
-from greenroom.supervision.cluster.cluster import Cluster, Host
-from greenroom.supervision.cluster.engine import Engine
-from greenroom.supervision.cluster.specs import Main, NodeSpec
-from greenroom.supervision.cluster.ushering import start_on
+from greenroom.supervision.cluster.cluster import Cluster, NodeOwner
+from greenroom.supervision.cluster.cluster_settings import MainModule, NodeSpec
+from greenroom.supervision.cluster.node_engine import NodeEngine
+from greenroom.supervision.cluster.remote_spawn import start_on
 
 PATH = str(Path(__file__).resolve())
 
@@ -41,11 +41,11 @@ async def main(way: str) -> None:
     async with Node("application"):
         cluster = Cluster()
         await start(Supervisor, [cluster.child_spec()])
-        spec = NodeSpec(main=Main(path=PATH))
+        spec = NodeSpec(main=MainModule(path=PATH))
         hosts = [await cluster.start_node(spec) for _ in range(3)]
-        tools = [await start_on(await host.call(Host.node_name), Tool) for host in hosts]
+        tools = [await start_on(await host.call(NodeOwner.node_name), Tool) for host in hosts]
         executed = await tools[0].call(Tool.execute, "sleep", "1000")
-        running = await cluster.engine.call(Engine.running)
+        running = await cluster.engine.call(NodeEngine.running)
         if way == "busy":
             tools[1].cast(Tool.stopped)
             tools[2].cast(Tool.spin)

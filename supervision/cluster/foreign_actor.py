@@ -1,0 +1,385 @@
+"""Asking an actor of a foreign Thespian system, from a thread of ours.
+
+Thespian's `ask` takes whatever message comes next for an answer, a late one to an earlier question among them. So each question here has an
+endpoint of its own, to which nothing was sent before and which is not read afterwards. Whatever happens there is one outcome: the reply, or one
+of the errors below.
+
+An actor that is given as a class is made when it is first asked, under an `ActorWatcher`: a caller that waits for it hears at once when it has ended,
+and the next question has another one made. The end of an actor that is given by its address Thespian tells only to its parent: a caller that asks
+later hears at once, and one that waits at that moment hears nothing until its time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.supervision.kernel.errors import ActorError
+
+from .thespian_patches import (
+    Actor,
+    ActorAddress,
+    ActorExitRequest,
+    ActorSystemException,
+    ChildActorExited,
+    PoisonMessage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from .thespian_patches import ActorSystem
+
+TIMEOUT: Final = 30.0
+_LOOK: Final = 0.5
+"""How often a waiting caller looks whether the answer is still wanted, in seconds."""
+_EARLY: Final = 0.9
+"""Thespian says nothing when a message could not be delivered, but it says so before the time is over."""
+_one_at_a_time: Final = threading.RLock()
+"""The simple system runs its actors in the thread that asks, and has one endpoint."""
+
+
+class ForeignActorError(ActorError):
+    """An actor of a Thespian system gave no answer."""
+
+    def __init__(self, who: str, *more: Any) -> None:
+        """`who` is the actor that was asked."""
+        super().__init__(who, *more)
+        self.who = who
+
+
+class ActorPoisoned(ForeignActorError):
+    """It has failed at the message, twice, as Thespian tries it. `details` is the traceback from there."""
+
+    def __init__(self, who: str, details: str | None) -> None:
+        """Its last line is the reason."""
+        super().__init__(who, details)
+        self.details = details or ""
+
+    @property
+    def reason(self) -> str:
+        """What was raised there."""
+        return next(
+            (line.strip() for line in reversed(self.details.splitlines()) if line.strip()), "it did not say why"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.who} has failed at it: {self.reason}"
+
+
+class ActorGone(ForeignActorError):
+    """It is not there, or has ended before it answered."""
+
+    def __str__(self) -> str:
+        return f"{self.who} is not there, or has ended before it answered"
+
+
+class ActorSilent(ForeignActorError):
+    """It has not answered in time."""
+
+    def __init__(self, who: str, seconds: float) -> None:
+        """How long it had."""
+        super().__init__(who, seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"{self.who} has not answered within {self.seconds:g} s"
+
+
+class ActorNotMade(ForeignActorError):
+    """There is no such actor, and none could be made."""
+
+    def __init__(self, who: str, why: str) -> None:
+        """`why` is what Thespian said."""
+        super().__init__(who, why)
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.who} cannot be started in its Thespian system: {self.why}"
+
+
+class ForeignActor:
+    """One actor. From any thread, and from several at once."""
+
+    def __init__(self, system: Any, actor: Any) -> None:
+        """`system` is the `ActorSystem` that it lives in. `actor` is an address, or the class of one that is ours to make: itself, or `"module.Class"`."""
+        self._system: ActorSystem = system
+        self._address = actor if isinstance(actor, ActorAddress) else None
+        self._kind: type | str | None = None if isinstance(actor, ActorAddress) else actor
+        if self._address is None and not isinstance(actor, type | str):
+            raise TypeError(f"an actor is its address, its class, or 'module.Class', not {actor!r}")
+        self._spelled = "" if self._kind is None else _class_name(self._kind)
+        self._name = self._spelled.rpartition(".")[2] or "the actor"  # its address stays out of messages
+        self._simple = is_simple(system)
+        self._watcher: ActorAddress | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<ForeignActor {self._name}>"
+
+    def ask(self, message: Any, timeout: float = TIMEOUT, *, unwanted: Callable[[], object] = bool) -> Any:
+        """Send it a message and wait for its reply. Raises a `ForeignActorError`.
+
+        `unwanted` is looked at now and then: once it is true, the reply is not wanted any more, and the waiting is over.
+        """
+        until = time.monotonic() + timeout
+        if self._simple:
+            return self._ask_here(message, timeout, until)
+        with private_endpoint(self._system) as mine:
+            try:
+                address = self._address or self._present(mine, timeout, until)
+                reply = _send(mine, address, message, until, unwanted)
+            except ActorSystemException:
+                raise ActorGone(self._name) from None
+            finally:
+                if self._watcher is not None:
+                    with suppress(ActorSystemException):  # it may be the next to go
+                        mine.tell(self._watcher, StopWaiting())
+        if reply is None:
+            raise ActorSilent(self._name, timeout) if time.monotonic() >= until or unwanted() else ActorGone(self._name)
+        return self._read(reply)
+
+    def close(self) -> None:
+        """End it, if it was made here. The next question has another one made."""
+        with self._lock:
+            watcher, self._watcher = self._watcher, None
+        if watcher is None:
+            return
+        if self._simple:
+            with _one_at_a_time:
+                self._system.tell(watcher, ActorExitRequest())
+            return
+        with private_endpoint(self._system) as mine, suppress(ActorSystemException):  # it may have gone before
+            mine.tell(watcher, ActorExitRequest())
+
+    def _read(self, reply: Any) -> Any:
+        if isinstance(reply, WatchedActorEnded):
+            raise ActorGone(self._name)
+        if isinstance(reply, PoisonMessage):
+            raise ActorPoisoned(self._name, reply.details)
+        return reply
+
+    # --- in a system of processes
+
+    def _present(self, mine: ActorSystem, timeout: float, until: float) -> ActorAddress:
+        """Where the actor of our class is; from now on this endpoint hears when it ends."""
+        found: Any = None
+        for _ in range(2):
+            watcher = self._ensure_watcher(mine)
+            found = _send(mine, watcher, LocateActor(), until, bool)
+            if isinstance(found, ActorLocation) and found.address is not None:
+                return found.address
+            if found is not None:
+                break
+            if time.monotonic() >= until:
+                raise ActorSilent(self._name, timeout)
+            with self._lock:  # the watcher itself has gone, with its system perhaps: another one, once
+                if self._watcher is watcher:
+                    self._watcher = None
+        if isinstance(found, WatchedActorEnded):
+            raise ActorNotMade(
+                self._name, "it ended at once: its module has to be importable there, and its __init__ not to raise"
+            )
+        raise ActorNotMade(self._name, found.why if isinstance(found, ActorLocation) else "the system does not answer")
+
+    def _ensure_watcher(self, mine: ActorSystem) -> ActorAddress:
+        with self._lock:
+            if self._watcher is None:
+                try:
+                    self._watcher = mine.createActor(ActorWatcher)
+                except (ActorSystemException, ImportError) as error:
+                    raise ActorNotMade(
+                        self._name,
+                        f"{error} (greenroom has to be importable there: otherwise make the actor, and give its address)",
+                    ) from error
+                spec = self._kind if self._simple else self._spelled
+                mine.tell(self._watcher, KeepActor(spec))
+            return self._watcher
+
+    # --- in the system that lives in this thread
+
+    def _ask_here(self, message: Any, timeout: float, until: float) -> Any:
+        system = self._system
+        with _one_at_a_time:
+            asker = system.createActor(ActorRequester)
+            try:
+                question = ActorQuestion(
+                    self._address, None if self._address else self._ensure_watcher(system), message
+                )
+                got = system.ask(asker, question, timeout)
+                while got is not None and not (isinstance(got, ActorReply) and got.ticket == question.ticket):
+                    got = system.listen(max(0.0, until - time.monotonic()))
+            finally:
+                system.tell(asker, ActorExitRequest())
+            if (
+                got is None
+                and self._watcher is not None
+                and not isinstance(system.ask(self._watcher, LocateActor(), timeout), ActorLocation)
+            ):
+                self._watcher = None  # it has gone itself: the next question has another one
+        if got is None:  # all that could run has run
+            raise ActorSilent(self._name, timeout)
+        if isinstance(got.reply, ActorLocation):
+            raise ActorNotMade(self._name, got.reply.why)
+        return self._read(got.reply)
+
+
+def _send(mine: ActorSystem, address: ActorAddress, message: Any, until: float, unwanted: Callable[[], object]) -> Any:
+    """The reply; None when there is none: early, when the message could not be delivered."""
+    left = max(0.0, until - time.monotonic())
+    look = min(_LOOK, left)
+    before = time.monotonic()
+    reply = mine.ask(address, message, look)
+    if reply is None and time.monotonic() - before < look * _EARLY:
+        return None
+    while reply is None and not unwanted() and (left := until - time.monotonic()) > 0:
+        reply = mine.listen(min(_LOOK, left))
+    return reply
+
+
+@contextmanager
+def private_endpoint(system: ActorSystem) -> Generator[ActorSystem]:
+    """An endpoint of one's own, closed however the block ends, and whole: Thespian's `private` sees to neither."""
+    private = system.private()
+    mine = private.__enter__()
+    transport: Any = getattr(getattr(mine, "_systemBase", None), "transport", None)
+    try:
+        yield mine
+    finally:
+        kept: Mapping[Any, Any] = getattr(transport, "_openSockets", {})
+        for idle in tuple(kept.values()):
+            idle.close()
+        private.__exit__(None, None, None)
+
+
+def is_simple(system: ActorSystem) -> bool:
+    """Whether it runs its actors in the thread that asks them. An object that only joins one knows that by its base alone."""
+    return type(getattr(system, "_systemBase", None)).__module__.endswith(".simpleSystemBase")
+
+
+def _class_name(kind: type | str) -> str:
+    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# --- What of ours runs in a foreign Thespian system so that an actor of it can be asked: the watcher watches it, and the asker asks for us.
+# Both are small and plain. Nothing here may raise: Thespian would run the handler once more.
+
+_tickets: Final = count(1)
+
+
+@dataclass
+class KeepActor:
+    """To a watcher: the actor to keep, by its class or the name of that."""
+
+    kind: Any
+
+
+@dataclass
+class LocateActor:
+    """To a watcher: where is the actor? From now on the sender hears when it ends."""
+
+
+@dataclass
+class ActorLocation:
+    """From a watcher: there; or why there is none."""
+
+    address: ActorAddress | None
+    why: str = ""
+
+
+@dataclass
+class StopWaiting:
+    """To a watcher: the sender waits for nothing any more."""
+
+
+@dataclass
+class WatchedActorEnded:
+    """From a watcher: it has ended."""
+
+
+@dataclass
+class ActorQuestion:
+    """To an asker: the actor to ask (its address, or the watcher that knows it), and the message."""
+
+    address: ActorAddress | None
+    watcher: ActorAddress | None
+    message: Any
+    ticket: int = field(default_factory=lambda: next(_tickets))
+
+
+@dataclass
+class ActorReply:
+    """From an asker: the first answer to a question."""
+
+    ticket: int
+    reply: Any
+
+
+class ActorWatcher(Actor):
+    """Keeps one actor of a class: makes it when it is asked for, and tells the senders that wait for it when it has ended."""
+
+    def __init__(self) -> None:
+        """No actor is employed yet."""
+        super().__init__()
+        self._kind: Any = None
+        self._child: ActorAddress | None = None
+        self._waiting: list[ActorAddress] = []
+
+    def receiveMessage(self, message: Any, sender: ActorAddress) -> None:  # noqa: N802 - Thespian's name
+        """Whatever comes."""
+        match message:
+            case KeepActor(kind):
+                self._kind = kind
+            case LocateActor():
+                self._tell(sender)
+            case StopWaiting():
+                self._waiting = [each for each in self._waiting if each != sender]
+            case ChildActorExited() if self._child is not None and message.childAddress == self._child:
+                self._child = None
+                waiting, self._waiting = self._waiting, []
+                for each in waiting:
+                    self.send(each, WatchedActorEnded())
+            case _:
+                pass
+
+    def _tell(self, sender: ActorAddress) -> None:
+        if self._child is None:
+            try:
+                self._child = self.createActor(self._kind)
+            except Exception as error:  # noqa: BLE001 - whatever its module raises when it is imported; the sender is told
+                self.send(sender, ActorLocation(None, f"{type(error).__name__}: {error}"))
+                return
+        self._waiting.append(sender)
+        self.send(sender, ActorLocation(self._child))
+
+
+class ActorRequester(Actor):
+    """Asks one question, for a program that has no endpoint of its own: in the simple system. Later messages are dropped."""
+
+    def __init__(self) -> None:
+        """Nothing was asked."""
+        super().__init__()
+        self._question: ActorQuestion | None = None
+        self._for: ActorAddress | None = None
+
+    def receiveMessage(self, message: Any, sender: ActorAddress) -> None:  # noqa: N802 - Thespian's name
+        """The question, and then what comes of it."""
+        question = self._question
+        if question is None:
+            if isinstance(message, ActorQuestion):
+                self._question, self._for = message, sender
+                first = message.address or message.watcher
+                if first is not None:
+                    self.send(first, message.message if message.address else LocateActor())
+            return
+        if self._for is None:
+            return
+        if isinstance(message, ActorLocation) and message.address is not None and question.watcher is not None:
+            self.send(message.address, question.message)
+            return
+        asked, self._for = self._for, None
+        self.send(asked, ActorReply(question.ticket, message))

@@ -1,0 +1,62 @@
+"""Hosts some of whose servers are reached by way of other processes, and helpers to find and to shoot at those."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.actors.under_fire.bystanders import LEDGER
+from tests.transports.client_command.process_tree import MARK, PATIENCE, marked
+
+from greenroom import Command
+from greenroom.actors.federation.breaker import BreakerSettings
+from greenroom.actors.federation.upstream_spec import UpstreamSpec, UpstreamState
+
+from .killing_parser import Poisoned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from greenroom import Host
+
+PATIENT = BreakerSettings(failures=1000)
+"""It is the deaths that are looked at, and not when one loses patience."""
+
+
+def ledger(book: Path, **changes: Any) -> UpstreamSpec:
+    """A server that says where it is, as a child process of whichever process keeps the connection to it."""
+    mark = os.environ.get(MARK, "")
+    return UpstreamSpec(Command(sys.executable, LEDGER, book, env={MARK: mark}), breaker=PATIENT, **changes)
+
+
+def poisoned(book: Path, **changes: Any) -> UpstreamSpec:
+    """The same, with a parser that its answers can take down."""
+    route = Poisoned((sys.executable, str(LEDGER), str(book)), os.environ.get(MARK, ""))
+    return UpstreamSpec(route, breaker=PATIENT, **changes)
+
+
+async def annex_of(host: Host, id: str) -> int:
+    """The process in which the connection to that server runs."""
+    found = await host.federation.process_id(id)
+    assert found != os.getpid()
+    return found
+
+
+async def in_state(host: Host, id: str, state: UpstreamState) -> BaseException | None:
+    """Wait until it is; why."""
+    async with asyncio.timeout(20):
+        async for standing in host.watch():
+            if standing.id == id and standing.state is state:
+                return standing.cause
+    raise AssertionError
+
+
+async def all_gone(mark: str, *, but: int = 0) -> None:
+    """Wait until no process carries the mark, except for `but` of them."""
+    until = time.monotonic() + PATIENCE
+    while len(left := marked(mark)) > but:
+        assert time.monotonic() < until, left
+        await asyncio.sleep(0.02)  # other programs: there is no event to wait for

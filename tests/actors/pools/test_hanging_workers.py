@@ -1,0 +1,92 @@
+"""When a worker hangs, as far as that can be seen from home: it has a call, had time to begin with it, and has not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.actors.pools.scheduler import WorkerState, find_hung_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class FakeCall:
+    def __init__(self, number: int, moves: int = 0, *, is_unwanted: bool = False) -> None:
+        self.number, self.moves, self.is_unwanted = number, moves, is_unwanted
+
+
+class StartLocks:
+    """Its worker has begun these."""
+
+    def __init__(self, *begun: int) -> None:
+        self.begun = begun
+
+    def take(self, call: int) -> bool:
+        return call not in self.begun
+
+
+def worker(*calls: FakeCall, begun: tuple[int, ...] = (), locks: Any = ...) -> WorkerState:
+    nobody: Any = None
+    made = WorkerState(nobody)
+    made.locks = StartLocks(*begun) if locks is ... else locks  # type: ignore[assignment]
+    made.calls.extend(calls)  # type: ignore[arg-type]
+    return made
+
+
+def numbers(calls: Iterable[Any]) -> list[int]:
+    return [call.number for call in calls]
+
+
+def test_one_that_begins_with_nothing_hangs_and_its_calls_are_for_others() -> None:
+    first, second, third = FakeCall(1), FakeCall(2), FakeCall(3)
+    hung = worker(first, second, third)
+    check = find_hung_workers([hung], 1.5, late=False)
+    assert check.hung == [hung]
+    assert numbers(check.back) == [3, 2, 1]
+    assert not hung.calls
+    assert hung.is_leaving
+    assert (first.moves, second.moves) == (1, 0)
+
+
+def test_one_that_has_begun_is_asked_once() -> None:
+    good = worker(FakeCall(1), FakeCall(2), begun=(1,))
+    assert find_hung_workers([good], 1.5, late=False) == ([], [], False)
+    assert len(good.calls) == 2
+    good.locks = None  # it is not asked
+    good.locks = StartLocks()  # type: ignore[assignment]
+    assert find_hung_workers([good], 60, late=False) == ([], [], False)
+
+
+def test_one_that_comes_to_itself_in_that_moment_is_let_alone() -> None:
+    awake = worker(FakeCall(1), FakeCall(2), begun=(2,))
+    check = find_hung_workers([awake], 1.5, late=False)
+    assert check.hung == []
+    assert numbers(check.back) == [1]
+    assert numbers(awake.calls) == [2]
+    assert awake.since == 1.5
+    assert not awake.is_leaving
+
+
+@pytest.mark.parametrize(("moved", "longest"), [(0, 1.0), (1, 2.0), (3, 8.0)])
+def test_where_all_are_slow_each_next_one_has_longer(moves: int, longest: float) -> None:
+    slow = worker(FakeCall(1, moves))
+    assert find_hung_workers([slow], longest - 0.01, late=False) == ([], [], True)
+    assert find_hung_workers([slow], longest, late=False).hung == [slow]
+
+
+def test_whoever_was_held_up_judges_nobody() -> None:
+    slow = worker(FakeCall(1))
+    assert find_hung_workers([slow], 60, late=True) == ([], [], True)
+
+
+def test_nobody_is_judged_whose_call_could_not_be_given_to_another() -> None:
+    idle, unknown, unwanted, leaving = (
+        worker(),
+        worker(FakeCall(1), locks=None),
+        worker(FakeCall(1, is_unwanted=True)),
+        worker(FakeCall(1)),
+    )
+    leaving.is_leaving = True
+    assert find_hung_workers([idle, unknown, unwanted, leaving], 60, late=False) == ([], [], False)
