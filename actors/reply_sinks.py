@@ -1,6 +1,6 @@
 """Where a session's words go: onto streams (HTTP), onto one channel (stdio, memory), or, without sessions, before the answer or nowhere.
 
-A session has one outlet for life, and knows nothing else of how its peer listens. All of them live in the session's process; when that is
+A session has one reply_sink for life, and knows nothing else of how its peer listens. All of them live in the session's process; when that is
 gone, `end` says the last words where an answer was still owed.
 """
 
@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from greenroom.protocol.versions import V2025_06_18, V2025_11_25
 from greenroom.supervision import later
-from greenroom.transports.interfaces import Answer, Event
+from greenroom.transports.interfaces import EncodedReply, FeedEvent
 
-from .streams import TRUNCATED, Stream, StreamFeed, Streams, Waiting, marker
+from .session_streams import TRUNCATED, FeedWaiter, SessionStream, SessionStreams, StreamFeed, position_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from greenroom.transports.interfaces import Feed, Reply
+    from greenroom.transports.interfaces import Feed, SessionReply
 
-    from .calls import Call
+    from .session_calls import SessionCall
     from .settings import Settings
 
 if TYPE_CHECKING:
     LastWords = Callable[[str | int], bytes]
 
 
-class Outlet(Protocol):
+class ReplySink(Protocol):
     """What a session needs of it."""
 
     @property
@@ -37,35 +37,37 @@ class Outlet(Protocol):
         raise NotImplementedError
 
     @property
-    def channel(self) -> Channel | None:
+    def channel(self) -> ChannelFeed | None:
         """The channel, if that is what it is."""
 
     @property
-    def attended(self) -> bool:
+    def has_reader(self) -> bool:
         """Whether there is a reader in between calls."""
         raise NotImplementedError
 
-    def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:
+    def reply_now(
+        self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()
+    ) -> SessionReply:
         """The reply to a request that is answered on the spot; `needs` are the scopes for want of which it is refused."""
 
-    def begun(self) -> Any:
+    def reply_later(self) -> Any:
         """The reply, for now, to a request whose answer comes later."""
 
-    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
+    def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:
         """Answer a call that has been decided; None says nothing, since the peer has cancelled it."""
 
-    def say(self, call: Call | None, body: bytes, version: str) -> bool:
+    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
         """Say something on a call's stream, or on the general one. False when the peer will not get it."""
         raise NotImplementedError
 
-    def ask(self, call: Call | None, body: bytes, version: str) -> bool:
+    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:
         """The same for a request of ours, which is only worth sending where it can be answered."""
         raise NotImplementedError
 
-    def open(self, call: Call, version: str) -> None:
+    def open_stream(self, call: SessionCall, version: str) -> None:
         """Make the call's stream before it has said a word, where a call has one."""
 
-    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:
+    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:
         """Close the call's stream for now."""
         raise NotImplementedError
 
@@ -73,7 +75,7 @@ class Outlet(Protocol):
         """A reader for what belongs to no call, or for the stream that an event was on."""
         raise NotImplementedError
 
-    def tidy(self) -> bool:
+    def drop_finished(self) -> bool:
         """Forget finished streams that no reader has come back for since the last time; whether any are left."""
         raise NotImplementedError
 
@@ -81,7 +83,7 @@ class Outlet(Protocol):
         """The session is gone."""
 
 
-class ToStreams:
+class StreamReplySink:
     """HTTP: an answer of its own for each request, a stream for those that say something first, and the general stream."""
 
     __slots__ = ("streams",)
@@ -91,29 +93,31 @@ class ToStreams:
 
     def __init__(self, settings: Settings) -> None:
         """No stream has a reader yet."""
-        self.streams = Streams(settings)
+        self.streams = SessionStreams(settings)
 
     @property
-    def attended(self) -> bool:
+    def has_reader(self) -> bool:
         """Whether any stream has a reader."""
-        return self.streams.attended
+        return self.streams.has_reader
 
-    def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:  # noqa: ARG002
+    def reply_now(
+        self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()
+    ) -> SessionReply:  # noqa: ARG002
         """The answer itself."""
-        return None if body is None else Answer(body, status, needs)
+        return None if body is None else EncodedReply(body, status, needs)
 
-    def begun(self) -> Any:
+    def reply_later(self) -> Any:
         """Nothing: the caller waits."""
         return later()
 
-    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
+    def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:
         """To the caller that waits, or on the stream that the call has been given."""
         if call.stream is not None:
             self.streams.finish(call.stream, body)
         elif call.caller is not None:
-            call.caller.reply(None if body is None else Answer(body, status))
+            call.caller.reply(None if body is None else EncodedReply(body, status))
 
-    def say(self, call: Call | None, body: bytes, version: str) -> bool:
+    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
         """The first word of a call makes its stream."""
         stream = self.streams.general if call is None else self._stream(call, version)
         if stream is None:
@@ -121,7 +125,7 @@ class ToStreams:
         stream.push(body)
         return True
 
-    def ask(self, call: Call | None, body: bytes, version: str) -> bool:
+    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:
         """A question of a call whose peer has gone away may still go out on the general stream."""
         if call is not None and (stream := self._stream(call, version)) is not None:
             stream.push(body)
@@ -131,11 +135,11 @@ class ToStreams:
         self.streams.general.push(body)
         return True
 
-    def open(self, call: Call, version: str) -> None:
+    def open_stream(self, call: SessionCall, version: str) -> None:
         """Its reader gets the mark to come back to, and then waits."""
         self._stream(call, version)
 
-    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:
+    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:
         """Only a reader that knows how to come back is sent away."""
         if version < V2025_11_25 or (stream := self._stream(call, version)) is None:
             return False
@@ -149,75 +153,77 @@ class ToStreams:
         """On from where the reader was; from the first event that was not read yet when that is unknown."""
         general = self.streams.general
         if last_event_id is None:
-            ahead: list[Event] = []
+            ahead: list[FeedEvent] = []
             if version >= V2025_11_25:
-                ahead.append(marker(general.name, general.delivered))
+                ahead.append(position_event(general.name, general.delivered))
             return StreamFeed(general, general.delivered, ahead=ahead)
         found = self.streams.find(last_event_id)
         if found is None:
             return StreamFeed(general, general.delivered, gap=True)
         return StreamFeed(found[0], found[1])
 
-    def tidy(self) -> bool:
+    def drop_finished(self) -> bool:
         """Finished streams without a reader."""
-        return self.streams.tidy()
+        return self.streams.drop_finished()
 
     def end(self, owed: LastWords) -> None:
         """End all streams, with the answers that they owe."""
         self.streams.end_all(owed)
 
-    def _stream(self, call: Call, version: str) -> Stream | None:
+    def _stream(self, call: SessionCall, version: str) -> SessionStream | None:
         if call.stream is None:
             caller = call.caller
             if caller is None or caller.over:
                 return None  # the caller has gone away, and was never told of a stream to come back to
             stream = call.stream = self.streams.begin(call.id)
-            ahead = [marker(stream.name, 0)] if version >= V2025_11_25 else []
+            ahead = [position_event(stream.name, 0)] if version >= V2025_11_25 else []
             caller.reply(StreamFeed(stream, 0, ahead=ahead))
         return call.stream
 
 
-class ToChannel:
+class ChannelReplySink:
     """stdio and memory: everything on one feed, in order."""
 
     __slots__ = ("channel",)
 
     mute = False
-    attended = True  # the transport ends the session when its peer is gone
+    has_reader = True  # the transport ends the session when its peer is gone
 
     def __init__(self, settings: Settings) -> None:
         """An empty channel."""
-        self.channel = Channel(settings)
+        self.channel = ChannelFeed(settings)
 
-    def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:  # noqa: ARG002
+    def reply_now(
+        self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()
+    ) -> SessionReply:  # noqa: ARG002
         """The answer goes where everything goes."""
         if body is not None:
             self.channel.push(body, id)
         return self.channel
 
-    def begun(self) -> Any:
+    def reply_later(self) -> Any:
         """The channel, at once."""
         return self.channel
 
-    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:  # noqa: ARG002
+    def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:  # noqa: ARG002
         """As anything else."""
         if body is not None:
             self.channel.push(body, call.id)
         if call.caller is not None:
             call.caller.reply(self.channel)
 
-    def say(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
         """Unless too much waits already."""
         return self.channel.offer(body)
 
-    def ask(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
         """Never left out: there are only so many."""
         return self.channel.push(body)
 
-    def open(self, call: Call, version: str) -> None:
+    def open_stream(self, call: SessionCall, version: str) -> None:
         """The channel is open."""
 
-    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:  # noqa: ARG002
+    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
         """A channel cannot be interrupted."""
         return False
 
@@ -225,7 +231,7 @@ class ToChannel:
         """There is nothing else to listen to."""
         return self.channel
 
-    def tidy(self) -> bool:
+    def drop_finished(self) -> bool:
         """There is nothing to come back for."""
         return False
 
@@ -234,40 +240,42 @@ class ToChannel:
         self.channel.end()
 
 
-class ToAnswer:
+class AnswerOnlySink:
     """Without sessions: a request is answered, and that is all that can be said."""
 
     __slots__ = ()
 
     channel = None
-    attended = False
+    has_reader = False
     mute = True
 
-    def now(self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()) -> Reply:  # noqa: ARG002
+    def reply_now(
+        self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()
+    ) -> SessionReply:  # noqa: ARG002
         """The answer itself."""
-        return None if body is None else Answer(body, status, needs)
+        return None if body is None else EncodedReply(body, status, needs)
 
-    def begun(self) -> Any:
+    def reply_later(self) -> Any:
         """Nothing: the caller waits."""
         return later()
 
-    def answer(self, call: Call, body: bytes | None, status: int = 200) -> None:
+    def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:
         """To the caller that waits."""
         if call.caller is not None:
-            call.caller.reply(None if body is None else Answer(body, status))
+            call.caller.reply(None if body is None else EncodedReply(body, status))
 
-    def say(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
         """Not sent: the peer would not get it."""
         return False
 
-    def ask(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
         """Not sent: the peer could not answer it."""
         return False
 
-    def open(self, call: Call, version: str) -> None:
+    def open_stream(self, call: SessionCall, version: str) -> None:
         """There is no stream."""
 
-    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:  # noqa: ARG002
+    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
         """There is no stream."""
         return False
 
@@ -275,7 +283,7 @@ class ToAnswer:
         """There is nothing to listen to: the transport does not offer it."""
         raise NotImplementedError
 
-    def tidy(self) -> bool:
+    def drop_finished(self) -> bool:
         """There is nothing to come back for."""
         return False
 
@@ -283,24 +291,24 @@ class ToAnswer:
         """Nothing to do: a caller that waits hears of the session's end."""
 
 
-class ToOneStream(ToStreams):
+class SingleStreamSink(StreamReplySink):
     """Without sessions, for a peer that takes streams: what a request says goes before its answer, and cannot be had again."""
 
     __slots__ = ()
 
-    def say(self, call: Call | None, body: bytes, version: str) -> bool:
+    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
         """There is no general stream."""
-        return call is not None and super().say(call, body, version)
+        return call is not None and super().notify(call, body, version)
 
-    def ask(self, call: Call | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
         """The answer would come by a request of its own, which finds no session."""
         return False
 
-    def interrupt(self, call: Call, retry: int | None, version: str) -> bool:  # noqa: ARG002
+    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
         """The reader could not come back."""
         return False
 
-    def _stream(self, call: Call, version: str) -> Stream | None:  # noqa: ARG002
+    def _stream(self, call: SessionCall, version: str) -> SessionStream | None:  # noqa: ARG002
         """Without a mark: no reader comes back to one."""
         return super()._stream(call, V2025_06_18)
 
@@ -320,7 +328,7 @@ class SingleFeed:
         """There is no event to name it."""
         return ""
 
-    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
         """As of the stream."""
         events = await self._feed.next(timeout)
         return None if events is None else [event._replace(id="") for event in events]
@@ -339,7 +347,7 @@ class SingleFeed:
 _BATCH: Final = 64
 
 
-class Channel(Waiting):
+class ChannelFeed(FeedWaiter):
     """A lossless bounded feed, for one reader."""
 
     __slots__ = ("_events", "_gap", "_max_bytes", "_max_events", "_room", "_size", "over")
@@ -347,7 +355,7 @@ class Channel(Waiting):
     def __init__(self, settings: Settings) -> None:
         """Nothing waits."""
         super().__init__()
-        self._events: deque[Event] = deque()
+        self._events: deque[FeedEvent] = deque()
         self._size = 0
         self._gap = False
         self._max_events = settings.channel_events
@@ -369,7 +377,7 @@ class Channel(Waiting):
         """Say what must not be lost. False when it is over."""
         if self.over:
             return False
-        self._append(Event("", body, answers=answers))
+        self._append(FeedEvent("", body, answers=answers))
         return True
 
     def offer(self, body: bytes) -> bool:
@@ -379,10 +387,10 @@ class Channel(Waiting):
         if self.full:
             if not self._gap:
                 self._gap = True
-                self._append(Event("", TRUNCATED))
+                self._append(FeedEvent("", TRUNCATED))
             return False
         self._gap = False
-        self._append(Event("", body))
+        self._append(FeedEvent("", body))
         return True
 
     def end(self) -> None:
@@ -398,7 +406,7 @@ class Channel(Waiting):
                 self._room = asyncio.Event()
             await self._room.wait()
 
-    async def next(self, timeout: float | None = None) -> Sequence[Event] | None:
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
         """What has come since the last time; empty when the time was up first; None when it has ended."""
         while not self._events:
             if self.over:
@@ -416,7 +424,7 @@ class Channel(Waiting):
         self._events.clear()
         self._size = 0
 
-    def _append(self, event: Event) -> None:
+    def _append(self, event: FeedEvent) -> None:
         self._events.append(event)
         self._size += len(event.data)
         self.wake()

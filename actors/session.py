@@ -138,7 +138,7 @@ class SessionProcess(GenServer):
         """Nothing was said yet; only the clocks run."""
         self.own_ref = self.ref()
         process = self.process
-        process.await_death(self)
+        process.add_exit_waiter(self)
         settings = self.company.settings
         self.last_used = self.now()
         self._set_timer(min(_CLAIM_SECONDS, max(1.0, settings.session_idle or _CLAIM_SECONDS)), _CHECK_IDLE)

@@ -55,7 +55,7 @@ class SessionStream:
         """The reader that it has now; None without one."""
         return None if self._reader is None else self._reader()
 
-    def read_by(self, reader: ref[StreamFeed] | None) -> None:
+    def set_reader(self, reader: ref[StreamFeed] | None) -> None:
         """From now on it is read by that reader, or by none."""
         self._reader = reader
 
@@ -100,7 +100,7 @@ class SessionStream:
         self._store.size -= size
         return True
 
-    def since(self, number: int) -> Iterator[FeedEvent]:
+    def events_from(self, number: int) -> Iterator[FeedEvent]:
         """The events from this number on, as far as they are kept."""
         first, answer = self.first, self.last if self.over else 0
         skip = max(0, number - first)
@@ -219,41 +219,41 @@ _BATCH: Final = 64
 class FeedWaiter:
     """One task that waits for something new, up to a time."""
 
-    __slots__ = ("_gate", "_late", "_node")
+    __slots__ = ("_wakeup", "_timed_out", "_node")
 
     def __init__(self) -> None:
         """No task waits yet."""
-        self._gate: DirectWakeup | None = None
+        self._wakeup: DirectWakeup | None = None
         self._node: Node | None = None
-        self._late = False
+        self._timed_out = False
 
     def wake(self) -> None:
         """There is something new."""
-        gate, node = self._gate, self._node
-        if gate is not None and node is not None:
-            self._gate = None
-            node.open_soon(gate)
+        wakeup, node = self._wakeup, self._node
+        if wakeup is not None and node is not None:
+            self._wakeup = None
+            node.wake_soon(wakeup)
 
     async def wait(self, timeout: float | None) -> bool:
         """Wait for `wake`; False when the time was up first."""
         node = self._node = current_node()
-        gate = self._gate = DirectWakeup(node.loop)
-        self._late = False
-        timer = None if timeout is None else node.loop.call_later(timeout, self._time_is_up, gate)
+        wakeup = self._wakeup = DirectWakeup(node.loop)
+        self._timed_out = False
+        timer = None if timeout is None else node.loop.call_later(timeout, self._time_is_up, wakeup)
         try:
-            await gate
+            await wakeup
         finally:
             if timer is not None:
                 timer.cancel()
-            if self._gate is gate:
-                self._gate = None
-        return not self._late
+            if self._wakeup is wakeup:
+                self._wakeup = None
+        return not self._timed_out
 
-    def _time_is_up(self, gate: DirectWakeup) -> None:
-        if self._gate is gate:  # else it was woken just now, and goes on in a moment
-            self._gate = None
-            self._late = True
-            gate.open()
+    def _time_is_up(self, wakeup: DirectWakeup) -> None:
+        if self._wakeup is wakeup:  # else it was woken just now, and goes on in a moment
+            self._wakeup = None
+            self._timed_out = True
+            wakeup.wake()
 
 
 class StreamFeed(FeedWaiter):
@@ -272,7 +272,7 @@ class StreamFeed(FeedWaiter):
         before = stream.reader
         if before is not None:
             before.close()
-        stream.read_by(weakref.ref(self))
+        stream.set_reader(weakref.ref(self))
         self._stream = stream
         self._next = after + 1
         self._ahead: list[FeedEvent] = [FeedEvent(f"{stream.name}:{after}", TRUNCATED)] if gap else list(ahead)
@@ -304,7 +304,7 @@ class StreamFeed(FeedWaiter):
             if self._next < stream.first:
                 events.append(FeedEvent("", TRUNCATED))
                 self._next = stream.first
-            for event in stream.since(self._next):
+            for event in stream.events_from(self._next):
                 if self._next > until or len(events) >= _BATCH:
                     break
                 events.append(event)
@@ -329,13 +329,13 @@ class StreamFeed(FeedWaiter):
                 self._until = stream.last
                 self._last_words = FeedEvent(f"{stream.name}:{stream.last}", b"", retry)
         if stream.reader is self:
-            stream.read_by(None)
+            stream.set_reader(None)
         self.wake()
 
     def leave(self) -> None:
         """The reader is gone; what is on the stream stays for the next one."""
         if self._stream.reader is self:
-            self._stream.read_by(None)
+            self._stream.set_reader(None)
         if self._until is None:
             self._until = self._next - 1
 

@@ -254,7 +254,7 @@ class ProviderDocuments:
         """Where it is."""
         return self._document.paths
 
-    async def show(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> HttpRefusal:
+    async def respond(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> HttpRefusal:
         """The answer, whatever the method."""
         return await self._document.read(auth_request(method, path, headers, peer))
 

@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from greenroom.errors import ConfigError
 from greenroom.supervision import tracebacks
 
-from .bearer import BearerAuth, ResourceDocument, names
+from .auth_info import AuthInfo, awaited, bearer_refusal, info_from_claims, only_given
+from .bearer_tokens import BearerAuth, ResourceDocument, checked_words
+from .credential_headers import extract_bearer_token, is_same_resource
 from .errors import Denied
-from .grants import AuthInfo, bearer_refusal, chosen_way, from_claims, settled
-from .headers import extract_bearer_token, same_resource
 from .jose import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from greenroom.supervision import ChildSpec
-    from greenroom.transports.interfaces import Refusal
+    from greenroom.transports.interfaces import HttpRefusal
 
-    from .bearer import MetadataUrl, Servers
-    from .grants import Asking
-    from .introspection import Introspection, KeySet
+    from .auth_info import AuthRequest
+    from .bearer_tokens import MetadataUrl, Servers
+    from .jwks_and_introspection import Introspection, KeySet
 
     Verdict: TypeAlias = AuthInfo | Mapping[str, Any] | Denied | None
-    Required: TypeAlias = Sequence[str] | Callable[[Asking], Sequence[str] | Awaitable[Sequence[str]]]
+    Required: TypeAlias = Sequence[str] | Callable[[AuthRequest], Sequence[str] | Awaitable[Sequence[str]]]
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ _REMOVED: Final = {
 class Authorizer(Protocol):
     """Decides about tokens."""
 
-    def authorize(self, token: str, resource: OAuthResource, request: Asking) -> Verdict | Awaitable[Verdict]:
+    def authorize(self, token: str, resource: OAuthResource, request: AuthRequest) -> Verdict | Awaitable[Verdict]:
         """Who the caller is: an `AuthInfo`, the claims of a token, or `Denied`, returned or raised. None refuses it."""
 
 
@@ -67,7 +67,9 @@ class OAuthResource:
         *,
         resource: str,
         authorization_servers: Servers,
-        authorizer: Authorizer | Callable[[str, OAuthResource, Asking], Verdict | Awaitable[Verdict]] | None = None,
+        authorizer: Authorizer
+        | Callable[[str, OAuthResource, AuthRequest], Verdict | Awaitable[Verdict]]
+        | None = None,
         keys: KeySet | None = None,
         key: str | bytes | None = None,
         introspection: Introspection | None = None,
@@ -91,7 +93,7 @@ class OAuthResource:
         """
         for name in unknown:
             raise ConfigError(f"OAuthResource has no {name}{f': {_REMOVED[name]}' if name in _REMOVED else ''}")
-        self.notice = ResourceDocument(
+        self.public_document = ResourceDocument(
             resource,
             authorization_servers,
             scopes_supported=scopes_supported,
@@ -104,14 +106,16 @@ class OAuthResource:
             insecure=allow_insecure_authorization_servers,
         )
         """The public document, and where it is served."""
-        self.resource = self.notice.resource
+        self.resource = self.public_document.resource
         self._required: Required = (
-            required_scopes if callable(required_scopes) else names("required_scopes", required_scopes)
+            required_scopes if callable(required_scopes) else checked_words("required_scopes", required_scopes)
         )
-        self._way = chosen_way("OAuthResource", authorizer=authorizer, keys=keys, key=key, introspection=introspection)
-        self._authorize = _decides(authorizer)
+        self._verified_by = only_given(
+            "OAuthResource", authorizer=authorizer, keys=keys, key=key, introspection=introspection
+        )
+        self._authorize = _authorizer_function(authorizer)
         self._bearer: BearerAuth | None = None
-        self._named = audience is not None
+        self._has_audience = audience is not None
         if authorizer is None:
             self._bearer = BearerAuth(
                 keys=keys,
@@ -125,29 +129,29 @@ class OAuthResource:
             raise ConfigError("algorithms and audience are the authorizer's own business")
 
     def __repr__(self) -> str:
-        return f"OAuthResource({self.resource!r}, {self._way})"
+        return f"OAuthResource({self.resource!r}, {self._verified_by})"
 
     def children(self) -> Sequence[ChildSpec[Any]]:
         """The processes that keep the keys, or the answers about opaque tokens."""
         return () if self._bearer is None else self._bearer.children()
 
-    async def required_scopes(self, asking: Asking) -> tuple[str, ...]:
+    async def required_scopes(self, request: AuthRequest) -> tuple[str, ...]:
         """What this request needs."""
         if not callable(self._required):
             return tuple(self._required)
-        return names("required_scopes", await settled(self._required(asking)))
+        return checked_words("required_scopes", await awaited(self._required(request)))
 
-    async def authorization_servers(self, asking: Asking) -> tuple[str, ...]:
+    async def authorization_servers(self, request: AuthRequest) -> tuple[str, ...]:
         """The servers that give tokens for this request."""
-        return await self.notice.authorization_servers(asking)
+        return await self.public_document.authorization_servers(request)
 
-    async def authenticate(self, asking: Asking) -> AuthInfo:
+    async def authenticate(self, request: AuthRequest) -> AuthInfo:
         """The caller that the token identifies."""
-        token = extract_bearer_token(asking.headers)
+        token = extract_bearer_token(request.headers)
         if self._bearer is not None:
-            return await self._check(self._bearer, asking)
+            return await self._check(self._bearer, request)
         assert self._authorize is not None
-        found: Verdict = await settled(self._authorize(token, self, asking))
+        found: Verdict = await awaited(self._authorize(token, self, request))
         if isinstance(found, AuthInfo):
             return found
         if isinstance(found, Denied):
@@ -156,51 +160,53 @@ class OAuthResource:
             raise Denied("invalid_token")
         if not isinstance(found, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - it is a program's own function
             raise TypeError(f"an authorizer says AuthInfo, claims or Denied, and not {type(found).__name__}")
-        return from_claims(found)
+        return info_from_claims(found)
 
-    async def _check(self, bearer: BearerAuth, asking: Asking) -> AuthInfo:
-        info = await bearer.authenticate(asking)
-        if info.issuer not in await self.authorization_servers(asking) and not self._vouched(info):
+    async def _check(self, bearer: BearerAuth, request: AuthRequest) -> AuthInfo:
+        info = await bearer.authenticate(request)
+        if info.issuer not in await self.authorization_servers(request) and not self._is_introspected(info):
             raise Denied("invalid_token", detail="another issuer's")
-        if not self._named and not any(same_resource(each, self.resource) for each in info.audience):
+        if not self._has_audience and not any(is_same_resource(each, self.resource) for each in info.audience):
             raise Denied("invalid_token", "the access token is meant for somebody else")
-        required = await self.required_scopes(asking)
+        required = await self.required_scopes(request)
         if not info.has(required):
             raise Denied("insufficient_scope", scopes=required)
         return info
 
-    def _vouched(self, info: AuthInfo) -> bool:
+    def _is_introspected(self, info: AuthInfo) -> bool:
         """Whether the server that was asked about the token is the issuer, which need not be repeated then."""
-        return self._way == "introspection" and info.issuer is None
+        return self._verified_by == "introspection" and info.issuer is None
 
-    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
         """As RFC 6750 and 9728 want it. A function that fails makes it say less, and nothing worse."""
         return bearer_refusal(
-            denied, resource_metadata=await self._metadata_url(asking), scope=await self._hint(denied, asking)
+            denied,
+            resource_metadata=await self._metadata_url(request),
+            scope=await self._scopes_to_name(denied, request),
         )
 
-    async def _metadata_url(self, asking: Asking) -> str | None:
+    async def _metadata_url(self, request: AuthRequest) -> str | None:
         try:
-            return await self.notice.url(asking)
+            return await self.public_document.url(request)
         except Exception:  # noqa: BLE001 - the author's function
             tracebacks.log_error(log, "the URL of the metadata of %s could not be told", self.resource)
             return None
 
-    async def _hint(self, denied: Denied, asking: Asking) -> str | None:
+    async def _scopes_to_name(self, denied: Denied, request: AuthRequest) -> str | None:
         """The scopes to ask for: what was missing, and what it takes to come in, since some clients ask for just what they are told."""
         if denied.kind not in ("missing", "insufficient_scope"):
             return None
         wanted: Collection[str] = denied.scopes
         try:
-            wanted = tuple(dict.fromkeys((*await self.required_scopes(asking), *denied.scopes)))
+            wanted = tuple(dict.fromkeys((*await self.required_scopes(request), *denied.scopes)))
         except Exception:  # noqa: BLE001 - the author's function
             tracebacks.log_error(log, "the scopes that %s needs could not be told", self.resource)
         if not wanted and denied.kind == "insufficient_scope":
-            wanted = self.notice.scopes_supported or ()
+            wanted = self.public_document.scopes_supported or ()
         return " ".join(wanted) or None
 
 
-def _decides(authorizer: Any) -> Callable[[str, OAuthResource, Asking], Any] | None:
+def _authorizer_function(authorizer: Any) -> Callable[[str, OAuthResource, AuthRequest], Any] | None:
     if authorizer is None:
         return None
     found = getattr(authorizer, "authorize", authorizer)

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import Threads
-from greenroom.transports.interfaces import Refusal
+from greenroom.transports.interfaces import HttpRefusal
 
+from .auth_info import AuthInfo, awaited, check_not_expired, info_from_config, info_from_verifier, refusal
+from .credential_headers import challenge, extract_api_key, extract_basic_auth, extract_bearer_token
 from .errors import STATUS, Denied
-from .grants import AuthInfo, check_alive, found_by, granted, refusal, settled
-from .headers import challenge, extract_api_key, extract_basic_auth, extract_bearer_token
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from .grants import Asking
+    from .auth_info import AuthRequest
 
 if TYPE_CHECKING:
     Found = AuthInfo | Mapping[str, Any] | None
@@ -41,7 +41,7 @@ _REQUIRED: Final = "API key required"
 _V = TypeVar("_V")
 
 
-class _OwnWay:
+class _ProcesslessProvider:
     """A provider that needs no process."""
 
     def children(self) -> tuple[()]:
@@ -49,34 +49,34 @@ class _OwnWay:
         return ()
 
 
-class _Secrets(_OwnWay):
+class _SecretProvider(_ProcesslessProvider):
     """A provider that has the secrets itself, or asks a function about them."""
 
-    invalid: ClassVar[str]
-    late: ClassVar[str]
+    invalid_message: ClassVar[str]
+    expired_detail: ClassVar[str]
 
     def _refused(self, detail: str = "") -> Denied:
-        return Denied("invalid_credentials", self.invalid, detail=detail)
+        return Denied("invalid_credentials", self.invalid_message, detail=detail)
 
-    def _alive(self, info: AuthInfo) -> AuthInfo:
+    def _not_expired(self, info: AuthInfo) -> AuthInfo:
         try:
-            return check_alive(info)
+            return check_not_expired(info)
         except Denied:
-            raise self._refused(self.late) from None
+            raise self._refused(self.expired_detail) from None
 
-    async def _vouched(self, found: Found | Awaitable[Found], name: str) -> AuthInfo:
+    async def _from_verifier(self, found: Found | Awaitable[Found], name: str) -> AuthInfo:
         """The caller, as the program's function identifies it."""
-        said: Found = await settled(found)
+        said: Found = await awaited(found)
         if said is None:
             raise self._refused()
-        return self._alive(found_by(said, name))
+        return self._not_expired(info_from_verifier(said, name))
 
 
-class APIKeyAuth(_Secrets):
+class APIKeyAuth(_SecretProvider):
     """The provider."""
 
-    invalid = "Invalid API key"
-    late = "a key that has expired"
+    invalid_message = "Invalid API key"
+    expired_detail = "a key that has expired"
 
     def __init__(
         self,
@@ -94,34 +94,36 @@ class APIKeyAuth(_Secrets):
         """
         if (keys is None) == (verifier is None):
             raise ConfigError("APIKeyAuth wants either keys or a verifier")
-        entries: Mapping[str, Mapping[str, Any]] = {} if keys is None else _entries(keys)
+        entries: Mapping[str, Mapping[str, Any]] = {} if keys is None else _key_entries(keys)
         if any(not key for key in entries):
             raise ConfigError("an empty API key lets everybody in")
         if verifier is None:
-            _check_forms(entries, pepper, hashed=hash_keys)
+            _check_stored_keys(entries, pepper, hashed=hash_keys)
         self.headers: Sequence[str] = (header_name.lower(), "authorization")
         self._header = header_name.lower()
         self._hashed = hash_keys
         self._pepper = pepper
-        self._blind = secrets.token_bytes(32)
-        self._index = {self._place(key): (key, granted(entry, key_name(key))) for key, entry in entries.items()}
+        self._index_secret = secrets.token_bytes(32)
+        self._index = {
+            self._index_key(key): (key, info_from_config(entry, default_subject(key))) for key, entry in entries.items()
+        }
         self._verifier = verifier
 
     def __repr__(self) -> str:
         how = "a verifier" if self._verifier is not None else f"{len(self._index)} keys"
         return f"APIKeyAuth({how}, header_name={self._header!r})"
 
-    async def authenticate(self, asking: Asking) -> AuthInfo:
+    async def authenticate(self, request: AuthRequest) -> AuthInfo:
         """The caller that the key identifies."""
-        key = extract_api_key(asking.headers, self._header)
+        key = extract_api_key(request.headers, self._header)
         if self._verifier is not None:
-            return await self._vouched(self._verifier(key), key_name(key))
+            return await self._from_verifier(self._verifier(key), default_subject(key))
         # Looked up by a digest that no client can foresee, and then compared in constant time: how long it takes tells nothing.
         for candidate in self._candidates(key):
-            stored, info = self._index.get(self._place(candidate), ("", None))
-            same = verify_key(key, stored, self._pepper) if self._hashed else _same(key, stored)
+            stored, info = self._index.get(self._index_key(candidate), ("", None))
+            same = verify_key(key, stored, self._pepper) if self._hashed else _equal_in_constant_time(key, stored)
             if same and info is not None:
-                return self._alive(info)
+                return self._not_expired(info)
         raise self._refused()
 
     def _candidates(self, key: str) -> Sequence[str]:
@@ -131,18 +133,18 @@ class APIKeyAuth(_Secrets):
         plain = plain_digest(key)
         return (plain,) if self._pepper is None else (hash_key(key, self._pepper), plain)
 
-    def _place(self, kept: str) -> bytes:
+    def _index_key(self, kept: str) -> bytes:
         kept = kept.lower() if self._hashed and not kept.startswith("hmac-") else kept
-        return hmac.digest(self._blind, kept.encode(), "sha256")
+        return hmac.digest(self._index_secret, kept.encode(), "sha256")
 
-    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - it is the same for all
         """Which header the key belongs in."""
         error = {"missing": "invalid_request", "invalid_credentials": "invalid_key"}.get(denied.kind)
         told = Denied("missing", _REQUIRED) if denied.kind == "missing" else denied
         return refusal(told, challenge("ApiKey", header=self._header), error=error)
 
 
-def _entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+def _key_entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     if isinstance(keys, str | bytes):
         raise ConfigError("keys is a mapping or a list of keys, not one key")
     if hasattr(keys, "items"):
@@ -150,10 +152,10 @@ def _entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mapping[s
     return {key: {} for key in keys}
 
 
-def _check_forms(keys: Collection[str], pepper: str | bytes | None, *, hashed: bool) -> None:
+def _check_stored_keys(keys: Collection[str], pepper: str | bytes | None, *, hashed: bool) -> None:
     """Refuse what could never match a key that is shown. Keys are counted and not quoted: they are secrets."""
     if not hashed:
-        hashes = sum(map(says_it_is_a_hash, keys))
+        hashes = sum(map(has_hash_prefix, keys))
         if hashes:
             raise ConfigError(
                 f"{hashes} of {len(keys)} keys are hashes: pass hash_keys=True, and the pepper they were made with"
@@ -163,16 +165,16 @@ def _check_forms(keys: Collection[str], pepper: str | bytes | None, *, hashed: b
         return
     if pepper is not None and not pepper:
         raise ConfigError("the pepper is empty: pass the one that hash_key was given")
-    plain = sum(not (_KEPT_KEY.match(key) or _HEX.match(key)) for key in keys)
+    plain = sum(not (_STORED_KEY.match(key) or _HEX.match(key)) for key in keys)
     if plain:
         raise ConfigError(
             f"with hash_keys=True, {plain} of {len(keys)} keys are no hashes and would never match: keep hash_key(key, pepper) of each"
         )
-    if pepper is None and any(map(says_it_is_a_hash, keys)):
+    if pepper is None and any(map(has_hash_prefix, keys)):
         raise ConfigError("these keys were hashed with a pepper: pass pepper=…")
 
 
-def _same(one: str, other: str) -> bool:
+def _equal_in_constant_time(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
@@ -181,20 +183,20 @@ def _same(one: str, other: str) -> bool:
 if TYPE_CHECKING:
     BasicVerifier = Callable[[str, str], Found | Awaitable[Found]]
 
-AT_ONCE: Final = 4
+HASHES_AT_ONCE: Final = 4
 """How many passwords are hashed at a time: each keeps a core busy for a good while."""
-QUEUE: Final = 100
+MOST_QUEUED: Final = 100
 """How many more may wait for that."""
-GOOD: Final = 1000
-FOR: Final = 300.0
+MOST_REMEMBERED: Final = 1000
+REMEMBERED_SECONDS: Final = 300.0
 """So many right passwords are known again without hashing, for so many seconds; what is kept of them is a digest with a key of this process."""
 
 
-class BasicAuth(_Secrets):
+class BasicAuth(_SecretProvider):
     """The provider. Hashing happens in threads, a few at a time, so that a flood of guesses costs no other request its turn."""
 
-    invalid = "Invalid user or password"
-    late = "a user whose time is over"
+    invalid_message = "Invalid user or password"
+    expired_detail = "a user whose time is over"
     headers = ("authorization",)
 
     def __init__(
@@ -208,52 +210,52 @@ class BasicAuth(_Secrets):
         """`credentials` say by user what was kept of the password, alone or as `password` beside `scopes` and `metadata`."""
         if (credentials is None) == (verifier is None):
             raise ConfigError("BasicAuth wants either credentials or a verifier")
-        entries = {user: _entry(entry) for user, entry in (credentials or {}).items()}
+        entries = {user: _user_entry(entry) for user, entry in (credentials or {}).items()}
         if any(not entry.get("password") for entry in entries.values()):
             raise ConfigError("a user without a password lets everybody in")
         for user, entry in entries.items():
-            _check_form(user, entry["password"], hashed=hash_passwords)
-        self._users = {user: (entry["password"], granted(entry, user)) for user, entry in entries.items()}
-        self._nobody = dummy_like([stored for stored, _ in self._users.values()]) if hash_passwords else "\0"
+            _check_stored_password(user, entry["password"], hashed=hash_passwords)
+        self._users = {user: (entry["password"], info_from_config(entry, user)) for user, entry in entries.items()}
+        self._unknown_user_hash = dummy_hash([stored for stored, _ in self._users.values()]) if hash_passwords else "\0"
         self._verifier = verifier
         self._hashed = hash_passwords
         self._realm = realm
-        self._threads = Threads(AT_ONCE)
-        self._good = Remembered[bool](GOOD)
+        self._threads = Threads(HASHES_AT_ONCE)
+        self._remembered = ExpiringCache[bool](MOST_REMEMBERED)
         self._key = secrets.token_bytes(32)
 
     def __repr__(self) -> str:
         return f"BasicAuth({'a verifier' if self._verifier is not None else f'{len(self._users)} users'})"
 
-    async def authenticate(self, asking: Asking) -> AuthInfo:
+    async def authenticate(self, request: AuthRequest) -> AuthInfo:
         """Which user it is. An unknown one takes as long to refuse as a known one with a wrong password."""
-        user, password = extract_basic_auth(asking.headers)
+        user, password = extract_basic_auth(request.headers)
         if self._verifier is not None:
-            return await self._vouched(self._verifier(user, password), user)
-        stored, info = self._users.get(user, (self._nobody, None))
-        if not await self._same(user, password, stored) or info is None:
+            return await self._from_verifier(self._verifier(user, password), user)
+        stored, info = self._users.get(user, (self._unknown_user_hash, None))
+        if not await self._is_password(user, password, stored) or info is None:
             raise self._refused()
-        return self._alive(info)
+        return self._not_expired(info)
 
-    async def _same(self, user: str, password: str, stored: str) -> bool:
+    async def _is_password(self, user: str, password: str, stored: str) -> bool:
         if not self._hashed:
             return hmac.compare_digest(_digest(password), _digest(stored))
-        digest = digest_with(self._key, user, password)
-        if self._good.get(digest):  # found to be right a moment ago: every request would take that long again
+        digest = keyed_digest(self._key, user, password)
+        if self._remembered.get(digest):  # found to be right a moment ago: every request would take that long again
             return True
-        if self._threads.waiting >= QUEUE:
+        if self._threads.waiting >= MOST_QUEUED:
             raise Denied("too_many_failures", detail="too many passwords wait to be looked at")
         same = await self._threads.run(verify_password, password, stored)
         if same:
-            self._good.keep(digest, same, FOR)
+            self._remembered.keep(digest, same, REMEMBERED_SECONDS)
         return same
 
-    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - it is the same for all
         """Ask for user and password."""
         return refusal(denied, challenge("Basic", realm=self._realm, charset="UTF-8"))
 
 
-def _entry(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:
+def _user_entry(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(entry, str):
         return {"password": entry}
     if not hasattr(entry, "get"):
@@ -263,15 +265,15 @@ def _entry(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:
     return entry
 
 
-def _check_form(user: str, password: Any, *, hashed: bool) -> None:
+def _check_stored_password(user: str, password: Any, *, hashed: bool) -> None:
     """Refuse what could never match a password that is shown. It is not quoted."""
     if not isinstance(password, str):
         raise ConfigError(f"the password of {user!r} is a text, not {type(password).__name__}")
-    if hashed and _read(password) is None and not _HEX.match(password):
+    if hashed and _parse_stored_password(password) is None and not _HEX.match(password):
         raise ConfigError(
             f"the password of {user!r} is not hashed and would never match: keep hash_password(password); in tests, pass hash_passwords=False"
         )
-    if not hashed and says_it_is_a_hash(password):
+    if not hashed and has_hash_prefix(password):
         raise ConfigError(f"the password of {user!r} is a hash: leave out hash_passwords=False")
 
 
@@ -291,14 +293,14 @@ Algorithm: TypeAlias = Literal["pbkdf2-sha256", "sha256-hex"]
 ROUNDS: Final = 100_000
 MOST_ROUNDS: Final = 10_000_000
 """Without it, a writer of the store could have each attempt take an hour."""
-SALT: Final = 16
+SALT_BYTES: Final = 16
 _HMAC: Final = "hmac-sha256$"
 _PBKDF2: Final = "pbkdf2-sha256$"
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}\Z")
-_KEPT_KEY: Final = re.compile(r"hmac-sha256\$[A-Za-z0-9+/]{43}=\Z")
+_STORED_KEY: Final = re.compile(r"hmac-sha256\$[A-Za-z0-9+/]{43}=\Z")
 
 
-_KEPT_PASSWORD: Final = re.compile(r"pbkdf2-sha256\$([0-9]{1,8})\$([^$]*)\$([^$]+)\Z")
+_STORED_PASSWORD: Final = re.compile(r"pbkdf2-sha256\$([0-9]{1,8})\$([^$]*)\$([^$]+)\Z")
 
 
 class PepperRequired(ConfigError):
@@ -333,12 +335,12 @@ def plain_digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def says_it_is_a_hash(stored: str) -> bool:
+def has_hash_prefix(stored: str) -> bool:
     """Whether it begins as `hash_key` and `hash_password` begin. Hexadecimal does not count: random keys are written so, too."""
     return stored.startswith((_HMAC, _PBKDF2))
 
 
-def key_name(key: str) -> str:
+def default_subject(key: str) -> str:
     """What a key without a subject is called: the same each time, and of no use to a reader of it."""
     return f"key-{hashlib.sha256(b'greenroom key name ' + key.encode()).hexdigest()[:16]}"
 
@@ -351,15 +353,15 @@ def hash_password(password: str, *, algorithm: Algorithm = "pbkdf2-sha256", iter
         raise ConfigError(f'algorithm is "pbkdf2-sha256" or "sha256-hex", not {algorithm!r}')
     if not 1 <= iterations <= MOST_ROUNDS:
         raise ConfigError(f"iterations is from 1 to {MOST_ROUNDS}, not {iterations}")
-    salt = secrets.token_bytes(SALT)
+    salt = secrets.token_bytes(SALT_BYTES)
     digest = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
-    return _kept_password(iterations, salt, digest)
+    return _format_stored_password(iterations, salt, digest)
 
 
 def verify_password(password: str, stored: str) -> bool:
     """Whether it is that password, in constant time. What is stored in no known form matches nothing."""
     if stored.startswith(_PBKDF2):
-        parts = _read(stored)
+        parts = _parse_stored_password(stored)
         if parts is None:
             return False
         rounds, salt, digest = parts
@@ -379,20 +381,22 @@ def _is_plain_digest(secret: str, stored: str, warning: str) -> bool:
     return matches
 
 
-def dummy_like(stored: Sequence[str]) -> str:
+def dummy_hash(stored: Sequence[str]) -> str:
     """Something that no password matches, and that takes as long to find out as the most expensive of these does."""
-    rounds = [parts[0] for each in stored if (parts := _read(each)) is not None]
+    rounds = [parts[0] for each in stored if (parts := _parse_stored_password(each)) is not None]
     if stored and not rounds:
         return secrets.token_hex(32)
-    return _kept_password(max(rounds, default=ROUNDS), secrets.token_bytes(SALT), secrets.token_bytes(32))
+    return _format_stored_password(
+        max(rounds, default=ROUNDS), secrets.token_bytes(SALT_BYTES), secrets.token_bytes(32)
+    )
 
 
-def _kept_password(rounds: int, salt: bytes, digest: bytes) -> str:
+def _format_stored_password(rounds: int, salt: bytes, digest: bytes) -> str:
     return f"{_PBKDF2}{rounds}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
 
 
-def _read(stored: str) -> tuple[int, bytes, bytes] | None:
-    found = _KEPT_PASSWORD.match(stored)
+def _parse_stored_password(stored: str) -> tuple[int, bytes, bytes] | None:
+    found = _STORED_PASSWORD.match(stored)
     if found is None:
         return None
     try:
@@ -411,42 +415,42 @@ def _warn_once(text: str) -> None:
 # --- What was found out of credentials of late, by a digest of them: so much at most, and for a while at most.
 
 
-class Remembered(Generic[_V]):
+class ExpiringCache(Generic[_V]):
     """The book. Of more than `most`, the one that was not seen for longest is forgotten."""
 
     def __init__(self, most: int) -> None:
         """Nothing is known yet."""
         self._most = most
-        self._kept: OrderedDict[bytes, tuple[_V, float]] = OrderedDict()
+        self._entries: OrderedDict[bytes, tuple[_V, float]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def get(self, digest: bytes) -> _V | None:
         """What is known of it."""
-        found = self._kept.get(digest)
+        found = self._entries.get(digest)
         if found is None:
             return None
         value, until = found
         if until <= _now():
-            del self._kept[digest]
+            del self._entries[digest]
             return None
-        self._kept.move_to_end(digest)
+        self._entries.move_to_end(digest)
         return value
 
     def keep(self, digest: bytes, value: _V, seconds: float) -> None:
         """Know it from now on. `seconds` are not more for being seen again."""
-        self._kept[digest] = value, _now() + seconds
-        self._kept.move_to_end(digest)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        self._entries[digest] = value, _now() + seconds
+        self._entries.move_to_end(digest)
+        while len(self._entries) > self._most:
+            self._entries.popitem(last=False)
 
     def drop(self, digest: bytes) -> None:
         """Know nothing of it any more."""
-        self._kept.pop(digest, None)
+        self._entries.pop(digest, None)
 
 
-def digest_with(key: bytes, *parts: str) -> bytes:
+def keyed_digest(key: bytes, *parts: str) -> bytes:
     """What is kept of credentials: of no use to a reader without the key. Parts do not run into each other."""
     whole = "".join([f"{len(part)}:{part}" for part in parts]).encode(errors="surrogatepass")
     return hashlib.blake2b(whole, key=key, digest_size=32).digest()
@@ -459,7 +463,7 @@ def _now() -> float:
 # --- A provider of a program's own: an object with `authenticate(token)`, or a function, that says who the caller is.
 
 
-class CustomAuth(_OwnWay):
+class CustomAuth(_ProcesslessProvider):
     """Asks a function about the bearer token, or else the API key, of a request. What it gives is believed as it is.
 
     It returns an `AuthInfo`, a mapping (`subject`, `scopes`, `metadata`; whatever else is in it is kept as claims), or None to refuse. What it
@@ -473,29 +477,29 @@ class CustomAuth(_OwnWay):
         asked: Any = getattr(authenticate, "authenticate", authenticate)
         if not callable(asked):
             raise ConfigError(f"CustomAuth wants a function of the token, not a {type(authenticate).__name__}")
-        self._ask: Any = asked
+        self._verifier: Any = asked
         self._realm = realm
 
     def __repr__(self) -> str:
         return "CustomAuth()"
 
-    async def authenticate(self, asking: Asking) -> AuthInfo:
+    async def authenticate(self, request: AuthRequest) -> AuthInfo:
         """The caller, as the function identifies it."""
         try:
-            token = extract_bearer_token(asking.headers)
+            token = extract_bearer_token(request.headers)
         except Denied as denied:
             if denied.kind != "missing":
                 raise
-            token = extract_api_key(asking.headers)
-        found: Found = await settled(self._ask(token))
+            token = extract_api_key(request.headers)
+        found: Found = await awaited(self._verifier(token))
         if found is None:
             raise Denied("invalid_token")
-        return check_alive(found_by(found, key_name(token)))
+        return check_not_expired(info_from_verifier(found, default_subject(token)))
 
-    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - it is the same for all
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - it is the same for all
         """No word of why; only which scopes are missing, since a client could not ask for more otherwise."""
         if denied.kind in ("server_error", "too_many_failures"):
-            return Refusal(STATUS[denied.kind])
+            return HttpRefusal(STATUS[denied.kind])
         lacking = denied.kind == "insufficient_scope"
         asked = challenge(
             "Bearer",
@@ -503,13 +507,13 @@ class CustomAuth(_OwnWay):
             error=denied.kind if lacking else None,
             scope=" ".join(denied.scopes) or None if lacking else None,
         )
-        return Refusal(STATUS[denied.kind], [("www-authenticate", asked)])
+        return HttpRefusal(STATUS[denied.kind], [("www-authenticate", asked)])
 
 
 # --- No authentication: every caller is `anonymous`, and may do nothing that needs a scope.
 
 
-class NoAuth(_OwnWay):
+class NoAuth(_ProcesslessProvider):
     """Lets every caller in."""
 
     headers = ()
@@ -517,10 +521,10 @@ class NoAuth(_OwnWay):
     def __repr__(self) -> str:
         return "NoAuth()"
 
-    async def authenticate(self, asking: Asking) -> AuthInfo:  # noqa: ARG002 - nothing is looked at
+    async def authenticate(self, request: AuthRequest) -> AuthInfo:  # noqa: ARG002 - nothing is looked at
         """Anonymous."""
         return AuthInfo("anonymous", scopes=frozenset(), anonymous=True)
 
-    async def challenge(self, denied: Denied, asking: Asking) -> Refusal:  # noqa: ARG002 - there is no other way to ask
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - there is no other way to ask
         """Nothing that could be sent would help."""
         return refusal(denied)

@@ -1,7 +1,7 @@
-"""Bytes in, envelopes out: the only room that touches the wire.
+"""The transports: HTTP, stdio and TLS for servers, and the client's ends of them in `transports.client`.
 
-Each transport is a process. What it needs to know of sessions and credentials it declares here as a Protocol, so that this room
-imports nothing from the actors. The file `seam` holds them.
+Each transport is a process. What it needs of sessions and authentication is declared in `interfaces` as Protocols, so that this package
+imports nothing from `actors` or `auth`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .client.server_command import Command as Command
     from .http_config import HttpConfig as HttpConfig
 
-# Each module, and the names that the room takes of it: `python -m tests.house --write` makes it of the imports above.
+# Each module and the names that this package exports from it. `python -m tests.house --write` derives it from the imports above.
 _HOMES: Final[dict[str, str]] = {
     "greenroom.transports.client.server_command": "Command",
     "greenroom.transports.client.errors": "ConnectFailed ConnectionLost HttpError NodeEnded NotMcp ProcessDied "
@@ -51,13 +51,13 @@ _HOMES: Final[dict[str, str]] = {
 __all__ = sorted(" ".join(_HOMES.values()).split())  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - the table says which
 
 
-if not TYPE_CHECKING:  # a checker that saw this function would believe in every name
+if not TYPE_CHECKING:  # under TYPE_CHECKING, type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load `name` when it is first used."""
+        """Import `name` on first use."""
         return load_name(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
-    """Name what is not loaded yet as well."""
+    """List names that are not imported yet as well."""
     return sorted({*globals(), *__all__})

@@ -1,8 +1,8 @@
-"""The endpoint as an ASGI application, alone, mounted in another application or behind our own listener, with pages beside it.
+"""The endpoint as an ASGI application: alone, mounted in another application, or behind our own listener with pages beside it.
 
-A request runs in the task that the server gave it. Its body is read with a bound and a deadline, and the endpoint always listens for
-the disconnect. That ends the wait here and leaves the call alone: it belongs to its session. A peer that does not read what it is
-sent is given up after the write deadline; under our own listener its connection is cut, which ASGI has no word for.
+A request runs in the server's task. Its body is read with a bound and a deadline, and the endpoint always watches for the disconnect, which
+ends the wait here and leaves the call running: the call belongs to its session. A peer that does not read its response is given up after
+the write timeout; our own listener also cuts the connection, which ASGI cannot express.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from .access_log import log_refusal
-from .http_exchange import EVENTS, NO_CONTENT, Hosts, Incoming, Interruption, PeerGone, encoded, slow
+from .http_request import (
+    EVENTS,
+    NO_CONTENT,
+    AllowedHosts,
+    BodyReader,
+    Interruption,
+    PeerGone,
+    body_timeout_error,
+    encode_headers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -21,8 +30,8 @@ if TYPE_CHECKING:
     from quart import Quart
 
     from .http_config import HttpConfig
-    from .http_engine import Engine
-    from .http_exchange import BodyShare, Headers
+    from .http_engine import HttpEngine
+    from .http_request import BodyShare, Headers
     from .interfaces import Peer
 
 
@@ -33,29 +42,27 @@ if TYPE_CHECKING:
     Send: TypeAlias = Callable[[Message], Awaitable[None]]
     App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PATIENT: Final = "greenroom.patient"
-"""In a scope's `state`: the server cuts peers that do not read by itself."""
+SERVER_HAS_WRITE_TIMEOUT: Final = "greenroom.patient"
+"""In a scope's `state`: the server itself cuts peers that do not read, so no write timeout is needed here."""
 
-KNOWN: Final = "greenroom.peer"
-"""In a scope's `state`: the `Peer`, where something in front has found out who it is."""
+KNOWN_PEER: Final = "greenroom.peer"
+"""In a scope's `state`: the `Peer`, where a component in front has authenticated it."""
 
 WATCH_AFTER: Final = 0.02
-"""Seconds that an answer may take before the endpoint watches for the peer's disconnect: most are out by then."""
+"""Seconds after which the endpoint starts to watch for a disconnect; most responses are out before, and save that task."""
 
 
-class Endpoint:
-    """The ASGI application."""
+class AsgiEndpoint:
+    """The endpoint as an ASGI application."""
 
-    def __init__(self, engine: Engine) -> None:
-        """One engine behind it."""
+    def __init__(self, engine: HttpEngine) -> None:
         self.engine = engine
 
-    def engine_for(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Engine:  # noqa: ARG002
-        """What a request goes to without ASGI in between, from greenroom's own listener."""
+    def engine_for(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> HttpEngine:  # noqa: ARG002
+        """The engine for a request of greenroom's own listener, which needs no ASGI in between."""
         return self.engine
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         kind = scope["type"]
         if kind == "http":
             await self._http(scope, receive, send)
@@ -82,22 +89,22 @@ class Endpoint:
                     responder.body,
                     responder,
                     address=address,
-                    peer=known(scope),
+                    peer=known_peer(scope),
                 )
         finally:
             responder.close()
         await responder.close_quietly()
 
 
-def known(scope: Scope) -> Peer | None:
-    """Who it is, where something in front has found that out."""
+def known_peer(scope: Scope) -> Peer | None:
+    """The peer, where a component in front has authenticated it."""
     state: Mapping[str, Any] = scope.get("state") or {}
-    peer: Peer | None = state.get(KNOWN)
+    peer: Peer | None = state.get(KNOWN_PEER)
     return peer
 
 
 async def lifespan(receive: Receive, send: Send) -> None:
-    """Answer a server that asks: nothing has to happen, neither before nor after."""
+    """Answer the ASGI lifespan protocol; nothing has to be done."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})
@@ -106,7 +113,7 @@ async def lifespan(receive: Receive, send: Send) -> None:
 
 
 def relative_path(scope: Scope) -> str:
-    """The path within this application: hosts disagree on whether `path` still has where it is mounted."""
+    """The path within this application: servers differ in whether `path` includes the mount point."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")
     if root and (path == root or path.startswith(f"{root}/")):
@@ -114,48 +121,47 @@ def relative_path(scope: Scope) -> str:
     return path or "/"
 
 
-class AsgiResponder(Incoming):
-    """One request and its answer, as a `Responder`."""
+class AsgiResponder(BodyReader):
+    """One ASGI request and its response, as a `Responder`."""
 
     __slots__ = (
-        "_alarm",
-        "_begun",
-        "_late",
-        "_patient",
+        "_has_replied",
+        "_is_late",
         "_reading",
         "_receive",
         "_send",
+        "_server_cuts",
+        "_timer",
         "_watcher",
         "waiting",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, engine: Engine) -> None:
-        """Nothing has been read yet."""
+    def __init__(self, scope: Scope, receive: Receive, send: Send, engine: HttpEngine) -> None:
         super().__init__(engine.config)
         self._receive = receive
         self._send = send
-        self._patient = PATIENT in (scope.get("state") or ())
-        self._alarm: asyncio.TimerHandle | None = None
+        self._server_cuts = SERVER_HAS_WRITE_TIMEOUT in (scope.get("state") or ())
+        self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
-        self._begun = False
-        self._late = False
+        self._has_replied = False
+        self._is_late = False
         self._reading = Interruption()
         self.waiting = Interruption()
 
-    # --- in
+    # --- input
 
     async def body(self, share: BodyShare) -> bytes:
-        """All of the body, within its share of the memory for bodies. Raises `Refused` and `PeerGone`."""
+        """Read the whole body within its share of the memory budget. Raises `RequestRefused` and `PeerGone`."""
         loop = asyncio.get_running_loop()
-        self._alarm = loop.call_later(WATCH_AFTER, self._look, loop)
+        self._timer = loop.call_later(WATCH_AFTER, self._on_timer, loop)
         data = b""
         with self._reading as reading:
             data = await self._gather(share)
         if reading.fired:
-            self._rest = False  # a peer that was this slow is not waited for again
-            raise slow()
-        if self._late:
-            self._alarm.cancel()
+            self._rest = False  # do not wait for the rest of a slow body again
+            raise body_timeout_error()
+        if self._is_late:
+            self._timer.cancel()
             self._watch()
         return data
 
@@ -168,11 +174,11 @@ class AsgiResponder(Incoming):
         chunk: bytes = message.get("body", b"")
         return chunk
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """It has not been quick: see to it that the body ends, or watch for the peer to leave. Most requests need neither."""
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called when a request takes longer than most: set the body's deadline, or watch for a disconnect."""
         if self._rest:
-            self._alarm = loop.call_later(max(0.0, self._config.body_timeout - WATCH_AFTER), self._reading.interrupt)
-            self._late = True
+            self._timer = loop.call_later(max(0.0, self._config.body_timeout - WATCH_AFTER), self._reading.interrupt)
+            self._is_late = True
         else:
             self._watch()
 
@@ -187,128 +193,125 @@ class AsgiResponder(Incoming):
         self.waiting.interrupt()
 
     def close(self) -> None:
-        """The request is over."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        """Release the timer and the watcher."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
 
     async def close_quietly(self) -> None:
-        """Answer a peer that has left before it was answered: some frameworks complain of an application that says nothing."""
-        if self.gone and not self._begun and not self._patient:
+        """Send a response to a peer that left before one: some frameworks report an error if an application sends none."""
+        if self.gone and not self._has_replied and not self._server_cuts:
             with suppress(OSError, RuntimeError):
                 await self._send({"type": "http.response.start", "status": 499, "headers": []})
                 await self._send({"type": "http.response.body", "body": b""})
 
-    # --- out
+    # --- output
 
     async def reply(self, status: int, headers: Headers, body: bytes) -> None:
-        """The whole answer."""
         if self._rest:
             await self._discard()
-        lines = list(encoded(headers))
+        lines = list(encode_headers(headers))
         if status != NO_CONTENT:
             lines.append((b"content-length", b"%d" % len(body)))
         start = {"type": "http.response.start", "status": status, "headers": lines}
-        if await self._out(start):
-            await self._out({"type": "http.response.body", "body": body, "more_body": False})
+        if await self._send_message(start):
+            await self._send_message({"type": "http.response.body", "body": body, "more_body": False})
 
     async def stream_start(self, status: int, headers: Headers) -> None:
-        """An answer begins whose length is not known."""
         if self._rest:
             await self._discard()
         self._watch()
-        await self._out({"type": "http.response.start", "status": status, "headers": list(encoded(headers))})
+        await self._send_message(
+            {"type": "http.response.start", "status": status, "headers": list(encode_headers(headers))}
+        )
 
     async def stream_chunk(self, data: bytes) -> bool:
-        """More of it. False when the peer reads no more."""
-        return await self._out({"type": "http.response.body", "body": data, "more_body": True})
+        return await self._send_message({"type": "http.response.body", "body": data, "more_body": True})
 
     async def stream_end(self) -> None:
-        """That was all."""
-        await self._out({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._send_message({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _out(self, message: Message) -> bool:
+    async def _send_message(self, message: Message) -> bool:
         if self.gone:
             return False
-        self._begun = True
+        self._has_replied = True
         try:
-            if self._patient:
+            if self._server_cuts:
                 await self._send(message)
             else:
                 async with asyncio.timeout(self._config.write_timeout):
                     await self._send(message)
-        except (TimeoutError, OSError, RuntimeError):  # servers differ in how they say that the peer is gone
+        except (TimeoutError, OSError, RuntimeError):  # servers report a disconnect by different exceptions
             self.gone = True
         return not self.gone
 
 
-# --- The outer shell of a listener: the endpoint, and for what is no MCP a Quart application, which is loaded for the first request that needs it.
-# Loading Quart takes 0.155 s, 282 modules and 14 MB, and most servers are never asked for a page. WebSockets are refused for all.
+# --- The application of a listener: the endpoint, and a Quart application for other pages, loaded on the first request for one.
+# Loading Quart takes 0.155 s, 282 modules and 14 MB, and most servers are never asked for a page. WebSockets are refused.
 
 
 _REFUSED: Final = frozenset((HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED))
 
 
-def pages(name: str, config: HttpConfig) -> Quart:
-    """The application for what is no MCP: a front page that names the server. Loads Quart."""
+def make_pages(name: str, config: HttpConfig) -> Quart:
+    """The Quart application: a front page that names the server. Imports Quart."""
     from quart import Quart  # noqa: PLC0415 - see above
 
     app = Quart(__name__, static_folder=None, template_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = config.max_body
     app.config["BODY_TIMEOUT"] = config.body_timeout
-    app.config["RESPONSE_TIMEOUT"] = None  # Quart would cut a long answer without a word
+    app.config["RESPONSE_TIMEOUT"] = None  # Quart would abort a long response without notice
 
     @app.get("/")
     async def front() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction] - its route uses it
-        """Say what is here, and that it is well."""
+        """Report the server's name and status."""
         return {"server": name, "status": "ok", "mcp": config.path}
 
     return app
 
 
-class Shell:
-    """The ASGI application of a listener: requests for the engine go to its endpoint, all others to Quart."""
+class AsgiRouter:
+    """The ASGI application of a listener: routes requests for the engine to its endpoint, all others to Quart."""
 
-    def __init__(self, engine: Engine, *, name: str = "greenroom") -> None:
-        """`name` is what the front page calls the server."""
+    def __init__(self, engine: HttpEngine, *, name: str = "greenroom") -> None:
+        """`name` is the server's name on the front page."""
         self._engine = engine
         self._name = name
-        self._endpoint = Endpoint(engine)
+        self._endpoint = AsgiEndpoint(engine)
         self._path = engine.config.path
-        self._hosts = Hosts(engine.config)
+        self._hosts = AllowedHosts(engine.config)
         self._pages: App | None = None
 
-    def engine_for(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Engine | None:
-        """What a request of greenroom's own listener goes to without ASGI in between; None for a page."""
-        return self._engine if self._is_ours(method, path, headers) else None
+    def engine_for(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> HttpEngine | None:
+        """The engine for a request of greenroom's own listener; None for a page, which is served by ASGI."""
+        return self._engine if self._is_for_engine(method, path, headers) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http" or self._is_ours(scope["method"], relative_path(scope), scope["headers"]):
+        if scope["type"] != "http" or self._is_for_engine(scope["method"], relative_path(scope), scope["headers"]):
             await self._endpoint(scope, receive, send)
         else:
-            await (await self._loaded())(scope, receive, _watched(scope, send))
+            await (await self._load_pages())(scope, receive, _logging_refusals(scope, send))
 
-    async def _loaded(self) -> App:
-        """Quart's application. It is made in a thread, so calls go on meanwhile; two requests that come at once may make it twice."""
+    async def _load_pages(self) -> App:
+        """Load the Quart application in a thread, so that calls go on meanwhile; two first requests at once may create it twice."""
         if self._pages is None:
-            self._pages = cast("App", await asyncio.to_thread(pages, self._name, self._engine.config))
+            self._pages = cast("App", await asyncio.to_thread(make_pages, self._name, self._engine.config))
         return self._pages
 
-    def _is_ours(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    def _is_for_engine(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         if path == self._path:
             return True
         if not self._hosts.allow(_header(headers, b"host")):
-            return True  # which refuses it: no page gets at any route by having its own name pointed here
+            return True  # the endpoint refuses it: a page with its own name for this address (DNS rebinding) reaches no route
         if not self._engine.owns(path):
             return False
-        # At the root, a browser gets the front page, and a client that asks for a stream the endpoint.
+        # At the root, a browser gets the front page, and a client that asks for an event stream gets the endpoint.
         return path != "/" or method not in ("GET", "HEAD") or EVENTS in (_header(headers, b"accept") or "").lower()
 
 
-def _watched(scope: Scope, send: Send) -> Send:
-    """`send`, which takes note of a path that is not there."""
+def _logging_refusals(scope: Scope, send: Send) -> Send:
+    """Wrap `send` to log responses for unknown paths."""
 
     async def watch(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] in _REFUSED:
@@ -322,5 +325,5 @@ def _watched(scope: Scope, send: Send) -> Send:
 
 
 def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """What a header says, if it is there."""
+    """The value of a header; None if it is missing."""
     return next((value.decode("latin-1") for key, value in headers if key.lower() == name), None)

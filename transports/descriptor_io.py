@@ -1,11 +1,11 @@
-"""Reading and writing descriptors that others may hold as well, without blocking the loop and without changing them for the other holders.
+"""Reading and writing descriptors shared with other processes, without blocking the loop or changing the descriptors.
 
-`O_NONBLOCK` belongs to what is open, not to the process that opened it: set on the one end of a terminal or of a shared pipe, it turns the
-`print` of every other holder into an error. So nothing here sets it. What the loop can poll is read when there is something, and
-written in pieces that are sure to fit; what it cannot poll (files, some devices, everything on Windows) gets a daemon thread.
+`O_NONBLOCK` is a property of the open file, not of the process that opened it: set on one end of a terminal or of a shared pipe, it makes
+the `print` of every other holder fail. So nothing here sets it. A descriptor that the loop can poll is read when it is readable, and
+written in pieces that certainly fit (`PIPE_BUF`); the others (files, some devices, everything on Windows) get a daemon thread.
 
-Both ends keep what is under way in themselves: the process that reads or writes through them may be killed at any moment, and
-the next one goes on where it was, in the middle of a line if need be.
+Sources and sinks keep partial data themselves: the process that reads or writes through them may be killed at any moment, and the next one
+continues in the middle of a line.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 CHUNK = 64 * 1024
 SURE_TO_FIT = 512 if not hasattr(select, "PIPE_BUF") else select.PIPE_BUF
-"""What a pipe that is ready for writing takes without blocking."""
+"""How much a pipe that polls as writable accepts without blocking."""
 BYTES_PER_TURN = 1024 * 1024
-"""What is written before the loop gets its turn, to a reader that takes everything at once."""
+"""How much is written before the loop gets a turn, to a reader that takes everything at once."""
 
 
 def _call_directly(step: Callable[[], object]) -> None:
@@ -41,51 +41,51 @@ def _call_directly(step: Callable[[], object]) -> None:
 
 
 class ByteSink(ABC):
-    """Where bytes go."""
+    """Writes to one descriptor."""
 
     def __init__(self) -> None:
-        """Of the running loop, whose tasks wait for it."""
+        """Made in the running loop, whose tasks wait for it."""
         self._loop = asyncio.get_running_loop()
         self._progress = Wakeup()
         self.reader_gone = False
-        """Whether their reader has reader_gone: whatever is put then is dropped."""
+        """Whether the reader is gone: everything written then is dropped."""
         self.written = 0
-        """Grows with whatever is written: a number that stays is a reader that does not read."""
+        """Grows with whatever is written: a number that stays the same means a reader that does not read."""
 
     @property
     @abstractmethod
     def has_unwritten(self) -> bool:
-        """Whether anything is still to be written, to a reader that may take it."""
+        """Whether data is still to be written, to a reader that may take it."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Begin to write it, behind what is being written. A writer waits for `wait_drained` before the next: that is the bound."""
+        """Queue data and start writing. A writer awaits `wait_drained` before the next write: that bounds the queue."""
 
     async def wait_drained(self) -> None:
-        """Wait until everything is written, or the reader has reader_gone."""
+        """Wait until everything is written, or the reader is gone."""
         while self.has_unwritten:
             await self._progress.wait()
 
     @abstractmethod
     def close(self) -> None:
-        """End it: there will be no more writes, and what has not been written is dropped."""
+        """Stop writing for good; unwritten data is dropped."""
 
 
 def open_source(descriptor: int, serve: Serve = _call_directly) -> Source:
-    """The way to read it; a reader that the loop wakes goes on within `serve`."""
+    """Open a source for a descriptor; readers resume within `serve`."""
     return PolledSource(descriptor, serve) if _pollable(descriptor) else ThreadSource(descriptor)
 
 
 def open_sink(descriptor: int) -> ByteSink:
-    """The way to write it."""
+    """Open a sink for a descriptor."""
     kind = os.fstat(descriptor).st_mode
     if _pollable(descriptor) and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
         return PolledSink(descriptor, is_socket=stat.S_ISSOCK(kind))
-    return ThreadSink(descriptor)  # a terminal that is stopped takes nothing, and polls as if it did
+    return ThreadSink(descriptor)  # a stopped terminal reports that it can be written, and then accepts nothing
 
 
 def _pollable(descriptor: int) -> bool:
-    """Whether the running loop can watch it."""
+    """Whether the running loop can watch the descriptor."""
     if not hasattr(select, "poll"):
         return False
     loop = asyncio.get_running_loop()
@@ -98,22 +98,24 @@ def _pollable(descriptor: int) -> bool:
 
 
 class PolledSource:
-    """Read when the loop says that there is something."""
+    """Reads when the loop reports that there is input."""
 
     def __init__(self, descriptor: int, serve: Serve = _call_directly) -> None:
-        """A pipe, a socket or a terminal; the reader goes on within `serve`, in the moment that there is something."""
+        """For a pipe, a socket or a terminal. The reader resumes within `serve`, in the loop's callback."""
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
         self._serve = serve
         self._readable = DirectWakeup(self._loop)
         self._poll = select.poll()
-        self._poll.register(descriptor, getattr(select, "POLLRDHUP", 0))  # a pipe hangs up, asked or not
+        self._poll.register(
+            descriptor, getattr(select, "POLLRDHUP", 0)
+        )  # POLLRDHUP is for sockets; a pipe reports POLLHUP unasked
         self.is_watching = False
         self._ended = False
 
     async def read(self) -> bytes:
-        """What has come, as soon as anything has; empty at the end, and ever after. Cancelling it loses nothing."""
-        # There is no wait between the readiness and the read, so nothing can be lost in between.
+        """The next input, as soon as there is any; empty at the end and ever after. Cancelling loses nothing."""
+        # Nothing is awaited between the readiness and the read, so a cancelled reader loses no input.
         while not self._ended:
             self._watch(wanted=True)
             try:
@@ -125,7 +127,7 @@ class PolledSource:
                 chunk = os.read(self._descriptor, CHUNK)
             except BlockingIOError:
                 continue
-            except OSError:  # a terminal that was hung up, a connection that was reset
+            except OSError:  # a terminal that hung up, a connection that was reset
                 chunk = b""
             if not chunk:
                 self.close()
@@ -134,13 +136,13 @@ class PolledSource:
 
     @property
     def hung_up(self) -> bool:
-        """Whether the other end was closed, as far as can be told without reading what came before that."""
+        """Whether the other end is closed, as far as the kernel tells while unread input is left."""
         return self._ended or bool(self._poll.poll(0))
 
     def _on_readable(self) -> None:
-        # Watched for as long as it is read as fast as it comes, since to begin and to end that for each read costs as much as the read.
-        if self._readable.taken:
-            self._serve(self._readable.open)
+        # The watch stays on while the reader keeps up: adding and removing it for each read costs as much as the read itself.
+        if self._readable.has_waiter:
+            self._serve(self._readable.wake)
         else:
             self._watch(wanted=False)
 
@@ -152,16 +154,16 @@ class PolledSource:
         self.is_watching = wanted
 
     def close(self) -> None:
-        """End it: there will be no more reads."""
+        """Stop reading for good."""
         self._ended = True
         self._watch(wanted=False)
 
 
 class ThreadSource:
-    """Read in a thread of its own, one chunk ahead at the most."""
+    """Reads in its own thread, at most one chunk ahead."""
 
     def __init__(self, descriptor: int) -> None:
-        """Anything that can be read."""
+        """For any readable descriptor."""
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
         self._read_requests = threading.Semaphore(0)
@@ -172,7 +174,6 @@ class ThreadSource:
         self._thread: threading.Thread | None = None
 
     async def read(self) -> bytes:
-        """As of `PolledSource`: what a cancelled reader has asked for is there for the next one."""
         while not self._ended and self._chunk is None:
             if not self._is_requested:
                 self._is_requested = True
@@ -187,7 +188,6 @@ class ThreadSource:
 
     @property
     def hung_up(self) -> bool:
-        """As of `PolledSource`."""
         return self._ended
 
     def _run(self) -> None:
@@ -206,7 +206,7 @@ class ThreadSource:
         self._chunk_arrived.wake()
 
     def close(self) -> None:
-        """As of `PolledSource`. A thread that is inside a read stays there until something comes; it is a daemon."""
+        """As for `PolledSource`. A thread inside a read stays there until input comes; it is a daemon."""
         self._ended = True
         self._read_requests.release()
 
@@ -216,10 +216,10 @@ if TYPE_CHECKING:
 
 
 class PolledSink(ByteSink):
-    """Write what is sure to fit whenever the loop says that something does."""
+    """Writes as much as certainly fits whenever the loop reports room."""
 
     def __init__(self, descriptor: int, *, is_socket: bool) -> None:
-        """A pipe or a socket."""
+        """For a pipe or a socket."""
         super().__init__()
         self._descriptor = descriptor
         self._socket = socket.socket(fileno=os.dup(descriptor)) if is_socket else None
@@ -230,11 +230,9 @@ class PolledSink(ByteSink):
 
     @property
     def has_unwritten(self) -> bool:
-        """As `ByteSink` says."""
         return bool(self._queue)
 
     def write(self, data: bytes) -> None:
-        """As `ByteSink` says."""
         if self.reader_gone or not data:
             return
         self._queue.append(memoryview(data))
@@ -242,7 +240,6 @@ class PolledSink(ByteSink):
             self._write_queued()
 
     def close(self) -> None:
-        """As `ByteSink` says."""
         self._on_reader_gone()
         if self._socket is not None:
             self._socket.close()
@@ -262,7 +259,7 @@ class PolledSink(ByteSink):
                     self._queue[0] = rest
                 else:
                     self._queue.popleft()
-        except OSError:  # a broken pipe, a connection that was reset: the peer is reader_gone
+        except OSError:  # a broken pipe, a connection that was reset: the reader is gone
             self._on_reader_gone()
             return
         self._watch(wanted=bool(self._queue))
@@ -276,7 +273,7 @@ class PolledSink(ByteSink):
             if not self._poll.poll(0):
                 return 0
             return os.write(self._descriptor, data[:SURE_TO_FIT])
-        except BlockingIOError:  # another holder has set O_NONBLOCK, or taken the room
+        except BlockingIOError:  # another holder has set O_NONBLOCK, or filled the pipe
             return 0
 
     def _watch(self, *, wanted: bool) -> None:
@@ -294,10 +291,10 @@ class PolledSink(ByteSink):
 
 
 class ThreadSink(ByteSink):
-    """Write in a thread of its own."""
+    """Writes in its own thread."""
 
     def __init__(self, descriptor: int) -> None:
-        """Anything that can be written."""
+        """For any writable descriptor."""
         super().__init__()
         self._descriptor = descriptor
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
@@ -306,11 +303,9 @@ class ThreadSink(ByteSink):
 
     @property
     def has_unwritten(self) -> bool:
-        """As `ByteSink` says."""
         return self._unwritten > 0 and not self.reader_gone
 
     def write(self, data: bytes) -> None:
-        """As `ByteSink` says."""
         if self.reader_gone or not data:
             return
         if self._thread is None:
@@ -320,7 +315,7 @@ class ThreadSink(ByteSink):
         self._queue.put(data)
 
     def close(self) -> None:
-        """As `ByteSink` says. A thread that is inside a write stays there until the other end reads; it is a daemon."""
+        """As for `ByteSink`. A thread inside a write stays there until the other end reads; it is a daemon."""
         self._on_reader_gone()
         self._queue.put(None)
 
@@ -354,7 +349,7 @@ def _blocking_read(descriptor: int) -> bytes:
 
 
 def _blocking_write(descriptor: int, data: bytes) -> bool:
-    """Write all of it; False when the reader has reader_gone."""
+    """Write everything; False when the reader is gone."""
     rest = memoryview(data)
     while rest:
         try:
@@ -367,7 +362,7 @@ def _blocking_write(descriptor: int, data: bytes) -> bool:
 
 
 def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: bytes) -> bool:
-    """Call it in the loop; False when there is none any more."""
+    """Call a function in the loop; False when the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *args)
         return True

@@ -1,12 +1,12 @@
-"""Connections that speak HTTP/1.1: one request at a time on each, served by the connection's task, and one write for most answers.
+"""HTTP/1.1 connections: one request at a time on each, served by the connection's task, with one write for most responses.
 
-A request for the endpoint goes to its `Engine` as it is, without an ASGI scope; only other pages are served as ASGI. The task goes on in
-the moment in which bytes come, inside of the loop's callback, and what it gives processes to do is done then, too (`Node.serve`): most
-calls are answered within one turn of the loop. Each request has a context of its own.
+A request for the endpoint goes directly to its `HttpEngine`, without an ASGI scope; only other pages are served through ASGI. The task
+resumes inside the loop's callback for incoming bytes, and processes that this makes runnable run at once (`Node.serve`), so most calls are
+answered within one turn of the loop. Each request has its own context.
 
-No application can keep a connection for ever: a peer that does not read is cut, an idle one is let go, a refusal is not lost with the
-connection that it ends, and all of them can be told to end. The kernel's events come in here as they happen, so a peer that leaves is
-noticed at once, and nothing has to wait for it in a task.
+No application can keep a connection open for ever: a peer that does not read is cut, an idle one is closed, a refusal is delivered before
+the connection closes, and all connections can be told to end. The transport's callbacks arrive directly, so a disconnect is noticed at once
+and no task has to wait for it.
 """
 
 from __future__ import annotations
@@ -41,16 +41,18 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("greenroom.http")
 
 STEPS_PER_TURN: Final = 64
-"""How many steps of reading a connection gets in one turn of the loop: 0.04 ms, whatever its bytes are, since there may be thousands of connections.
-A body in chunks of one byte takes three for each of them, and one read of the socket may bring 43,000."""
+"""How many parser steps a connection gets in one turn of the loop: 0.04 ms, whatever the bytes are, since there may be thousands of connections.
+
+A body in chunks of one byte takes three steps for each, and one read of the socket may bring 43,000.
+"""
 PEER_CHECK: Final = 1.0
-"""Seconds between two looks whether a peer that says no more is still there."""
+"""Seconds between checks whether a peer that has closed its sending side is still connected."""
 LINGER: Final = 1.0
-"""Seconds for which a closed connection still listens, so that what was said last is not lost in a reset."""
+"""Seconds for which a closed connection still reads, so that the last response is not lost in a reset."""
 
 
 class Http1Connection(asyncio.Protocol):
-    """One connection."""
+    """One HTTP/1.1 connection."""
 
     __slots__ = (
         "_closing",
@@ -83,24 +85,25 @@ class Http1Connection(asyncio.Protocol):
     )
 
     def __init__(self, connections: OpenConnections) -> None:
-        """Of a hall, and not open yet."""
         self._connections = connections
         self._loop = connections.loop
         self._context = copy_context()
         self._parser = RequestParser(connections.config.max_header)
         self._transport: Any = None
         self._request: Http1Request | None = None
-        self._task: asyncio.Task[None] | None = None  # what serves, from the first request to the connection's end
-        self._request_ready = DirectWakeup(connections.loop)  # where it waits for the next request
-        self._next_request: Http1Request | None = None  # what it is to serve next
-        self._serving = False  # whether a request was begun that is not finished
+        self._task: asyncio.Task[None] | None = (
+            None  # serves all requests, from the first one to the end of the connection
+        )
+        self._request_ready = DirectWakeup(connections.loop)  # where the task waits for the next request
+        self._next_request: Http1Request | None = None  # the request to serve next
+        self._serving = False  # whether a request was begun and not finished
         self._served = 0
         self._reading = True
         self._closing = False
-        self._half_closed = False  # the peer has said FIN
+        self._half_closed = False  # the peer has closed its sending side (FIN)
         self._peer_timer: asyncio.TimerHandle | None = None
         self._probed_at = 0.0
-        self._continuation: asyncio.Handle | None = None  # with reading, in the next turn of the loop
+        self._continuation: asyncio.Handle | None = None  # resumes parsing in the next turn of the loop
         self._lost = False
         self._idle_until = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None  # for an idle connection, or one that lingers
@@ -112,10 +115,9 @@ class Http1Connection(asyncio.Protocol):
         self.here: tuple[str, int] | None = None
         self.scheme = "http"
 
-    # --- from the transport
+    # --- callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
         self._transport = transport
         if not self._connections.has_room(transport):
             self._closing = True
@@ -123,7 +125,7 @@ class Http1Connection(asyncio.Protocol):
             self._transport.close()
             return
         self._connections.add(self, transport)
-        # A send is over when the kernel has it all: only so can it be seen that a peer does not read.
+        # A write is done only when the kernel has accepted all of it: otherwise a peer that does not read could not be noticed.
         self._transport.set_write_buffer_limits(high=0)
         set_socket_options(transport, self._connections.config)
         self.peer, self.here = _address(transport, "peername"), _address(transport, "sockname")
@@ -134,7 +136,6 @@ class Http1Connection(asyncio.Protocol):
         self._set_idle_deadline(self._connections.config.header_timeout)
 
     def data_received(self, data: bytes) -> None:
-        """Something has come: a request, a part of one, or what is wait_sent ahead."""
         if self._closing:
             return
         self._parser.feed(data)
@@ -144,14 +145,14 @@ class Http1Connection(asyncio.Protocol):
             self.update_reading()
 
     def eof_received(self) -> bool:
-        """The peer says no more. It may have left, or wait for the answer to what it has said: that is answered, and then this is over."""
+        """The peer sends no more. It may have gone, or wait for its response; a pending response is sent, and then the connection closes."""
         if self._closing:
             return False
         self._half_closed = True
         return self._continuation is not None or self._expects_response()
 
     def _expects_response(self) -> bool:
-        """Whether a peer that says no more has an answer to come. An endless stream is none: it would go on for a peer that has left."""
+        """Whether a half-closed peer still has a response to come. An event stream does not count: it would go on for a peer that has gone."""
         request = self._request
         if request is None:
             return False
@@ -164,7 +165,10 @@ class Http1Connection(asyncio.Protocol):
         return True
 
     def _check_peer_gone(self) -> None:
-        """Find out whether it has left: the kernel tells when it is wait_sent something, and an interim answer is what may be wait_sent at any time."""
+        """Find out whether a half-closed peer has gone.
+
+        Only a write makes the kernel tell, and an interim response (100 Continue) is the one thing that may be sent at any time.
+        """
         self._peer_timer = None
         request, now = self._request, self._loop.time()
         if request is None or self._closing:
@@ -182,7 +186,6 @@ class Http1Connection(asyncio.Protocol):
         self._peer_timer = self._loop.call_later(PEER_CHECK, self._check_peer_gone)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it came
-        """It is over."""
         self._lost = self._closing = True
         self.resume_writing()
         if self._idle_timer is not None:
@@ -194,15 +197,14 @@ class Http1Connection(asyncio.Protocol):
             self._request.disconnect()
         if not self._serving:
             self._connections.remove(self)
-        self._request_ready.open()
+        self._request_ready.wake()
 
     def pause_writing(self) -> None:
-        """The kernel does not have it all: the peer has so long to read some of it."""
+        """The kernel has not accepted all bytes: the peer has the write timeout to read some."""
         self._unsent = self._transport.get_write_buffer_size()
         self._write_timer = self._loop.call_later(self._connections.config.write_timeout, self._check_write_progress)
 
     def resume_writing(self) -> None:
-        """It has."""
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
@@ -224,7 +226,7 @@ class Http1Connection(asyncio.Protocol):
     # --- requests
 
     def _process_input(self) -> None:
-        """Take what is there, up to the end of one request, or to where others have their turn."""
+        """Parse the buffered input up to the end of one request, or up to the limit of steps for one turn."""
         following = self._parser.next
         request: Any = self._request
         steps = STEPS_PER_TURN
@@ -265,14 +267,14 @@ class Http1Connection(asyncio.Protocol):
         return request
 
     def _serve_next(self) -> None:
-        """Have what was begun served. A task that is at work looks for it itself."""
+        """Make the task serve the new request; a running task picks it up by itself."""
         if self._next_request is None:
             return
         if self._task is None:
-            # Not by the loop's factory: an eager one would serve in here, before there is a task to find.
+            # Created directly, not through the loop's task factory: an eager factory would run `_serve` before `self._task` is set.
             self._task = asyncio.Task(self._serve(), loop=self._loop, context=self._context)
         else:
-            self._request_ready.open()
+            self._request_ready.wake()
 
     def _take_next(self) -> Http1Request | None:
         request, self._next_request = self._next_request, None
@@ -290,17 +292,17 @@ class Http1Connection(asyncio.Protocol):
                 rest = start_in_context(self._context.copy(), self._answer(request))
                 if rest is not None:
                     await rest
-                del request, rest  # an idle connection keeps nothing of its last request
+                del request, rest  # an idle connection must not keep its last request alive
                 if task.cancelling():
-                    return  # other code may still hold on to this task
+                    return  # stop on cancellation, although other code may still hold this task
                 if self._next_request is not None:
-                    await asyncio.sleep(0)  # a peer that sends ahead gives others their turn
+                    await asyncio.sleep(0)  # a peer that pipelines requests lets other connections have a turn
         finally:
             self._task = None
             self._on_task_end()
 
     def _on_task_end(self) -> None:
-        """The task has ended: another one serves what was begun meanwhile, if its peer is still there."""
+        """The task has ended: a new one serves a request that arrived meanwhile, if the peer is still connected."""
         if self._next_request is None:
             return
         if self._lost:
@@ -318,7 +320,7 @@ class Http1Connection(asyncio.Protocol):
                 return
             with request.waiting:
                 if request.gone:
-                    return  # before its turn came
+                    return  # the peer left before the request was served
                 request.use_limits_of(engine.config)
                 target = f"{path}?{query.decode('latin-1')}" if query else path
                 await engine.handle(
@@ -338,7 +340,7 @@ class Http1Connection(asyncio.Protocol):
             self._on_response_done(request)
 
     def _on_response_done(self, request: Http1Request) -> None:
-        """The application has done with it: on to the next one, or to the end."""
+        """The handler has returned: serve the next request, or close."""
         if self._lost:
             self._connections.remove(self)
         elif self._closing:
@@ -352,43 +354,45 @@ class Http1Connection(asyncio.Protocol):
             self._parser.start_next()
             self._set_idle_deadline(self._connections.config.keep_alive)
             if self._continuation is not None:
-                pass  # which reads it
+                pass  # the scheduled continuation reads it
             elif self._parser.buffered or self._half_closed:
                 self._process_input()
             else:
                 self.update_reading()
 
     def _refuse(self, status: int) -> None:
-        """Answer what cannot be served, unless an answer is under way; then it is over."""
+        """Send an error response unless a response has begun, and close."""
         if self._request is None or self._request.is_unanswered:
             self.write(encode_refusal(status, wall_clock()))
         if self._request is not None:
             self._request.disconnect()
         self._close_lingering()
 
-    # --- for the request
+    # --- called by the request
 
     @property
     def is_last(self) -> bool:
-        """Whether the request that is running is the last."""
+        """Whether the current request is the last one served on this connection."""
         ended = self._half_closed and not self._parser.buffered
         return ended or self._connections.ending or self._served >= self._connections.config.keep_alive_requests
 
     def write(self, data: bytes) -> None:
-        """Send it; what the kernel does not take at once goes when it does."""
+        """Send bytes; what the kernel does not accept at once follows when it does."""
         if not self._closing:
             self._transport.write(data)
 
     def wait_sent(self) -> Awaitable[None] | None:
-        """What to wait for until the kernel has it all."""
+        """What to await until the kernel has accepted everything; None if it has."""
         if self._write_timer is None:
             return None
         if self._writable is None:
             self._writable = self._loop.create_future()
-        return asyncio.shield(self._writable)  # a waiter that gives up does so for itself
+        return asyncio.shield(
+            self._writable
+        )  # shielded: several waiters share the future, and cancelling one must not cancel the others
 
     def update_reading(self) -> None:
-        """Read on, unless too much waits already."""
+        """Resume or pause reading, by how much is buffered."""
         waiting = self._parser.buffered + (0 if self._request is None else self._request.unread)
         if self._reading is (waiting <= UNREAD_LIMIT) or self._closing:
             return
@@ -398,10 +402,13 @@ class Http1Connection(asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
-    # --- time
+    # --- timers
 
     def _set_idle_deadline(self, seconds: float) -> None:
-        """One timer looks now and then whether the connection is idle for too long: setting one for each request would cost more."""
+        """Set the deadline of an idle connection.
+
+        One timer per connection fires now and then and compares with the deadline; a timer for each request would cost more.
+        """
         self._idle_until = self._loop.time() + seconds
         if self._idle_timer is None or self._idle_timer.when() > self._idle_until:
             if self._idle_timer is not None:
@@ -411,7 +418,7 @@ class Http1Connection(asyncio.Protocol):
     def _check_idle(self) -> None:
         now = self._loop.time()
         if self._request is not None and not self._reading and has_socket_error(self._transport):
-            self._transport.abort()  # a peer that is not read from is not seen to leave
+            self._transport.abort()  # a paused transport does not notice that its peer has gone
         elif self._request is not None:
             config = self._connections.config
             self._idle_timer = self._loop.call_at(now + min(config.keep_alive, config.heartbeat), self._check_idle)
@@ -424,22 +431,22 @@ class Http1Connection(asyncio.Protocol):
     # --- the end
 
     def close_when_idle(self) -> None:
-        """Close it, unless a request is running, which is the last."""
+        """Close, unless a request is running; then that is the last one."""
         if self._request is None:
             self._transport.close()
 
     def cut(self) -> None:
-        """Close it, and forget what was not read."""
+        """Close now, and drop unsent data."""
         discard_unsent(self._transport)
         self._transport.abort()
 
     def cancel_tasks(self) -> None:
-        """End a request that does not end by itself."""
+        """Cancel a request that does not end by itself."""
         if self._task is not None:
             self._task.cancel()
 
     def _close_lingering(self) -> None:
-        """Say that this was all, and listen a little longer: unread bytes would reset the connection, and the answer with it."""
+        """Half-close, and go on reading for a moment: unread input would make the kernel reset the connection, and the response would be lost with it."""
         self._closing = True
         if (
             self._half_closed
@@ -454,7 +461,7 @@ class Http1Connection(asyncio.Protocol):
             self._transport.resume_reading()
         try:
             self._transport.write_eof()
-        except OSError:  # the peer is gone, and the transport has not heard of it yet
+        except OSError:  # the peer is gone, and the transport does not know it yet
             self._transport.abort()
             return
         if self._idle_timer is not None:

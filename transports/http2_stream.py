@@ -1,7 +1,7 @@
-"""One request on an HTTP/2 connection, and its answer: the side that an ASGI application sees.
+"""One request on an HTTP/2 connection and its response: the side that an ASGI application sees.
 
-What arrives is kept until the application reads it, and no more than the stream's window has room for; the peer gets new room as
-it is read. What goes out waits for the peer's window: a peer that gives none for the write timeout loses this stream and no other.
+Input is buffered until the application reads it, up to the stream's flow-control window; the window is replenished as the application
+reads. Output waits for the peer's window: a peer that opens none until the write timeout loses this stream and no other.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from urllib.parse import unquote
 
 from greenroom.supervision import tracebacks
 
-from .asgi import PATIENT
+from .asgi import SERVER_HAS_WRITE_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .asgi import App, Message, Scope
-    from .http2 import Http2
+    from .http2_connection import Http2Connection
 
     Header = tuple[bytes, bytes]
 
@@ -33,60 +33,59 @@ _BODILESS: Final = frozenset({204, 304})
 
 
 class StreamGone(OSError):
-    """The stream is gone: there is no peer left to answer on it."""
+    """The stream was reset or its connection closed: no response can be sent."""
 
 
-class Stream:
-    """One request."""
+class Http2Stream:
+    """One HTTP/2 request and its response."""
 
-    def __init__(self, carrier: Http2, id: int, method: str) -> None:
-        """Nothing of its body is here yet."""
+    def __init__(self, connection: Http2Connection, id: int, method: str) -> None:
         self.id = id
         self.method = method
         self.task: asyncio.Task[None] | None = None
-        self.ended = False
-        """The peer has sent all of it."""
+        self.body_complete = False
+        """Whether the whole request body was received."""
         self.gone = False
-        """The stream is no more, whatever is left to say."""
-        self.answered = False
-        """All of the answer is out."""
-        self.opened = asyncio.Event()
-        """Set when there may be room again for what goes out."""
-        self._carrier = carrier
-        self._kept = bytearray()
-        self._told_end = False
-        self._news = asyncio.Event()
+        """Whether the stream is closed."""
+        self.is_answered = False
+        """Whether the whole response was sent."""
+        self.window_opened = asyncio.Event()
+        """Set when the peer may have opened the window again."""
+        self._connection = connection
+        self._body_data = bytearray()
+        self._end_delivered = False
+        self._changed = asyncio.Event()
         self._head: tuple[int, list[Header]] | None = None
         self._begun = False
         self._bodiless = method == "HEAD"
 
-    # --- from the connection
+    # --- called by the connection
 
     def begin(self, app: App, scope: Scope) -> None:
-        """Have the application answer."""
+        """Start the application's task."""
         self.task = asyncio.get_running_loop().create_task(self._run(app, scope), name="greenroom-http2")
 
-    def put(self, data: bytes) -> bool:
-        """More of the body came. Whether it is kept: an application that has answered reads no more."""
-        if self.answered or self.gone or self.task is None or self.task.done():
+    def feed(self, data: bytes) -> bool:
+        """Add a piece of the body; returns whether it is kept. An application that has answered reads no more."""
+        if self.is_answered or self.gone or self.task is None or self.task.done():
             return False
-        self._kept += data
-        self._news.set()
+        self._body_data += data
+        self._changed.set()
         return True
 
-    def end(self) -> None:
-        """That was all of it."""
-        self.ended = True
-        self._news.set()
+    def feed_end(self) -> None:
+        """The body is complete."""
+        self.body_complete = True
+        self._changed.set()
 
-    def leave(self) -> None:
-        """The peer is gone, or does not want it any more."""
+    def disconnect(self) -> None:
+        """The peer has reset the stream or disconnected."""
         self.gone = True
-        self._kept.clear()
-        self._news.set()
-        self.opened.set()
+        self._body_data.clear()
+        self._changed.set()
+        self.window_opened.set()
 
-    # --- from the application
+    # --- ASGI
 
     async def _run(self, app: App, scope: Scope) -> None:
         try:
@@ -96,37 +95,37 @@ class Stream:
         except Exception:  # noqa: BLE001 - one request's trouble
             tracebacks.log_error(log, "%s %r ended in an error of the server", self.method, scope["path"])
         finally:
-            if not self.answered and not self.gone and self._head is None and not self._begun:
+            if not self.is_answered and not self.gone and self._head is None and not self._begun:
                 with suppress(StreamGone):
-                    self._carrier.head(self, [(b":status", b"500"), (b"content-length", b"0")], end=True)
-                    self.answered = True
-            self._carrier.done(self)
+                    self._connection.send_head(self, [(b":status", b"500"), (b"content-length", b"0")], end=True)
+                    self.is_answered = True
+            self._connection.on_application_done(self)
 
     async def receive(self) -> Message:
-        """What ASGI calls `receive`."""
+        """ASGI `receive`."""
         while True:
-            if self.gone or self.answered:
+            if self.gone or self.is_answered:
                 return {"type": "http.disconnect"}
-            if self._kept:
-                data = bytes(self._kept)
-                self._kept.clear()
-                self._carrier.took(self, len(data))
-                self._told_end = self.ended
-                return {"type": "http.request", "body": data, "more_body": not self.ended}
-            if self.ended and not self._told_end:
-                self._told_end = True
+            if self._body_data:
+                data = bytes(self._body_data)
+                self._body_data.clear()
+                self._connection.consumed(self, len(data))
+                self._end_delivered = self.body_complete
+                return {"type": "http.request", "body": data, "more_body": not self.body_complete}
+            if self.body_complete and not self._end_delivered:
+                self._end_delivered = True
                 return {"type": "http.request", "body": b"", "more_body": False}
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def send(self, message: Message) -> None:
-        """What ASGI calls `send`. Raises `StreamGone`."""
+        """ASGI `send`. Raises `StreamGone`."""
         if self.gone:
             raise StreamGone("the peer has left this stream")
         match message["type"]:
             case "http.response.start" if self._head is None and not self._begun:
                 self._start(message["status"], message.get("headers", ()))
-            case "http.response.body" if (self._begun or self._head is not None) and not self.answered:
+            case "http.response.body" if (self._begun or self._head is not None) and not self.is_answered:
                 await self._body(message.get("body", b""), more=message.get("more_body", False))
             case other:
                 raise RuntimeError(f"{other} makes no sense here")
@@ -135,43 +134,45 @@ class Stream:
         said = [(name.lower(), value) for name, value in headers if name.lower() not in _HOP_BY_HOP]
         self._bodiless = self._bodiless or status in _BODILESS
         self._head = status, said
-        if not any(name == b"content-length" for name, _ in said):  # else its body comes at once, and goes with it
-            self._say_head(end=False)
+        if not any(
+            name == b"content-length" for name, _ in said
+        ):  # with a known length the body follows at once, and goes out together with the head
+            self._send_head(end=False)
 
-    def _say_head(self, *, end: bool) -> None:
+    def _send_head(self, *, end: bool) -> None:
         assert self._head is not None
         (status, headers), self._head = self._head, None
         self._begun = True
-        self._carrier.head(self, [(b":status", b"%d" % status), *headers], end=end)
+        self._connection.send_head(self, [(b":status", b"%d" % status), *headers], end=end)
 
     async def _body(self, data: bytes, *, more: bool) -> None:
         if self._bodiless:
             data = b""
         if self._head is not None:
             end = not more and not data
-            self._say_head(end=end)
+            self._send_head(end=end)
             if end:
-                self._answered()
+                self._on_answered()
                 return
         if data or not more:
-            await self._carrier.body(self, data, end=not more)
+            await self._connection.send_body(self, data, end=not more)
         if not more:
-            self._answered()
+            self._on_answered()
 
-    def _answered(self) -> None:
-        self.answered = True
-        self._kept.clear()
-        self._news.set()
+    def _on_answered(self) -> None:
+        self.is_answered = True
+        self._body_data.clear()
+        self._changed.set()
 
 
-class BadRequest(Exception):
-    """No request can be made of these headers, though HTTP/2 allows them."""
+class InvalidPseudoHeaders(Exception):
+    """These headers are no request, though HTTP/2 allows them."""
 
 
 def scope_of(
     headers: Iterable[Header], client: tuple[str, int] | None, server: tuple[str, int] | None
 ) -> dict[str, Any]:
-    """The request as ASGI has it. Raises `BadRequest`."""
+    """The request's ASGI scope. Raises `InvalidPseudoHeaders`."""
     pseudo: dict[bytes, bytes] = {}
     said: list[Header] = []
     crumbs: list[bytes] = []
@@ -180,7 +181,7 @@ def scope_of(
             pseudo[name] = value
         elif name == b"cookie":
             crumbs.append(value)
-        elif name != b"host" or b":authority" not in pseudo:  # they are the same, or it would not be here
+        elif name != b"host" or b":authority" not in pseudo:  # h2 has checked that both are equal
             said.append((bytes(name), bytes(value)))
     if b":authority" in pseudo:
         said.insert(0, (b"host", bytes(pseudo[b":authority"])))
@@ -191,7 +192,7 @@ def scope_of(
         raw, _, query = bytes(pseudo[b":path"]).partition(b"?")
         path = unquote(raw.decode("ascii"))
     except (KeyError, UnicodeDecodeError):
-        raise BadRequest from None
+        raise InvalidPseudoHeaders from None
     return {
         "type": "http",
         "http_version": "2",
@@ -205,7 +206,7 @@ def scope_of(
         "headers": said,
         "client": client,
         "server": server,
-        "state": {PATIENT: True},
+        "state": {SERVER_HAS_WRITE_TIMEOUT: True},
         "extensions": {},
     }
 
@@ -213,8 +214,8 @@ def scope_of(
 _dates: dict[int, bytes] = {}
 
 
-def date() -> bytes:
-    """The date, made once a second."""
+def http_date() -> bytes:
+    """The current date for `Date` headers, formatted once a second."""
     now = int(time.time())
     if now not in _dates:
         _dates.clear()

@@ -1,7 +1,7 @@
-"""How a server is reached over HTTP: one frozen value, checked when it is made, whose defaults are safe.
+"""`HttpConfig`: how a server is reached over HTTP. One frozen value, validated when it is made, with safe defaults.
 
-A server that listens on more than this machine says which origins may call (`allowed_origins`), since a browser tells every page that
-asks. On a loopback address that is known without being told. Times are seconds.
+A server that listens on more than this machine has to name the page origins that may call (`allowed_origins`), since browsers let every
+page send requests. On a loopback address the default is safe. Times are seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METHODS: Final = ("POST", "GET", "DELETE", "OPTIONS")
 _MIB: Final = 1024 * 1024
 _BODIES: Final = 256 * _MIB
 DRAIN_GRACE: Final = 5.0
-"""Seconds for running requests where no setting and no program says how many."""
+"""Seconds for running requests where neither a setting nor the program says how many."""
 
 
 def is_loopback(host: str) -> bool:
@@ -44,110 +44,125 @@ def is_loopback(host: str) -> bool:
 @suggests("HttpConfig")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpConfig:
-    """Where to listen, which origins may call, what is served, and how much is taken from a peer. All is optional."""
+    """Where to listen, which origins may call, what is served, and the limits for peers. Every field is optional."""
 
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: int = 8000
-    """0 takes any that is free; the listener says which."""
+    """The port; 0 takes a free one, which the listener reports."""
     path: str = "/mcp"
     """The endpoint's path."""
     serve_root: bool = True
-    """Whether the endpoint is at `/` as well, which is where it stands when it is mounted in another application."""
+    """Whether the endpoint is at `/` as well, where it is when mounted in another application."""
 
     certfile: str | os.PathLike[str] | None = None
-    """The certificate, and those that lead from it to one that clients know, as PEM. With it, TLS is spoken, and nothing else."""
+    """The certificate with its chain, as PEM. With it the listener speaks TLS only."""
     keyfile: str | os.PathLike[str] | None = None
     """The certificate's private key; None: it is in the same file."""
     keyfile_password: str | bytes | None = field(default=None, repr=False)
-    """What opens the key, if it is encrypted."""
+    """The password of an encrypted key."""
     cacertfile: str | os.PathLike[str] | None = None
-    """The authorities whose certificates clients have to show; None: they need none."""
+    """The authorities whose certificates clients must present; None: clients need no certificate."""
     http2: bool = False
-    """Whether clients that can are spoken to in HTTP/2. Only over TLS."""
+    """Whether HTTP/2 is offered to clients. Only over TLS."""
     handshake_timeout: float = 30.0
-    """How long it may take a new connection to agree on TLS."""
+    """How long a new connection's TLS handshake may take."""
     max_streams: int = 128
-    """How many requests may run at once on one connection of HTTP/2."""
+    """How many requests may run at once on one HTTP/2 connection."""
 
     allowed_origins: Listed = None
-    """Which pages may call, as `scheme://host[:port]`, `"null"` among them if need be; `"any"` for all. None: those of this
-    machine, if `host` is a loopback address; else it must be said."""
+    """The page origins that may call, as `scheme://host[:port]`, also `"null"`; `"any"` for all.
+
+    None: pages of this machine, if `host` is a loopback address; otherwise the origins have to be given.
+    """
     allow_missing_origin: bool = True
-    """Whether requests without an `Origin` are served. A browser sends one with every POST, so a request without it comes from a program, and no list
-    of pages says anything about it; False is for a server that only pages may call."""
+    """Whether requests without an `Origin` are served.
+
+    A browser sends one with every POST, so a request without it comes from a program, which no list of origins is about. False is for a
+    server that only pages may call.
+    """
     allowed_hosts: Listed = None
-    """What `Host` may say, as `name` or `name:port`; `"any"` for all: the public names of this server, also behind a proxy that passes `Host` on.
-    None: this machine's names on a loopback address, which keeps a page from having its own name lead here (DNS rebinding); elsewhere all,
-    since there it is the `Origin` that such a page cannot hide."""
+    """The accepted values of `Host`, as `name` or `name:port`; `"any"` for all: the public names of this server, also behind a proxy that forwards `Host`.
+
+    None: this machine's names on a loopback address, which prevents DNS rebinding; elsewhere any, since there the `Origin`, which a page
+    cannot hide, protects.
+    """
 
     session_enabled: bool = True
-    """Without, no session id is given out or read, and each request stands alone."""
+    """Whether sessions are used. If not, no session id is issued or read, and each request stands alone."""
     require_session: bool = True
-    """Whether a request without a session id is refused, rather than answered alone."""
+    """Whether a request without a session id is refused instead of answered without a session."""
     enable_get: bool = True
-    """Whether GET opens a stream of what belongs to no call."""
+    """Whether GET opens a stream for messages that belong to no call."""
     allow_delete: bool = True
     """Whether a client may end its session with DELETE."""
     validate_protocol_version: bool = True
-    """Whether a request whose `MCP-Protocol-Version` is unknown is refused."""
+    """Whether a request with an unknown `MCP-Protocol-Version` is refused."""
     accept: Literal["both", "either"] = "both"
-    """Whether a POST has to accept JSON and event streams, as the protocol wants it, or may accept just one of them."""
+    """Whether a POST has to accept both JSON and event streams, as the protocol asks, or one of them is enough."""
     honour_accept_order: bool = False
-    """Whether an answer goes as an event stream, though there is only the answer, when the peer names that first."""
+    """Whether a single reply is sent as an event stream when the peer's `Accept` lists that first."""
 
     plain: bool = False
-    """Plain HTTP for the oldest clients: one POST, one JSON answer, no sessions and no streams."""
+    """Plain HTTP for the oldest clients: one POST, one JSON response, no sessions and no streams."""
     old_sse: bool = False
-    """Whether clients of 2024-11-05 may come too, which open a stream at `old_sse_path` and post to `old_messages_path`."""
+    """Whether clients of revision 2024-11-05 are served, which open a stream at `old_sse_path` and post to `old_messages_path`."""
     old_sse_path: str = "/sse"
     """Where clients of 2024-11-05 open their stream."""
     old_messages_path: str = "/messages"
-    """Where they post to."""
+    """Where clients of 2024-11-05 post messages."""
 
     hypercorn: bool = False
-    """Whether HTTP/1.1 goes by way of Hypercorn's parser and streams, at several times the cost, instead of by ours."""
+    """Whether HTTP/1.1 is served by Hypercorn instead of our own implementation, at several times the cost."""
 
     max_body: int = 4 * _MIB
-    """How many bytes a request's body may have."""
+    """The largest request body, in bytes."""
     max_bodies: int | None = None
-    """How many bytes of bodies may be read at once, over all connections; what is beyond that is refused (503, with `Retry-After`). A principal, or
-    an address without one, may have as many as are free: half of them if it is alone. None: 256 MiB, or eight times `max_body`
-    if that is more."""
+    """The memory for request bodies that are being read, in bytes over all connections; more is refused (503, with `Retry-After`).
+
+    A principal, or an address without one, may use as much as is free: half of it if it is alone. None: 256 MiB, or eight times `max_body`
+    if that is more.
+    """
     body_timeout: float = 30.0
-    """How long a request's body may take to arrive, all of it."""
+    """How long a whole request body may take to arrive."""
     heartbeat: float = 30.0
-    """After how long a silent stream carries a comment, by which both ends and all between see that it lives."""
+    """After how long a silent stream carries a comment, which keeps it alive through proxies and detects a broken connection."""
     quiet_after: float | None = 10.0
-    """After how many seconds without a word the answer to a call becomes an event stream with comments, if the client takes streams: a proxy would take
-    the silence for a server that hangs, and cut the connection. Its stream, once it is one, carries a comment that often. None: never."""
+    """After how many seconds without a message a call's response becomes an event stream with comments, if the client accepts streams.
+
+    A proxy would take the silence for a hanging server and cut the connection. Such a stream carries a comment that often. None: never.
+    """
     sse_retry: float | None = None
-    """How long a reader is asked to wait before it comes back to a stream that broke; None leaves that to it."""
+    """How long a client is asked to wait before it reconnects a broken stream; None leaves that to the client."""
     write_timeout: float = 20.0
-    """How long a peer may take to read what it is sent. Then its connection is cut."""
+    """How long a peer may take to read what it is sent before its connection is cut."""
     header_timeout: float = 30.0
-    """How long a new connection may take to say what it wants."""
+    """How long a new connection may take to send its first request head."""
     keep_alive: float = 75.0
     """How long a connection may be idle between requests: longer than the proxy in front keeps it."""
     keep_alive_requests: int = 1_000_000
     """After how many requests a connection is closed."""
     max_header: int = 32 * 1024
-    """How many bytes a request's line and headers may have."""
+    """The largest request head, in bytes."""
     max_connections: int = 16_384
-    """Fewer where the limit of open files (`ulimit -n`) is low: a quarter of that is left for files, child processes and upstream servers."""
+    """The most open connections. Fewer where the limit of open files (`ulimit -n`) is low: a quarter of that is reserved for files, child processes and upstream servers."""
     max_connections_per_address: int | None = None
-    """How many of them one address may have, or one /64 of IPv6. None: a quarter of those that there may be, at least 8."""
+    """The most connections of one address, or of one IPv6 /64. None: a quarter of all, at least 8."""
     trusted_proxies: Sequence[str] | None = None
-    """Addresses and networks of proxies, each of which brings many clients: their connections are not counted by address. None:
-    the loopback addresses, since a proxy on this machine connects from there; an empty list for none. Where they are listed, the access log has the
-    client's address from their `X-Forwarded-For`, which each of them has to write or to extend."""
+    """Addresses and networks of proxies, each of which brings many clients, so that their connections are not counted by address.
+
+    None: the loopback addresses, since a proxy on this machine connects from there; an empty list for none. With a list, the access log has
+    the client's address from the proxies' `X-Forwarded-For`, which each of them must write or extend.
+    """
     backlog: int = 2048
-    """How many connections the kernel keeps that are not accepted yet."""
+    """How many connections the kernel queues before they are accepted."""
     send_buffer: int | None = None
-    """The kernel's buffer for each connection, in bytes; None leaves it to the kernel."""
+    """The kernel's send buffer for each connection, in bytes; None leaves it to the kernel."""
     drain_grace: float | None = None
-    """How long requests that are running may take to end, once the listener is told to stop. None: as long as the `grace` of `server.run` allows; 5
-    seconds for a listener of `server.listen` or `child_spec`."""
+    """How long running requests may take once the listener is told to stop.
+
+    None: as long as the `grace` of `server.run` allows; 5 seconds for a listener of `server.listen` or `child_spec`.
+    """
 
     def __post_init__(self) -> None:
         _check_kinds(self)
@@ -185,7 +200,7 @@ class HttpConfig:
 
     @property
     def bodies(self) -> int:
-        """How many bytes of bodies may be read at once."""
+        """The memory for request bodies, in bytes."""
         return max(_BODIES, 8 * self.max_body) if self.max_bodies is None else self.max_bodies
 
     def _check_where(self) -> None:
@@ -201,9 +216,9 @@ class HttpConfig:
             raise ConfigError(f"port must be between 0 and 65535, 0 for any that is free, not {self.port!r}")
         for name in ("allowed_origins", "allowed_hosts"):
             _check_listed(name, getattr(self, name))
-        from .http_exchange import Hosts  # noqa: PLC0415 - it imports this module
+        from .http_request import AllowedHosts  # noqa: PLC0415 - it imports this module
 
-        Hosts(self)
+        AllowedHosts(self)
         if isinstance(self.trusted_proxies, str):
             raise ConfigError(f"trusted_proxies must be a list of addresses and networks, not {self.trusted_proxies!r}")
         TrustedProxies(self.trusted_proxies)
@@ -222,18 +237,20 @@ class HttpConfig:
 
     @property
     def is_tls(self) -> bool:
-        """Whether TLS is spoken."""
+        """Whether the listener speaks TLS."""
         return self.certfile is not None
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the listener."""
         return is_loopback(self.host)
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The HTTP methods that are served, as `Allow` names them."""
-        bare = self.plain or not self.session_enabled  # a stream to listen to, and an end, are a session's
+        """The HTTP methods served, in the order of `Allow`."""
+        bare = (
+            self.plain or not self.session_enabled
+        )  # without sessions there is neither a standalone stream nor a session to end
         off = {"GET": bare or not self.enable_get, "DELETE": bare or not self.allow_delete}
         return tuple(method for method in METHODS if not off.get(method))
 
@@ -254,7 +271,7 @@ def _is_number(value: object) -> bool:
 
 
 def _check_kinds(config: HttpConfig) -> None:
-    """What an environment variable or a configuration file has is a text, whatever it stands for: that is said, and what to write."""
+    """Refuse values of the wrong type, with what to write instead: environment variables and configuration files often supply texts."""
     port: Any = config.port
     if not _is_whole(port):
         as_number = f": write int({port!r})" if isinstance(port, str) and port.strip().isdecimal() else ""

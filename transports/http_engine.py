@@ -1,12 +1,11 @@
-"""The Model Context Protocol over HTTP, for any HTTP server: a request in, answers out through a `Responder`. No sockets in here.
+"""The HTTP engine: the Model Context Protocol over HTTP, independent of the HTTP server. It does no socket I/O.
 
-`HttpEngine.handle` runs in its caller's task and ends when the answer is out; on a stream, when the session ends, the responder
-says that the peer reads no more, or the task is cancelled, which is how a host says that the peer is gone. A call that was
-running then goes on: its session owns it, and not the connection that it came by.
+`HttpEngine.handle` takes one request and answers through a `Responder`. It runs in its caller's task and returns when the response is out;
+a stream also ends when its session ends, when the responder reports that the peer reads no more, or when the task is cancelled, which is
+how a server reports a disconnect. A running call then continues: its session owns it, not the connection.
 
-Looked at in this order, and the first that is wrong is what the peer hears: path, method, doubled headers, `Host`, `Origin`, the
-caller's identity, `Accept`, `Content-Type`, size, the message, the revision, the session. What the gatekeeper has for every caller is shown after
-`Host` was looked at.
+Checks run in this order, and the first that fails is reported: path, method, duplicate headers, `Host`, `Origin`, authentication, `Accept`,
+`Content-Type`, size, message, revision, session. Public documents are served after the check of `Host`.
 """
 
 from __future__ import annotations
@@ -84,24 +83,24 @@ T = TypeVar("T")
 
 log: Final = logging.getLogger("greenroom.http")
 
-_LONGEST_LENGTH: Final = 18  # digits: a Content-Length beyond that is larger than anything, and dear to convert
+_LONGEST_LENGTH: Final = 18  # digits: a longer Content-Length exceeds every limit, and converting it is expensive
 
 
 class Responder(Protocol):
-    """How an answer gets out: one `reply`, or `stream_start`, any number of `stream_chunk`, and `stream_end`."""
+    """How the engine sends a response: one `reply`, or `stream_start`, any number of `stream_chunk`, and `stream_end`."""
 
     async def reply(self, status: int, headers: Headers, body: bytes) -> None:
-        """The whole answer."""
+        """Send the whole response."""
 
     async def stream_start(self, status: int, headers: Headers) -> None:
-        """An answer begins whose length is not known."""
+        """Begin a response of unknown length."""
 
     async def stream_chunk(self, data: bytes) -> bool:
-        """More of it. False when the peer reads no more."""
+        """Send more of it. False when the peer reads no more."""
         ...
 
     async def stream_end(self) -> None:
-        """That was all."""
+        """End it."""
 
 
 async def handle(
@@ -112,7 +111,7 @@ async def handle(
 
 
 class HttpEngine:
-    """One endpoint: the door that it leads to, its gatekeeper, and how it is set up."""
+    """One MCP endpoint: its session router, its authenticator and its configuration."""
 
     def __init__(
         self,
@@ -122,12 +121,12 @@ class HttpEngine:
         *,
         key: bytes | None = None,
     ) -> None:
-        """Raises `ConfigError` for a list of hosts or origins that makes no sense. Processes of one program have one `key`."""
+        """Raises `ConfigError` for invalid lists of hosts or origins. All processes of one program use the same `key`."""
         self.config = config = HttpConfig() if config is None else config
         own = secrets.token_hex(8)
         program = own if key is None else hashlib.blake2b(key, digest_size=8, person=b"instance").hexdigest()
-        # The program is one word, its process another. A refusal is proof only from the process that has the session: where another
-        # refuses, a proxy may have sent the request to both, and the first may have died of it.
+        # The header has two parts: the program and the process in it. Only the process that holds the session can vouch that a request was
+        # not executed: if another one refuses, a proxy may have sent the request to both, and the first may have died of it.
         self._instance: Headers = ((INSTANCE_HEADER, f"{program}.{own}"),)
         self._router = router
         self._authenticator: Authenticator = NoAuthentication() if authenticator is None else authenticator
@@ -138,7 +137,7 @@ class HttpEngine:
         self._peer_for = lru_cache(maxsize=1024)(self._unauthenticated_peer)
         self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
         self.bodies = BodyBudget(config.bodies)
-        """What bodies are read within: given back when a body is complete, before its message is parsed, or never will be."""
+        """The memory budget for bodies. A share is returned when its body is complete, before the message is parsed, or was given up."""
         self._methods = config.methods
         self._limits = MessageLimits.of_size(config.max_body)
         self._sessions = config.session_enabled and not config.plain
@@ -156,11 +155,11 @@ class HttpEngine:
 
     @property
     def instance(self) -> Headers:
-        """The header that says which process refuses: for what refuses requests in front of this endpoint."""
+        """The header that names this process, for components that refuse requests in front of this endpoint."""
         return self._instance
 
     def owns(self, path: str) -> bool:
-        """Whether a path, without its query, is this endpoint's."""
+        """Whether this endpoint serves a path (without its query)."""
         return self._methods_at(path) is not None or path in self._documents.paths
 
     def _methods_at(self, path: str) -> Sequence[str] | None:
@@ -169,13 +168,13 @@ class HttpEngine:
         return None if self._legacy is None else self._legacy.methods(path)
 
     def start_listening(self) -> None:
-        """Streams that belong to no request are welcome: they are from the beginning, and again after they were not."""
+        """Accept standalone streams again after `stop_listening`; they are accepted from the start."""
         self._stopping = False
         if self._legacy is not None:
             self._legacy.stopping = False
 
     def stop_listening(self) -> None:
-        """End all streams that belong to no request, now and from now on; a caller that waits for an answer still gets it."""
+        """End all standalone streams and refuse new ones; running calls are still answered."""
         self._stopping = True
         for stream in tuple(self._open_streams):
             stream.interrupt()
@@ -183,7 +182,7 @@ class HttpEngine:
             self._legacy.stop()
 
     def end_calls(self) -> bool:
-        """Answer all calls that are still being worked on with an error, now: their connections are about to be cut. Whether there were any."""
+        """Answer all running calls with an error now, since their connections are about to be cut. Returns whether there were any."""
         calls = tuple(self._interruptible_calls)
         for call in calls:
             call.interrupt()
@@ -200,9 +199,9 @@ class HttpEngine:
         address: str = "",
         peer: Peer | None = None,
     ) -> None:
-        """Answer one request. `body` is its bytes, or what reads them, called when all else about the request is right.
+        """Answer one request. `body` is its bytes, or a function that reads them, called after all other checks.
 
-        What reads it may raise `RequestRefused` or `PeerGone`. `peer` is the caller, where a server in front has found that out.
+        That function may raise `RequestRefused` or `PeerGone`. `peer` is the caller, where a component in front has authenticated it.
         """
         if peer is None:
             peer = self._peer_for(address)
@@ -227,7 +226,7 @@ class HttpEngine:
             pass
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException:  # noqa: BLE001 - whatever a door or a gatekeeper raised is the end of this request, and of nothing else
+        except BaseException:  # noqa: BLE001 - an error in the router or the authenticator ends this request, and nothing else
             tracebacks.log_error(log, "%r %r ended in an error of the server", method, path)
             if not http_request.has_replied:
                 await http_request.reply(500, JSON_HEADERS, encode_error(None, McpError.wrap(Exception())))
@@ -299,7 +298,7 @@ class HttpEngine:
             http_request.cors = cors_headers(origin)
 
     def _check_version(self, http_request: HttpRequest, id: RequestId | None = None) -> str:
-        """The revision that the request says it follows; what to assume where it does not say."""
+        """The revision the request names; without one, the default."""
         said = http_request.headers.get("mcp-protocol-version")
         if said is None or (not self.config.validate_protocol_version and not versions.is_supported(said)):
             return versions.V2024_11_05 if self.config.plain else versions.DEFAULT_NEGOTIATED
@@ -312,7 +311,7 @@ class HttpEngine:
         if not (name := http_request.headers.get(SESSION_HEADER)):
             raise invalid_request(400, "Mcp-Session-Id header required", id)
         session = self._router.find(name, http_request.peer)
-        if session is None or session.channel is not None:  # one with a channel has its peer elsewhere
+        if session is None or session.channel is not None:  # a session with a channel has its peer on another transport
             raise invalid_request(404, "Unknown Mcp-Session-Id", id)
         return session
 
@@ -341,7 +340,7 @@ class HttpEngine:
         await http_request.reply(204 if self.config.plain else 202, ())
 
     def _check_post(self, http_request: HttpRequest) -> tuple[str, ...]:
-        """What the peer accepts, of JSON and event streams, in its order."""
+        """The media types the peer accepts, of JSON and event streams, in its order."""
         headers, config = http_request.headers, self.config
         accepted = (checks.JSON,) if config.plain else checks.accepted_types(headers.get("accept", "*/*"))
         if not config.plain and len(accepted) < (2 if config.accept == "both" else 1):
@@ -353,7 +352,7 @@ class HttpEngine:
         return accepted
 
     async def _read(self, http_request: HttpRequest, body: Body) -> bytes:
-        """The body, unless it is too large, which its length may tell before it is read."""
+        """Read the body. A declared length over the limit is refused before reading."""
         headers, config = http_request.headers, self.config
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise invalid_request(415, "Unsupported Media Type: send the body without a Content-Encoding")
@@ -362,7 +361,7 @@ class HttpEngine:
             raise body_size_error(config)
         if isinstance(body, bytes):
             data = body
-            if self.bodies.used:  # else it has room, and gives it back in this moment
+            if self.bodies.used:  # with an empty budget there is room, and the share would be returned at once
                 with self.bodies.body(http_request.peer) as share:
                     if not share.take(len(data)):
                         raise body_budget_error()
@@ -374,7 +373,7 @@ class HttpEngine:
         return data
 
     async def _report_broken_answer(self, http_request: HttpRequest, error: RemoteProtocolError) -> None:
-        """The session waits for the answer that was broken: it is an answer all the same, if only that."""
+        """Pass an invalid answer to the session as an error: the session waits for it."""
         name = http_request.headers.get(SESSION_HEADER)
         session = self._router.find(name, http_request.peer) if name and error.answers is not None else None
         if session is not None:
@@ -382,7 +381,7 @@ class HttpEngine:
                 await session.respond(JsonRpcError(error.answers, PeerError(error.code, error.message, error.data)))
 
     def _has_session(self, http_request: HttpRequest) -> bool:
-        """Whether a session is asked for, or has to be."""
+        """Whether the request names a session, or has to."""
         return self._sessions and (self.config.require_session or SESSION_HEADER in http_request.headers)
 
     async def _request(self, http_request: HttpRequest, request: JsonRpcRequest, accepted: tuple[str, ...]) -> None:
@@ -423,10 +422,10 @@ class HttpEngine:
         except ProcessExited:
             return EncodedReply(
                 session_lost_error(request.id)
-            )  # no 404: a client that hears it begins anew, and asks again what may have been done
+            )  # not 404: on that a client opens a new session and repeats the call, which may have been executed
 
     async def _reply_or_stopped(self, reply: Coroutine[Any, Any, SessionReply], id: RequestId) -> SessionReply:
-        """The reply; that the server has stopped, where it does while this waits."""
+        """The reply, or an error if the server stops while this waits."""
         with Interruption() as wait:
             self._interruptible_calls.add(wait)
             try:
@@ -436,7 +435,7 @@ class HttpEngine:
         return EncodedReply(server_stopped_error(id))
 
     async def _result_or_none(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What comes of it; None where the server stops meanwhile."""
+        """The result, or None if the server stops while this waits."""
         with Interruption() as wait:
             self._interruptible_calls.add(wait)
             try:
@@ -448,10 +447,10 @@ class HttpEngine:
     async def _reply(
         self, http_request: HttpRequest, answer: EncodedReply | None, accepted: tuple[str, ...], headers: Headers = ()
     ) -> None:
-        """One message, as what the peer likes best.
+        """Send one message in the format the peer prefers.
 
-        A request that the peer has cancelled has no message: its answer is a stream that ends, or 202 where the peer takes no streams. An empty
-        body that is called JSON is a parse error in the logs of the official SDKs (Python 1.x and 2.x, TypeScript); both of these they take in silence.
+        A cancelled request has no reply: the response is an empty stream, or 202 where the peer takes no streams. An empty body with a JSON
+        content type is logged as a parse error by the official SDKs (Python 1.x and 2.x, TypeScript); they take both of these silently.
         """
         if answer is None:
             if checks.EVENTS in accepted:
@@ -463,13 +462,13 @@ class HttpEngine:
             await refuse_for_scopes(http_request, self._authenticator, answer, self._instance)
             return
         streamed = accepted[0] == checks.EVENTS and (self.config.honour_accept_order or len(accepted) == 1)
-        if streamed and answer.status == 200:  # noqa: PLR2004 - anything else is read from the status
+        if streamed and answer.status == 200:  # noqa: PLR2004 - any other outcome is told by its status
             await http_request.reply(200, (*STREAM_HEADERS, *headers), encode_event(FeedEvent("", answer.body)))
         else:
             await http_request.reply(answer.status, (*JSON_HEADERS, *headers), answer.body)
 
     async def _final_reply(self, feed: Feed, id: RequestId) -> EncodedReply:
-        """What the feed ends with, for a peer that takes no streams: the rest is lost on it."""
+        """The reply on a feed, for a peer that takes no streams: other messages on it are dropped."""
         last: EncodedReply | None = None
         try:
             while (events := await feed.next()) is not None:
@@ -507,10 +506,10 @@ class HttpEngine:
         session = self._session(http_request)
         try:
             await session.end()
-        except RequestNotDelivered:  # the node of that session has none such of this principal
+        except RequestNotDelivered:  # the session's node has no such session of this principal
             raise invalid_request(404, "Unknown Mcp-Session-Id") from None
         except ProcessExited:
-            pass  # it ended in this moment, which is what was asked for
+            pass  # the session ended at this moment, which is what was asked for
         await http_request.reply(204, ())
 
     # --- streams
@@ -524,7 +523,10 @@ class HttpEngine:
         *,
         silent: bool = False,
     ) -> None:
-        """Send what comes on a feed until it ends. `id` is of the request that it has to answer, if any; `silent` begins with a comment."""
+        """Send a feed's events until it ends.
+
+        `id` is the request that the feed has to answer, if any; `silent` sends a comment first.
+        """
         responder, retry = http_request.responder, self._retry
         answered = id is None
         pulse = self.config.heartbeat if answered else self._heartbeat
@@ -551,7 +553,7 @@ class HttpEngine:
                         retry = None
                         answered = answered or any(event.answers == id for event in events)
             if wait.fired and sending:
-                return  # in the middle of a frame, to a peer that does not read: there is no room for another
+                return  # in the middle of an event, to a peer that does not read: nothing more can be sent
             if wait.fired:
                 await responder.stream_chunk(encode_event(FeedEvent("", server_stopped_error(id))))
             elif not answered and (session is None or self._router.find(session.id, http_request.peer) is None):
@@ -562,10 +564,10 @@ class HttpEngine:
         await responder.stream_end()
 
 
-# --- HTTP as it was before: an event stream that carries everything to the peer, and a place to post what comes from it (2024-11-05).
-# A GET opens the stream and begins a session with one channel. The first event, `endpoint`, says where to post; every message is an event
-# after that, answers too, and posts are only taken note of. The session ends with its stream: nothing was ever resumed in those days.
-# Who it is, where from, and by which name has been looked at by the `HttpEngine` before anything comes here. It is off unless asked for.
+# --- HTTP+SSE of revision 2024-11-05: one event stream for all messages to the peer, and a path to post messages to.
+# A GET opens the stream and starts a session with one channel. The first event, `endpoint`, names the path for posts; every message is an
+# event after it, replies included, and a post gets only 202. The session ends with its stream, which cannot be resumed. `HttpEngine` has
+# checked authentication, origin and host before. Off unless configured.
 
 PARAMETER: Final = "session_id"
 ACCEPTED_RESPONSE: Final = ((("content-type", "text/plain"),), b"Accepted")
@@ -574,33 +576,33 @@ _POST: Final = ("POST", "OPTIONS")
 
 
 class LegacySse:
-    """The two places of the old transport, `/sse` and `/messages`."""
+    """The two paths of the legacy transport, `/sse` and `/messages`."""
 
     def __init__(self, router: SessionRouter, config: HttpConfig, limits: MessageLimits, instance: Headers) -> None:
-        """Both paths are the configuration's. `instance` says on each stream which process it is of."""
+        """The configuration has both paths. `instance` names this process on each stream."""
         self._instance = instance
         self._router = router
         self._config = config
         self._limits = limits
         self._sse = config.old_sse_path
         self._messages = config.old_messages_path
-        # Relative, so that it is right wherever the application is mounted.
+        # Relative, so that it is valid wherever the application is mounted.
         self._relative_messages_path = posixpath.relpath(self._messages, posixpath.dirname(self._sse))
         self._open: set[Interruption] = set()
         self.stopping = False
 
     def methods(self, path: str) -> Sequence[str] | None:
-        """What is served at a path; None when it is none of ours."""
+        """The methods served at a path; None for a path that is not of this transport."""
         return {self._sse: _GET, self._messages: _POST}.get(path)
 
     def stop(self) -> None:
-        """End all streams, each with what is still owed on it."""
+        """End all streams, after the replies that are still pending on them."""
         self.stopping = True
         for stream in tuple(self._open):
             stream.interrupt()
 
     async def serve(self, http_request: HttpRequest, query: str, read: Callable[[], Awaitable[bytes]]) -> None:
-        """Answer a request at one of the two places. Raises `RequestRefused`."""
+        """Answer a request at one of the two paths. Raises `RequestRefused`."""
         if http_request.method == "GET":
             await self._listen(http_request)
         else:
@@ -609,7 +611,7 @@ class LegacySse:
     # --- to the peer
 
     async def _listen(self, http_request: HttpRequest) -> None:
-        """The stream, for as long as the peer reads it."""
+        """Serve the stream for as long as the peer reads it."""
         if checks.EVENTS not in checks.accepted_types(http_request.headers.get("accept", "*/*")):
             raise invalid_request(406, "Accept header must include text/event-stream")
         if self.stopping:
@@ -642,7 +644,7 @@ class LegacySse:
                 while (events := await feed.next(self._config.heartbeat)) is not None:
                     if not await responder.stream_chunk(_legacy_events(events)):
                         return
-            if stream.fired:  # told to stop: what is owed is answered by the session's end, and still goes out
+            if stream.fired:  # stopped: ending the session answers the pending requests, and those replies still go out
                 with contextlib.suppress(ProcessExited):
                     await session.end()
                 while (events := await feed.next()) is not None:
@@ -655,12 +657,12 @@ class LegacySse:
     # --- from the peer
 
     async def _post(self, http_request: HttpRequest, query: str, read: Callable[[], Awaitable[bytes]]) -> None:
-        """Hand one message to the session that the query names. What it brings comes on the stream."""
+        """Pass one message to the session that the query names; replies come on its stream."""
         if not checks.is_json(http_request.headers.get("content-type")):
             raise invalid_request(415, "Unsupported Media Type: Content-Type must be application/json")
         name = _session_id(query)
         try:
-            # Before the session is looked up: one of another node is not known to be this peer's until it is asked.
+            # Parsed before the session is looked up: whether a session on another node belongs to this peer is known only after asking it.
             message = parse(await read(), self._limits)
         except RemoteProtocolError as error:
             session = self._router.find(name, http_request.peer) if error.answers is not None else None
@@ -700,21 +702,19 @@ def _legacy_events(events: Sequence[FeedEvent]) -> bytes:
 
 
 class NoAuthentication:
-    """The gatekeeper of a server without authentication: every caller is anonymous."""
+    """The authenticator of a server without authentication: every caller is anonymous."""
 
     headers: Sequence[str] = ()
 
     async def authenticate(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | HttpRefusal:  # noqa: ARG002
-        """Come in."""
         return peer
 
     async def challenge_for_scopes(
         self,
-        scopes: Collection[str],  # noqa: ARG002 - no caller could show any
+        scopes: Collection[str],  # noqa: ARG002 - an anonymous caller has no scopes to add
         method: str,  # noqa: ARG002
         path: str,  # noqa: ARG002
         headers: Mapping[str, str],  # noqa: ARG002
         peer: Peer,  # noqa: ARG002
     ) -> HttpRefusal:
-        """There is nothing that they could show."""
         return HttpRefusal(403)

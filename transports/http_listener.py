@@ -1,8 +1,8 @@
-"""The listener: the process that accepts connections for a server, and ends them in order.
+"""The HTTP listener: the process that accepts connections for a server, and closes them in order.
 
-It gets messages from its supervisor, and from callers that ask where it listens. When it crashes, its connections are cut, and its
-successor accepts on the same sockets; sessions are elsewhere and notice nothing. When it is told to stop, it closes the sockets
-first, ends the streams that wait for nothing in particular, lets what is running end within its grace, has what is left answered with an error, and cuts it.
+Its supervisor sends it messages, and callers that ask for its addresses. When it crashes, its connections are cut and its successor accepts
+on the same sockets; sessions are separate processes and unaffected. When told to stop, it closes the sockets first, ends standalone
+streams, lets running requests finish within its grace, answers the rest with an error, and cuts it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .listening_sockets import AcceptShares, Binding
 
 SLACK: Final = 0.5
-"""Seconds beyond its grace within which a listener is gone."""
+"""Seconds beyond its grace within which a listener has ended."""
 
 
 class HttpListener(GenServer):
@@ -49,7 +49,7 @@ class HttpListener(GenServer):
         streams: HttpEngine | None = None,
         certificates: Certificates | None = None,
     ) -> None:
-        """`streams` are those of the application that never end by themselves; with `certificates`, it speaks TLS."""
+        """`streams` is the engine whose streams do not end by themselves; with `certificates`, the listener speaks TLS."""
         self._app = app
         self._binding = binding
         self._config = config
@@ -59,11 +59,15 @@ class HttpListener(GenServer):
         self._acceptor: Acceptor | None = None
 
     async def init(self) -> None:
-        """Accept connections. No other process owns them: what they run is cut when this process is gone, and not before."""
+        """Start accepting.
+
+        Connections are served by tasks of the loop, in a copy of the node's context, not by this process: they are cut when it is gone, and
+        not before.
+        """
         self._connections = OpenConnections(self._app, self._config)
         if self._streams is not None:
             self._streams.start_listening()
-        self.process.await_death(self)
+        self.process.add_exit_waiter(self)
         loop, context = asyncio.get_running_loop(), current_node().context
         await loop.create_task(self._accept(), context=context.copy())
 
@@ -79,7 +83,7 @@ class HttpListener(GenServer):
             self._acceptor = BalancedAcceptor(sockets, make, log, shares, self.connections)
 
     def _http1_factory(self) -> Callable[[], asyncio.Protocol]:
-        """What makes the protocol for a connection that speaks HTTP/1.1."""
+        """The factory of HTTP/1.1 connections."""
         connections = self._connections
         if not self._config.hypercorn:
             return lambda: Http1Connection(connections)
@@ -88,7 +92,7 @@ class HttpListener(GenServer):
         return HypercornServer(connections).protocol
 
     def _protocol_factory(self, plain: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """What makes the protocol for a connection; `plain` does, unless there is TLS in between."""
+        """The factory of connections: `plain`, or TLS with the protocol that the handshake selects."""
         connections, certificates = self._connections, self._certificates
         if certificates is None:
             return plain
@@ -100,15 +104,15 @@ class HttpListener(GenServer):
         return lambda: TlsConnection(connections, certificates, lambda agreed: made.get(agreed, plain)())
 
     def addresses(self) -> Sequence[tuple[str, int]]:
-        """Where it listens."""
+        """The addresses it listens on."""
         return self._binding.addresses
 
     def connections(self) -> int:
-        """How many there are."""
+        """The number of open connections."""
         return len(self._connections.open)
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Stop accepting; then, unless something is wrong with us, let every request finish."""
+        """Stop accepting; then let every request finish, unless the listener has crashed."""
         self.release()
         if isinstance(reason, Crash):
             self._connections.cut()
@@ -127,7 +131,7 @@ class HttpListener(GenServer):
             self._binding.shares.withdraw()
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it was
-        """The process is gone: a killed listener leaves no connection behind."""
+        """A killed listener leaves no connection behind."""
         self.release()
         self._connections.cut()
 
@@ -143,7 +147,7 @@ def listener(
     streams: HttpEngine | None = None,
     certificates: Certificates | None = None,
 ) -> ChildSpec[Ref[HttpListener]]:
-    """The spec of a listener, which its supervisor gives the time that it needs to end.
+    """The child spec of a listener, with the shutdown time that it needs.
 
     `certificates` are read here if `config` has some and they are not given. Raises `BadCertificate`.
     """
@@ -154,16 +158,16 @@ def listener(
     return made.but(id=f"http:{binding.port}", shutdown=patience)
 
 
-# --- Accepting on sockets that other processes accept on as well: one connection at a time, and the process that has fewest takes the next.
-# The loop's own servers take all that waits each time they are woken, and of several processes it is always the same one that is first. Here a process
-# that has more than another gives way to it for a moment, and takes what no other has taken by then.
+# --- Accepting on sockets shared with other processes: one connection at a time, and the least loaded process takes the next.
+# The loop's own servers accept everything that waits on each wakeup, and of several processes the same one always wakes first. Here a
+# process with a higher load than another yields for a moment, and takes what no other process has accepted by then.
 
 _YIELD_TIME: Final = 0.001
-"""Seconds for which it gives way."""
+"""Seconds for which it yields."""
 
 
 class BalancedAcceptor(Acceptor):
-    """Accepts in the loop that it is made in, until it is closed."""
+    """Accepts in the loop it is made in, until it is closed."""
 
     def __init__(
         self,
@@ -173,7 +177,7 @@ class BalancedAcceptor(Acceptor):
         shares: AcceptShares,
         count: Callable[[], int],
     ) -> None:
-        """`make` makes the protocol for a connection, `count` says how many are open."""
+        """`make` creates the protocol of a connection, `count` returns how many are open."""
         self._starter = ProtocolStarter(make, log)
         self._shares = shares
         self._count = count
@@ -192,7 +196,7 @@ class BalancedAcceptor(Acceptor):
             self._accept_one(sock)
 
     def _accept_after_yield(self, sock: socket.socket) -> None:
-        """What still waits is taken by no other process; with the one after that, it is as before."""
+        """Accept the waiting connection that no other process took; the next one may be yielded again."""
         self._resume()
         self._accept_one(sock)
 
@@ -201,6 +205,6 @@ class BalancedAcceptor(Acceptor):
             self._shares.on_accepted(self._count() + len(self._starter))
 
     def close(self) -> None:
-        """Accept no more here. The others go on."""
+        """Stop accepting here; other processes continue."""
         self._publish_timer.cancel()
         super().close()

@@ -1,7 +1,7 @@
-"""One request over HTTP, as far as it is known, what is looked at before it is acted on, and what goes back: errors, headers, and frames of a stream.
+"""One HTTP request: the checks before it is acted on, its body, and the responses: errors, headers and events.
 
-A header that comes from outside this file (an origin, a session's id, what a authenticator says) passes through `checked_header`, so it
-cannot put a line break into an answer.
+A header value from outside this module (an origin, a session id, an authenticator's header) passes through `checked_header`, so it cannot
+put a line break into a response.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from .interfaces import Authenticator, EncodedReply, FeedEvent, HttpRefusal, Peer, PublicDocuments
 
 
-# --- What is looked at in a request before it is acted on: where from, where to, what it accepts, what it is. Pure.
-# Origins and hosts are compared by their parts, never by prefix. A header that must be single and comes twice is refused: two
-# readers could take different ones.
+# --- Checks of a request: host, origin, accepted types, content type. Pure.
+# Origins and hosts are compared by their parts, never by prefix. A header that must be single and occurs twice is refused: two parsers
+# could use different ones.
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -58,11 +58,11 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class DuplicateHeader(Exception):
-    """A header came twice that has one value."""
+    """A header with a single value occurred twice."""
 
 
 def headers_by_name(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[str, str]:
-    """The headers by lower-cased name. Raises `DuplicateHeader`."""
+    """The headers by lower-case name. Raises `DuplicateHeader`."""
     folded: dict[str, str] = {}
     for name, value in headers:
         key = (name.decode("latin-1") if isinstance(name, bytes) else name).lower()
@@ -76,14 +76,14 @@ def headers_by_name(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[
 
 
 def checked_header(name: str, value: str) -> tuple[str, str]:
-    """A header that says what it seems to and nothing else. Raises `ValueError` for a line break or the like."""
+    """Check that name and value form exactly one header. Raises `ValueError`, for a line break for example."""
     if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
         raise ValueError(f"no header can be made of {name!r}: {value!r}")
     return name, value
 
 
 class HostPort(NamedTuple):
-    """A host and a port; None where none is said, or any will do."""
+    """A host and a port; the port is None where none is given, or any matches."""
 
     host: str
     port: int | None
@@ -91,7 +91,7 @@ class HostPort(NamedTuple):
 
 @lru_cache(maxsize=256)
 def parse_host(text: str) -> HostPort | None:
-    """What a `Host` header says; None when it says nothing that makes sense."""
+    """Parse a `Host` header; None for an invalid one."""
     found = _HOST.fullmatch(text)
     if found is None:
         return None
@@ -100,7 +100,7 @@ def parse_host(text: str) -> HostPort | None:
 
 
 class PageOrigin(NamedTuple):
-    """Where a page came from."""
+    """The origin of a page."""
 
     scheme: str
     host: str
@@ -108,7 +108,7 @@ class PageOrigin(NamedTuple):
 
 
 def parse_origin(text: str) -> PageOrigin | None:
-    """What an `PageOrigin` header says; None for `null` and for what is none."""
+    """Parse an `Origin` header; None for `null` and for an invalid one."""
     found = _ORIGIN.fullmatch(text)
     where = parse_host(found[2]) if found else None
     if found is None or where is None:
@@ -118,12 +118,12 @@ def parse_origin(text: str) -> PageOrigin | None:
 
 
 class AllowedHosts:
-    """Which names this server goes by: what keeps a foreign name from being pointed at it by DNS."""
+    """The host names this server answers to: the protection against DNS rebinding."""
 
     __slots__ = ("_allowed",)
 
     def __init__(self, config: HttpConfig) -> None:
-        """Raises `ConfigError` for an entry that is no host."""
+        """Raises `ConfigError` for an invalid entry."""
         listed = config.allowed_hosts
         if listed is None:
             listed = (*LOOPBACK_NAMES, config.host) if config.is_loopback else ANY
@@ -132,7 +132,7 @@ class AllowedHosts:
             self._allowed = frozenset(_parsed_host(each) for each in listed)
 
     def allow(self, header: str | None) -> bool:
-        """Whether a request that names this host is meant for us. One that names none is not."""
+        """Whether a request with this `Host` is meant for this server. A request without one is not."""
         if self._allowed is None:
             return True
         where = parse_host(header) if header else None
@@ -152,12 +152,12 @@ _OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
 
 
 class AllowedOrigins:
-    """Which pages may call."""
+    """The page origins that may call."""
 
     __slots__ = ("_listed", "_local", "_missing", "_null")
 
     def __init__(self, config: HttpConfig) -> None:
-        """Raises `ConfigError` for an entry that is no origin."""
+        """Raises `ConfigError` for an invalid entry."""
         listed = config.allowed_origins
         self._missing = config.allow_missing_origin
         self._local = listed is None
@@ -170,10 +170,10 @@ class AllowedOrigins:
             self._listed = frozenset(_parsed_origin(each) for each in listed if each != "null")
 
     def allow(self, header: str | None, site: str | None = None) -> bool:
-        """Whether a request with this `PageOrigin` may come in; `site` is its `Sec-Fetch-Site`.
+        """Whether a request with this `Origin` is allowed; `site` is its `Sec-Fetch-Site`.
 
-        A browser leaves the `PageOrigin` out of a GET that a page cannot read the answer to (an image, a frame). Where it says that this is such a
-        one of another site, the request is no program's.
+        A browser omits `Origin` from a GET whose response the page cannot read (an image, a frame). `Sec-Fetch-Site` identifies such a
+        request from another site, so it is not taken for a program's.
         """
         if header is None:
             return self._missing and site not in _OTHER_SITES
@@ -196,7 +196,7 @@ def _parsed_origin(text: str) -> PageOrigin:
 
 @lru_cache(maxsize=256)
 def accepted_types(header: str) -> tuple[str, ...]:
-    """The media types, of the two that matter here, that an `Accept` header takes, in its order."""
+    """The media types an `Accept` header allows, of the two that are served, in its order."""
     taken: list[str] = []
     for each in header.lower().split(","):
         kind, *parameters = (part.strip() for part in each.split(";"))
@@ -221,7 +221,7 @@ def _weightless(quality: str) -> bool:
 
 
 def is_json(content_type: str | None) -> bool:
-    """Whether a body of this type may be JSON. None said passes: what it is shows."""
+    """Whether a body of this type may be JSON. A missing type is accepted: the parser decides."""
     return content_type is None or content_type.partition(";")[0].strip().lower() == JSON
 
 
@@ -230,11 +230,14 @@ if TYPE_CHECKING:
 
 SESSION_HEADER: Final = "mcp-session-id"
 INSTANCE_HEADER: Final = "greenroom-instance"
-"""Which process has answered: with `initialize`, and with each refusal of a request that was not acted upon. A client that hears the same one twice
-knows that no load balancer has given its request to another server first, and sends it again; it could not tell otherwise."""
+"""Names the process that responds: sent with `initialize`, and with each refusal of a request that was not executed.
+
+A client that sees the same process twice knows that no load balancer gave its request to another server first, so it can safely resend;
+without the header it could not know.
+"""
 KEEP_ALIVE: Final = sse.KEEP_ALIVE
 STREAM_WRITE_SIZE: Final = 16 * 1024
-"""How many bytes of a stream are on their way at once, unless one event has more: the rest waits where it is kept anyway."""
+"""How many bytes of a stream are written at once, unless one event is larger: the rest stays in the session's buffer."""
 PREFLIGHT_AGE: Final = "600"
 
 SESSION_LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
@@ -250,13 +253,13 @@ ALLOWED: Final = ("Content-Type", "Accept", "Mcp-Session-Id", "MCP-Protocol-Vers
 
 
 _SHOWN_VALUE: Final = 100
-"""How much of a value that is not allowed is told."""
+"""How many characters of a refused value are quoted."""
 
 
 class RequestRefused(Exception):
-    """A request gets no further than this answer."""
+    """Ends the processing of a request with this response."""
 
-    def __init__(  # noqa: PLR0913 - what the peer and the log are told
+    def __init__(  # noqa: PLR0913 - the response and the log record
         self,
         status: int,
         headers: Headers = (),
@@ -267,9 +270,9 @@ class RequestRefused(Exception):
         setting: str = "",
         maybe_done: bool = False,
     ) -> None:
-        """The answer, whole, and what the access log says of it: why, the value that was wrong, and the setting that would allow it.
+        """The whole response, and for the access log: the reason, the invalid value, and the setting that would allow it.
 
-        `maybe_done`: a session may have heard of the request before it ended.
+        `maybe_done`: a session may have received the request before it ended.
         """
         super().__init__(status)
         self.status = status
@@ -290,29 +293,29 @@ def invalid_request(
     seen: str | None = None,
     setting: str = "",
 ) -> RequestRefused:
-    """A refusal as a JSON-RPC error, for the request of that id where one was read: whatever the verb, a peer can read it."""
+    """A refusal as a JSON-RPC error, with the request's id if it was read."""
     told = message if seen is None else f"{message} (it says {shown(seen, _SHOWN_VALUE)!r})"
     body = encode_error(id, McpError(ErrorCode.INVALID_REQUEST, told))
     return RequestRefused(status, (*JSON_HEADERS, *headers), body, why=message, seen=seen, setting=setting)
 
 
 def session_lost_error(id: RequestId | None) -> bytes:
-    """The answer to a request that a session was at when it ended."""
+    """The reply to a request whose session ended before answering."""
     return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, SESSION_LOST))
 
 
 def server_stopped_error(id: RequestId | None) -> bytes:
-    """The answer to a request that was still being worked on when the server's grace was over."""
+    """The reply to a request that was still running when the server's grace period ended."""
     return encode_error(id, McpError(ErrorCode.INTERNAL_ERROR, STOPPED))
 
 
 def stream_headers(session_id: str) -> Headers:
-    """The headers of an event stream; without an id, of one outside of any session."""
+    """The headers of an event stream; without an id, of a stream outside any session."""
     return (*STREAM_HEADERS, checked_header(SESSION_HEADER, session_id)) if session_id else STREAM_HEADERS
 
 
 def cors_headers(origin: str) -> Headers:
-    """What lets a page of this origin, which has been looked at, read the answer."""
+    """The CORS headers that let a page of this origin, which was checked, read the response."""
     return (
         checked_header("access-control-allow-origin", origin),
         ("access-control-expose-headers", EXPOSED),
@@ -321,7 +324,7 @@ def cors_headers(origin: str) -> Headers:
 
 
 def preflight_headers(methods: Sequence[str], more: Sequence[str], *, crossing: bool) -> Headers:
-    """What a browser asks before it sends the real thing. `more` are the headers that the authenticator reads."""
+    """The response headers to a preflight. `more` are the headers that the authenticator reads."""
     verbs = ", ".join(methods)
     if not crossing:
         return (("allow", verbs),)
@@ -334,12 +337,12 @@ def preflight_headers(methods: Sequence[str], more: Sequence[str], *, crossing: 
 
 
 def encode_event(event: FeedEvent, retry: int | None = None) -> bytes:
-    """One event, which may itself say when to come back."""
+    """Encode one event. The event's own `retry` overrides the argument."""
     return sse.encode_event(event.id, event.data, retry=event.retry if event.retry is not None else retry)
 
 
 def encode_events(events: Sequence[FeedEvent], retry: int | None = None) -> Iterator[bytes]:
-    """Several of them, in as few pieces as there may be. `retry` goes with the first."""
+    """Encode events in as few writes as possible. `retry` goes with the first."""
     piece: list[bytes] = []
     size = 0
     for event in events:
@@ -360,23 +363,22 @@ def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes],
 
 
 def encode_headers(headers: Sequence[tuple[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers as they go out, and as ASGI wants them. Those that are always the same are made once; what is one session's is not kept."""
+    """The headers as bytes, as ASGI wants them. Headers that repeat are cached; a session id is not."""
     lines = tuple(headers)
     if lines and lines[-1][0] == SESSION_HEADER:
         return (*_encoded(lines[:-1]), (SESSION_HEADER.encode(), lines[-1][1].encode("latin-1")))
     return _encoded(lines)
 
 
-# --- The request and its way back; and the notices outside of authentication, which any caller may read.
+# --- The request, and the documents that any caller may read without authentication.
 
 
 class HttpRequest:
-    """One request, and its answer."""
+    """One HTTP request on its way through the engine, and its responder."""
 
     __slots__ = ("cors", "has_replied", "headers", "method", "path", "peer", "responder")
 
     def __init__(self, method: str, peer: Peer, responder: Responder) -> None:
-        """Nothing is known yet but the method, and who it comes from."""
         self.method = method
         self.path = ""
         self.responder = responder
@@ -386,35 +388,34 @@ class HttpRequest:
         self.has_replied = False
 
     async def reply(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """The answer, whole."""
+        """Send the whole response."""
         self.has_replied = True
         await self.responder.reply(status, (*headers, *self.cors) if self.cors else headers, body)
 
 
 class PublicDocumentRoutes:
-    """The notices of a authenticator, if it has any."""
+    """The paths of an authenticator's public documents, if it has any."""
 
     def __init__(self, authenticator: Authenticator) -> None:
-        """Which it says by itself."""
         self._documents: PublicDocuments | None = getattr(authenticator, "public_documents", None)
         self.paths: Collection[str] = () if self._documents is None else self._documents.paths
 
     async def respond(self, request: HttpRequest, path: str) -> None:
-        """Answer with one of them. `path` has its query."""
+        """Answer with a public document. `path` includes the query."""
         assert self._documents is not None
         shown = await self._documents.respond(request.method, path, request.headers, request.peer)
         await request.reply(shown.status, checked_headers(shown), shown.body)
 
 
 def checked_headers(refusal: HttpRefusal) -> Headers:
-    """The headers of an answer that other code has made. Raises `ValueError` for what is none."""
+    """The headers of a response that other code has made. Raises `ValueError` for an invalid one."""
     return tuple(checked_header(name.lower(), value) for name, value in refusal.headers)
 
 
 async def refuse_for_scopes(
     request: HttpRequest, authenticator: Authenticator, answer: EncodedReply, instance: Headers
 ) -> None:
-    """Answer a call that needs more than was granted: as the session has it, with the authenticator's challenge around it."""
+    """Answer a call that lacks scopes: the session's error, with the authenticator's challenge around it."""
     refusal = await authenticator.challenge_for_scopes(
         answer.needs, request.method, request.path, request.headers, request.peer
     )
@@ -422,36 +423,35 @@ async def refuse_for_scopes(
     await request.reply(refusal.status, (*JSON_HEADERS, *more, *instance), answer.body)
 
 
-# --- The body of a request, as it comes.
+# --- Reading a request's body
 
 NO_CONTENT: Final = 204
-"""The status of an answer that has no body, and so no length either."""
+"""The status of a response without body and content length."""
 LINGER: Final = 2.0
-"""Seconds for which the rest of a refused body is read, so that the refusal is not lost in a reset connection."""
+"""Seconds for which the rest of a refused body is read, so that the refusal is not lost in a connection reset."""
 
 
 class PeerGone(Exception):
-    """The peer has left: what reads a body raises it."""
+    """The peer disconnected while its body was read."""
 
 
 class BodyReader:
-    """A request, and what of its body is still to come."""
+    """Base of requests whose body arrives in pieces."""
 
     __slots__ = ("_config", "_rest", "gone")
 
     def __init__(self, config: HttpConfig) -> None:
-        """Nothing has been read yet."""
         self._config = config
-        self._rest = True  # whether there may be more of the body
+        self._rest = True  # whether more of the body may come
         self.gone = False
-        """Whether the peer has left."""
+        """Whether the peer has disconnected."""
 
     async def _chunk(self) -> bytes:
-        """The next piece; `_rest` says then whether there may be more. Raises `PeerGone`."""
+        """The next piece; afterwards `_rest` tells whether more may come. Raises `PeerGone`."""
         raise NotImplementedError
 
     async def _gather(self, share: BodyShare) -> bytes:
-        """All of the body, within its share of the memory for bodies. Raises `RequestRefused` and `PeerGone`."""
+        """Read the whole body within its share of the memory budget. Raises `RequestRefused` and `PeerGone`."""
         limit = self._config.max_body
         chunks: list[bytes] = []
         size = 0
@@ -468,7 +468,7 @@ class BodyReader:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def _discard(self) -> None:
-        """Read what is left of a body that is not wanted."""
+        """Read and drop the rest of a body that is not wanted."""
         left = 4 * self._config.max_body
         try:
             async with asyncio.timeout(LINGER):
@@ -480,34 +480,34 @@ class BodyReader:
 
 
 def body_timeout_error() -> RequestRefused:
-    """What a body gets that does not arrive."""
+    """The refusal of a body that does not arrive in time."""
     return invalid_request(408, "The body did not arrive in time")
 
 
 def body_budget_error() -> RequestRefused:
-    """What a body gets while others take all the memory that there is for bodies, or its caller all of its share."""
+    """The refusal while other bodies use the whole memory budget, or the caller its whole share."""
     message = "The server is reading as many bytes of requests as it has room for; try again"
     return invalid_request(503, message, headers=(("retry-after", "1"),))
 
 
 def body_size_error(config: HttpConfig) -> RequestRefused:
-    """What a body gets that is larger than allowed."""
+    """The refusal of a body over the limit."""
     return invalid_request(413, f"Payload too large: a message may have {config.max_body} bytes")
 
 
-# --- A wait that another task may end, without being taken for a cancellation of the whole task.
+# --- A wait that another task may end without cancelling the whole task.
 
 
 class Interruption:
-    """``with Interruption() as wait: await …``; the holder of `wait` may `interrupt()` it, and the block ends there.
+    """``with Interruption() as wait: await …``; `wait.interrupt()` ends the block from another task.
 
-    It is told apart from a real cancellation, which goes on, as `asyncio.timeout` does it.
+    It cancels the task and then tells its own cancellation from a real one by `Task.cancelling()` and `uncancel()`, as `asyncio.timeout`
+    does. A separate task for each wait would cost a task and a context switch per request.
     """
 
     __slots__ = ("_before", "_task", "fired")
 
     def __init__(self) -> None:
-        """Nothing can be interrupted before the block is entered."""
         self.fired = False
         self._task: asyncio.Task[object] | None = None
         self._before = 0
@@ -533,46 +533,45 @@ class Interruption:
         return task.uncancel() <= self._before and kind is asyncio.CancelledError
 
 
-# --- How many bytes of request bodies are read at once, over all connections: a budget that no caller can use up alone.
-# One caller may hold as much as is free. So one alone gets half of the budget, two get a third each, and a newcomer always finds as much left as
-# any of them has. A fixed share would either be small for one caller or leave nothing for others.
+# --- The memory budget for request bodies over all connections, which no caller can use up alone.
+# A caller may hold as much as is free. So a single caller gets half of the budget, two get a third each, and a newcomer always finds as
+# much free as any of them holds. A fixed share would be too small for one caller, or leave nothing for others.
 
 
 def _budget_owner(peer: Peer) -> Hashable:
-    """The principal; without one the address, a proxy's too: what it brings has half of the budget."""
+    """The principal; without one the source address. All clients behind a proxy without principals share one half."""
     return ("address", source_of(host_in(peer.address))) if peer.principal is None else ("principal", peer.principal)
 
 
 class BodyBudget:
-    """One endpoint's."""
+    """The budget of one endpoint."""
 
     def __init__(self, size: int) -> None:
-        """So many bytes."""
+        """`size` is in bytes."""
         self.size = size
         self.used = 0
         self.held: dict[Hashable, int] = {}
-        """How many bytes of it each caller has."""
+        """The bytes held by each caller."""
 
     def body(self, peer: Peer) -> BodyShare:
-        """For one body of a caller's. Used as a context manager, it gives back what was taken, once."""
+        """A share for one body of this caller: a context manager that returns what was taken, once."""
         return BodyShare(self, _budget_owner(peer))
 
 
 class BodyShare:
-    """What one body has of a budget."""
+    """One body's share of a memory budget."""
 
     __slots__ = ("_budget", "_caller", "size")
 
     def __init__(self, budget: BodyBudget, caller: Hashable) -> None:
-        """Nothing yet."""
         self._budget = budget
         self._caller = caller
         self.size = 0
 
     def take(self, size: int) -> bool:
-        """So many bytes more are in memory. False if they must not be; then nothing was taken."""
+        """Reserve memory for so many bytes more. False if there is no room; then nothing was taken."""
         if not size:
-            return True  # else a caller that holds nothing would be remembered
+            return True  # otherwise a caller that holds nothing would stay in the table
         budget = self._budget
         held = budget.held.get(self._caller, 0) + size
         if held > budget.size - budget.used - size:

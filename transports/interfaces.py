@@ -1,8 +1,8 @@
-"""The seam between the wire and the company: all that a transport knows of sessions and credentials, as Protocols.
+"""Interfaces between the transports and the rest of a server: sessions, replies, feeds and authentication.
 
-A transport makes a `Peer` of the other end, asks the `SessionRouter` for a session, and hands it messages. What comes
-back is an `EncodedReply`, a `Feed` that goes on, or nothing. Feeds end by themselves when their session dies, however it
-dies: a transport never has to watch over processes.
+A transport describes the other end as a `Peer`, asks the `SessionRouter` for a session and passes it messages. The result is an
+`EncodedReply`, a `Feed` that continues, or nothing. A feed ends by itself when its session dies, for any reason, so a transport never has
+to monitor processes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The identity of the other end: one connection's worth of it, made before any session is looked up.
+    """The identity of the other end of a connection, known before any session is looked up.
 
-    `principal` is the owner of the call; a session belongs to the principal that made it, and looks unknown to all others.
-    `auth` is what the gatekeeper found out besides, and what handlers see as `ctx.auth`. `proxied` says whether the address is
-    a trusted proxy's, which brings many clients; None where the transport has no list of them: the loopback addresses are.
-    `forwarded` is the client's own address, as trusted proxies have written it: for logs, and for nothing that is counted or allowed.
+    `principal` owns the call; a session belongs to the principal that created it, and is unknown to all others. `auth` is what the
+    authenticator found out besides; handlers see it as `ctx.auth`. `proxied` tells whether the address is a trusted proxy's, which serves
+    many clients; None where the transport has no list of proxies, and then loopback addresses count as proxies. `forwarded` is the client's
+    own address as trusted proxies report it: it is logged, and never used for limits or permissions.
     """
 
     transport: str
@@ -37,9 +37,9 @@ class Peer:
 
 
 class EncodedReply(NamedTuple):
-    """One JSON-RPC message as bytes, and as which HTTP status it travels where there is one.
+    """One JSON-RPC message as bytes, and the HTTP status it is sent with, where there is one.
 
-    `needs` are the scopes that the caller would have to have, where that is why it is refused: the gatekeeper words the challenge.
+    `needs` are the scopes whose lack is the reason of a refusal; the authenticator writes the challenge for them.
     """
 
     body: bytes
@@ -48,11 +48,11 @@ class EncodedReply(NamedTuple):
 
 
 class FeedEvent(NamedTuple):
-    """One message on a feed. `id` is empty where nothing can be resumed; `data` is empty in the event that only sets a mark.
+    """One message on a feed.
 
-    `retry` asks the reader to come back after so many milliseconds; a transport without such a word leaves it out. `answers` is
-    the id of the request that the message answers: on a channel, it is how the transport knows what is still owed when a session dies,
-    and when everything has been said.
+    `id` is empty where a stream cannot be resumed; `data` is empty in an event that only sets a resumption mark. `retry` asks the reader to
+    reconnect after so many milliseconds; a transport without such a field omits it. `answers` is the id of the request that the message
+    answers: from it a channel knows which requests are still unanswered when a session dies, and when all are answered.
     """
 
     id: str
@@ -66,103 +66,104 @@ class Feed(Protocol):
 
     @property
     def name(self) -> str:
-        """What the feed is called in its events' ids."""
+        """The feed's name in the ids of its events."""
         ...
 
     async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
-        """What has come since the last time, at least one event; empty when the time was up first; None when it has ended.
+        """The events since the last call, at least one; empty after the timeout; None when the feed has ended.
 
-        It also ends for a reader whose place another reader has taken.
+        The feed also ends for a reader that another reader has replaced.
         """
 
     def leave(self) -> None:
-        """The reader is gone. What is resumable stays for the next one; what is not ends."""
+        """Detach the reader. A resumable feed waits for its next reader; any other feed ends."""
 
 
 SessionReply: TypeAlias = EncodedReply | Feed | None
-"""What a request brings: its answer; a feed that the answer comes on, since something else came first; or nothing, because
-the peer has cancelled it."""
+"""The result of a request: its reply; a feed on which the reply follows other messages; or nothing, because the peer cancelled it."""
 
 
 class RequestNotDelivered(ProcessExited):
-    """The session was gone before it could have heard of it: nothing was done, and a peer may try again with another one."""
+    """The session ended before the request was delivered, so nothing was done and the peer may retry in another session."""
 
 
 class SessionHandle(Protocol):
-    """What a transport may ask of a session. Each raises `ProcessExited` when the session is gone: what it was at may have been done or not.
+    """What a transport may ask of a session.
 
-    One that lives elsewhere may turn out never to have been there, which is `RequestNotDelivered`.
+    Each method raises `ProcessExited` when the session is gone: the request may have been executed or not. A session on another node may
+    turn out not to exist, which is `RequestNotDelivered`.
     """
 
     @property
     def id(self) -> str:
-        """What the peer calls it."""
+        """The id that the peer knows the session by."""
         ...
 
     @property
     def version(self) -> str | None:
-        """The revision that was agreed on; None before that."""
+        """The negotiated protocol revision; None before the handshake."""
 
     @property
     def channel(self) -> Feed | None:
-        """Where everything goes in a session that has one channel (stdio, memory): lossless, and bounded by what it holds back."""
+        """The single feed of a session that has one channel (stdio, memory): lossless, with a bounded backlog."""
 
     async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
-        """Have it answer a request. In a session with a channel, the reply is that channel, at once.
+        """Answer a request. In a session with a channel the result is that channel, at once.
 
-        After `quiet` seconds without a word, the reply is a feed on which the answer comes later. A caller that stops waiting for the reply is a
-        reader that left: the call goes on.
+        After `quiet` seconds without a message the result is a feed on which the reply comes later. Cancelling the wait detaches the
+        reader; the call continues.
         """
 
     async def notify(self, notification: JsonRpcNotification) -> None:
-        """Tell it something; what it does not know it ignores."""
+        """Deliver a notification; an unknown one is ignored."""
 
     async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
-        """Hand it the peer's answer to one of its own requests; an unknown id is ignored."""
+        """Deliver the peer's answer to a request of the session's own; an unknown id is ignored."""
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
-        """Open the stream for what belongs to no request, or resume the one that the event was on."""
+        """Open the stream for messages that belong to no request, or resume the stream of that event."""
         ...
 
     async def end(self) -> None:
-        """The peer has done with it."""
+        """End the session: the peer is done with it."""
 
 
 class SessionStart(NamedTuple):
-    """What came of `initialize`: its answer, and a session unless it was refused."""
+    """The result of `initialize`: the reply, and a session unless it was refused."""
 
     session: SessionHandle | None
     answer: EncodedReply
 
 
 class SessionRouter(Protocol):
-    """The way into a company."""
+    """Creates and finds the sessions of a server."""
 
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
-        """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
+        """Start a session with an `initialize` request. A refused one leaves no state behind."""
         ...
 
     async def connect(self, peer: Peer) -> SessionHandle:
-        """Begin a session with a channel, before anything was said. Raises `McpError` when there is no room.
+        """Start a session with a channel, before the first message. Raises `McpError` when there is no room.
 
-        It has no links: it ends when it is told to, when it has been idle too long, or with its company.
+        The session has no links: it ends when told to, after its idle timeout, or with its server.
         """
         ...
 
     def find(self, session_id: str, peer: Peer) -> SessionHandle | None:
-        """The session of that id, if it is this peer's: a foreign one looks unknown."""
+        """The session of that id if it belongs to this peer; a session of another principal is reported as unknown."""
 
     async def once(self, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
-        """Answer one request without any session, as the revision wants it that the peer says it follows.
+        """Answer one request without a session, by the revision that the peer names.
 
-        With `quiet`, which may be infinite, the reply may be a feed: what is said before the answer comes on it, and it is made after so many seconds
-        without a word. It must be left, which ends the request. Without, all but the answer is refused.
+        With `quiet`, which may be infinite, the result may be a feed: it carries messages that precede the reply, and it is created after
+        so many seconds without a message. The reader has to leave that feed, which ends the request. Without `quiet`, the server refuses to
+        send anything but the reply.
         """
         ...
 
 
 class HttpRefusal(NamedTuple):
-    """What a gatekeeper says no with. `why` is for the access log alone."""
+    """An authenticator's refusal. `why` goes to the access log alone."""
 
     status: int
     headers: Sequence[tuple[str, str]] = ()
@@ -171,35 +172,35 @@ class HttpRefusal(NamedTuple):
 
 
 class Authenticator(Protocol):
-    """Admits peers, or refuses them. Asked on every verb, before a session is looked up."""
+    """Authenticates every HTTP request, whatever its method, before a session is looked up."""
 
     @property
     def headers(self) -> Sequence[str]:
-        """The request headers that it reads, for the CORS allow-list."""
+        """The request headers it reads, for the CORS allow-list."""
         ...
 
     async def authenticate(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | HttpRefusal:
-        """The peer with its principal, or a refusal. `headers` are lower-cased; `path` has its query."""
+        """Return the peer with its principal, or a refusal. `headers` have lower-case names; `path` includes the query."""
         ...
 
     async def challenge_for_scopes(
         self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
     ) -> HttpRefusal:
-        """How a peer that was admitted is told that its call needs these scopes. Of the refusal, status and headers are used."""
+        """The challenge for an authenticated peer whose call needs these scopes. Of the refusal, status and headers are used."""
         ...
 
 
 class PublicDocuments(Protocol):
-    """Public documents: any caller may read them, from any page, without credentials.
+    """Documents that any caller may read from any origin without credentials, such as resource metadata.
 
-    A gatekeeper that has some has them as `public_documents`.
+    An authenticator offers them as its attribute `public_documents`.
     """
 
     @property
     def paths(self) -> Collection[str]:
-        """Where they are, from the root of whatever is served."""
+        """Their paths, from the root of the application."""
         ...
 
     async def respond(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> HttpRefusal:
-        """The answer, whatever the method. `path` has its query."""
+        """The response, whatever the method. `path` includes the query."""
         ...

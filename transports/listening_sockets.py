@@ -1,7 +1,7 @@
-"""An address that is listened on, for longer than any one listener lives.
+"""Listening sockets that outlive any one listener, and their handover to other processes of the program.
 
-The sockets are bound before anything starts, so a port that is taken is an error at once, and port 0 is a real one. A listener
-accepts on copies of them: while it is being restarted, new connections wait instead of being refused.
+Sockets are bound before anything starts, so a port in use is an error at once, and port 0 is resolved. A listener accepts on duplicates of
+them: while it restarts, new connections wait in the kernel instead of being refused.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _WHY: Final = {
 
 
 class CannotListen(GreenroomError, OSError):
-    """The address cannot be listened on: which one, and why."""
+    """The address cannot be listened on; the message says why."""
 
 
 class Binding:
-    """The sockets of one host and port."""
+    """The listening sockets of one host and port."""
 
     def __init__(self, host: str, port: int, *, backlog: int = 2048, send_buffer: int | None = None) -> None:
-        """Binds at once, and listens. Raises `CannotListen`."""
+        """Binds and listens at once. Raises `CannotListen`."""
         self.host = host
         self.port = port
         self._backlog = backlog
@@ -53,12 +53,12 @@ class Binding:
         self._sockets: list[socket.socket] = []
         self._closed_for_good = False
         self.shares: AcceptShares | None = None
-        """What each process has that accepts on these sockets, if there are several."""
+        """The load of each process that accepts on these sockets, if there are several."""
         self.open()
 
     @classmethod
     def of(cls, sockets: Sequence[socket.socket], shares: AcceptShares) -> Binding:
-        """One whose sockets another process has bound, so that several accept on them."""
+        """A binding of sockets that another process has bound, so that several processes accept on them."""
         binding = cls.__new__(cls)
         binding.host, binding.port = sockets[0].getsockname()[:2]
         binding.shares = shares
@@ -71,11 +71,11 @@ class Binding:
 
     @property
     def addresses(self) -> Sequence[tuple[str, int]]:
-        """The numbers that it really has."""
+        """The addresses it is bound to."""
         return [each.getsockname()[:2] for each in self._sockets]
 
     def open(self) -> None:
-        """Bind, unless it is. One that was closed gets the port again that it had. Raises `CannotListen`."""
+        """Bind, unless bound. A closed binding gets the same port again. Raises `CannotListen`."""
         if self._sockets:
             return
         if self._closed_for_good:
@@ -113,72 +113,75 @@ class Binding:
         return listening
 
     def copies(self) -> list[socket.socket]:
-        """Sockets to accept on; the caller closes them."""
+        """Duplicates to accept on; the caller closes them."""
         self.open()
         return [each.dup() for each in self._sockets]
 
     def close(self) -> None:
-        """Listen no more: a new connection is refused, once the copies are closed too."""
+        """Stop listening: new connections are refused once all duplicates are closed, too."""
         sockets, self._sockets = self._sockets, []
         for each in sockets:
             with contextlib.suppress(OSError):
                 each.close()
 
     def shut_down(self) -> None:
-        """Listen no more and never again, in all processes that have copies: a new connection is refused at once."""
+        """Stop listening for good, in all processes that have duplicates: new connections are refused at once."""
         self._closed_for_good = True
         for each in self._sockets:
-            # A copy in a process that is busy, or hangs, would have the kernel take connections that are never accepted. macOS does not know this:
-            # there each process closes its own.
+            # The kernel would queue connections on a duplicate in a process that is busy or hangs, and they would never be accepted. macOS
+            # has no shutdown of a listening socket: there each process closes its own.
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         self.close()
 
 
-# --- How much each of several processes has that accept on one socket, where all of them see it: so that the next connection goes to the one with the least.
-# A page of memory that they share, with a place for each: how many connections and sessions are there, how many it has ever taken, and when it last said so. A
-# process that has more than another gives way for a moment. A process that has said nothing for a while is dead, or busy, and the others do not give way to it.
-# Nothing is locked: a number that is a moment old costs a connection its best place, and nothing else.
+# --- The load of each process that accepts on one socket, in shared memory, so that the least loaded process takes the next connection.
+# The page has one slot for each process: connections plus sessions, connections ever accepted, and when it was written. A process with a
+# higher load than another yields for a moment. A process that has written nothing for a while is dead or busy, and the others do not yield
+# to it. There are no locks: a number that is a moment old may give one connection a worse place, and does no other harm; a lock could be
+# held by a process that dies.
 
 _SLOT: Final = struct.Struct("=QQd")
 FRESH: Final = 1.0
-"""Seconds for which a number counts."""
+"""Seconds for which a slot counts."""
 BEAT: Final = 0.3
 
 
 def create_shares_file(slots: int) -> int:
-    """The descriptor of such a page: in no file system, and gone with the last process that has it."""
+    """Create the shared page and return its descriptor. It is in no file system, and goes with the last process that has it."""
     with anonymous_file() as made:
         made.truncate(slots * _SLOT.size)
         return os.dup(made.fileno())
 
 
 class AcceptShares:
-    """What one process sees of it, and says."""
+    """The shared page, as one process reads and writes it."""
 
     def __init__(self, page: int, slot: int) -> None:
-        """Its own place; the descriptor may be closed afterwards."""
+        """`slot` is this process's own; the descriptor may be closed afterwards."""
         self._memory = mmap.mmap(page, 0)
         self._count = len(self._memory) // _SLOT.size
         self._slot = slot
         self.extra_load: Callable[[], int] = int
-        """What there is here extra_load connections, which stays when they are closed: sessions."""
+        """The load besides connections, which remains when they are closed: sessions."""
         others = [taken for _, taken in self._others()]
-        self._taken = min(others, default=0)  # or the others would give way to this process until it has caught up
+        self._taken = min(
+            others, default=0
+        )  # starting at 0, the others would yield to this process until it has caught up
 
     def publish(self, connections: int) -> int:
-        """So many are open here; what it has together with what they have left behind."""
+        """Publish this process's load: open connections plus the extra load. Returns it."""
         here = connections + self.extra_load()
         _SLOT.pack_into(self._memory, self._slot * _SLOT.size, here, self._taken, clock.real_seconds())
         return here
 
     def on_accepted(self, connections: int) -> None:
-        """One more."""
+        """A connection was accepted."""
         self._taken += 1
         self.publish(connections)
 
     def should_yield(self, connections: int) -> bool:
-        """Whether another process should have the next one."""
+        """Whether another process should take the next connection."""
         mine = (self.publish(connections), self._taken)
         return any(other < mine for other in self._others())
 
@@ -188,30 +191,32 @@ class AcceptShares:
         return [(here, taken) for at, (here, taken, said) in enumerate(slots) if at != self._slot and said > since]
 
     def withdraw(self) -> None:
-        """It takes no more, for now, and the others do not give way to it."""
+        """Accept no more for now: the others do not yield to this process."""
         _SLOT.pack_into(self._memory, self._slot * _SLOT.size, 0, self._taken, 0.0)
 
 
-# --- Listening sockets for other processes of this program: one process binds, and gives copies to each that shows the ticket.
-# The socket that all accept on is one, and the process that gave it away keeps it too. So the connections that wait in it are lost with no process: the others
-# take them. With a socket for each (`SO_REUSEPORT`), those that wait for a process that dies are reset, and those of one that hangs wait for it.
+# --- Handing listening sockets to other processes of this program: one process binds, and gives duplicates to each that presents the
+# ticket.
+# All processes accept on one socket, which the binding process keeps, too. So no process that dies takes queued connections with it: the
+# others accept them. With a socket each (`SO_REUSEPORT`), the connections queued for a dying process would be reset, and those of a hanging
+# one would wait for it.
 
 log: Final = logging.getLogger("greenroom.http")
 
 _SECRET_SIZE: Final = 32
 _MAX_SOCKETS: Final = 16
-"""How many sockets one address may have: a name may stand for several."""
+"""The most sockets of one address: a name may resolve to several."""
 _MAX_CLIENTS: Final = 64
 _HANDOVER_TIMEOUT: Final = 5.0
 _RETRY_DELAY: Final = 0.05
 
 
 class SocketHandoverFailed(GreenroomError):
-    """The sockets could not be had."""
+    """The listening sockets could not be received."""
 
 
 class SocketTicket(NamedTuple):
-    """Where sockets are handed over, and what to show there. It travels between processes of one program only."""
+    """The address of the handover and its secret, passed only between processes of one program."""
 
     address: str
     secret: bytes
@@ -221,7 +226,7 @@ class SocketTicket(NamedTuple):
 
 
 def new_socket_ticket() -> SocketTicket:
-    """A new one. On Linux its address is in no file system, and gone with the process."""
+    """A new ticket. On Linux its address is in no file system and goes with the process."""
     name = f"greenroom-{secrets.token_hex(16)}"
     if sys.platform == "linux" and hasattr(socket, "AF_UNIX"):
         return SocketTicket(f"@{name}", secrets.token_bytes(_SECRET_SIZE))
@@ -233,12 +238,15 @@ def _path(address: str) -> str:
 
 
 class SocketHandover(GenServer):
-    """Gives copies of a binding's sockets away. It closes the binding when it stops, and not when it crashes."""
+    """Gives duplicates of a binding's sockets to processes that present the ticket.
+
+    It closes the binding when it stops, and not when it crashes, since its successor continues.
+    """
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, binding: Binding, ticket: SocketTicket, page: int) -> None:
-        """A process that shows this ticket gets them, and a descriptor of the page on which they say how much they have (`shares`)."""
+        """A process with this ticket gets the sockets and the descriptor `page` of the shared load (`AcceptShares`)."""
         self._binding = binding
         self._page = page
         self._ticket = ticket
@@ -248,10 +256,9 @@ class SocketHandover(GenServer):
         self._clients: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def init(self) -> None:
-        """Listen."""
         self._binding.open()
         self._loop = asyncio.get_running_loop()
-        self.process.await_death(self)
+        self.process.add_exit_waiter(self)
         path = _path(self._ticket.address)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)  # noqa: FBT003 - its only argument
@@ -265,19 +272,19 @@ class SocketHandover(GenServer):
         self._acceptor = Acceptor([self._socket], self._on_connect, log)
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
-        """The process is gone, however that came."""
+        """Close everything, however the process ended."""
         for client in tuple(self._clients):
             self._drop_client(client)
         if self._acceptor is not None:
             self._acceptor.close()
-        elif self._socket is not None:  # the address could not be listened on
+        elif self._socket is not None:  # binding the address has failed
             self._socket.close()
         if not self._ticket.address.startswith("@"):
             with contextlib.suppress(OSError):
                 os.unlink(self._ticket.address)  # noqa: PTH108 - a text everywhere else
 
     def terminate(self, reason: ExitReason) -> None:
-        """Close the binding, unless there is to be a successor."""
+        """Close the binding, unless a successor continues."""
         if not isinstance(reason, Crash):
             self._binding.close()
 
@@ -296,7 +303,7 @@ class SocketHandover(GenServer):
         except OSError:
             shown = b""
         if 0 < len(shown) < _SECRET_SIZE:
-            return  # there is more to come, or its time is up
+            return  # the secret is incomplete: wait for more, or for the timeout
         with contextlib.suppress(OSError):
             if hmac.compare_digest(shown, self._ticket.secret):
                 copies = self._binding.copies()
@@ -317,23 +324,23 @@ class SocketHandover(GenServer):
 
 
 def _is_same_user(client: socket.socket) -> bool:
-    """Whether a process of this user, or of root, is at the other end."""
+    """Whether the client is a process of this user or of root."""
     option: Any = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        return True  # the file's mode has seen to that
+        return True  # the file's mode 0600 has decided that
     _, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
     return uid in (0, os.geteuid())
 
 
 class ReceivedSockets(NamedTuple):
-    """What another process gets: the sockets, and the page's descriptor, which it closes."""
+    """The sockets and the descriptor of the shared page, which the receiver closes."""
 
     sockets: list[socket.socket]
     page: int
 
 
 async def take_over_binding(ticket: SocketTicket, slot: int, timeout: float = _HANDOVER_TIMEOUT) -> Binding:
-    """The binding, in another process, which has that place among the processes that accept. Raises `SocketHandoverFailed`."""
+    """Receive a binding in another process, which uses that slot of the shared page. Raises `SocketHandoverFailed`."""
     handed = await receive_sockets(ticket, timeout)
     try:
         return Binding.of(handed.sockets, AcceptShares(handed.page, slot))
@@ -342,11 +349,11 @@ async def take_over_binding(ticket: SocketTicket, slot: int, timeout: float = _H
 
 
 async def receive_sockets(ticket: SocketTicket, timeout: float = _HANDOVER_TIMEOUT) -> ReceivedSockets:
-    """What is handed over for that ticket. Raises `SocketHandoverFailed`."""
+    """Receive the sockets for a ticket. Raises `SocketHandoverFailed`."""
     try:
         async with asyncio.timeout(timeout):
             while (found := await _request_sockets(ticket)) is None:  # noqa: ASYNC110 - another process has no event to wait for
-                await asyncio.sleep(_RETRY_DELAY)  # the process that hands them over is being restarted
+                await asyncio.sleep(_RETRY_DELAY)  # the handover process is being restarted
             return found
     except TimeoutError:
         raise SocketHandoverFailed(f"nobody has handed over the listening sockets within {timeout:g} s") from None
@@ -388,5 +395,5 @@ async def _receive_descriptors(there: socket.socket, loop: asyncio.AbstractEvent
 
 
 def handover_child(binding: Binding, ticket: SocketTicket, page: int) -> ChildSpec[Ref[SocketHandover]]:
-    """As a child of the program that binds."""
+    """The child spec of the handover, for the program that binds."""
     return child(SocketHandover, binding, ticket, page).but(id="handover")

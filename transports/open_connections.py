@@ -1,4 +1,8 @@
-"""All connections of one listener, whatever they speak: how many there may be, and how they end together."""
+"""The table of a listener's open connections, of all protocols: their limits, and how they end together.
+
+It is plain state of the `HttpListener` process, used by connections in the same loop; it dies with the listener. Addresses as limits count
+them, trusted proxies and socket options are here too.
+"""
 
 from __future__ import annotations
 
@@ -29,35 +33,35 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("greenroom.http")
 
 CUT_GRACE: Final = 0.2
-"""Seconds for a connection that was cut to be gone, before its tasks are cancelled; and as many after that."""
+"""Seconds that a cut connection may take to close before its tasks are cancelled; then as many again."""
 _MINUTE: Final = 60.0
 SHARES_PER_ADDRESS: Final = 4
-"""One address may have one in so many of the connections, unless the settings say otherwise."""
+"""By default one address may have one in so many of the connections."""
 SMALLEST_SHARE: Final = 8
-"""And so many in any case: one client needs two or three, for its calls and its stream."""
+"""But at least this many: one client needs two or three, for its calls and its stream."""
 
 
 def _descriptor(transport: Any) -> int:
-    """A connection's descriptor. POSIX gives the lowest that is free, so at least as many are in use."""
+    """The connection's descriptor. POSIX assigns the lowest free number, so at least that many descriptors are in use."""
     sock = transport.get_extra_info("socket")
     return -1 if sock is None else int(sock.fileno())
 
 
 class ClosableConnection(Protocol):
-    """One connection, as its hall sees it. It says `remove` when nothing of it is left."""
+    """One connection, as the table sees it. It calls `remove` when it has fully ended."""
 
     def close_when_idle(self) -> None:
-        """Go when what is running is over; at once, if nothing is."""
+        """Close once the running request is answered; at once if none is running."""
 
     def cut(self) -> None:
-        """Go now, whatever is running."""
+        """Close now, whatever is running."""
 
     def cancel_tasks(self) -> None:
-        """End what was told to go, and has not."""
+        """Cancel the tasks of a connection that was cut and has not ended."""
 
 
 def _no_engine(method: str, path: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Of an application that is no endpoint: all that it serves is by ASGI."""
+    """The `engine_for` of an application that is no endpoint: everything is served by ASGI."""
 
 
 def _call_directly(step: Callable[[], object]) -> None:
@@ -65,24 +69,26 @@ def _call_directly(step: Callable[[], object]) -> None:
 
 
 class OpenConnections:
-    """All connections of one listener."""
+    """All open connections of one listener."""
 
     def __init__(self, app: App, config: HttpConfig) -> None:
-        """None are open yet."""
         self.app = app
-        # Not of what wraps an endpoint, or derives from one: that has its say first.
+        # Only the class's own `engine_for` counts: an application that wraps or extends an endpoint must see each request first.
         direct: Any = app if "engine_for" in vars(type(app)) else None
         self.engine_for: Callable[[str, str, Sequence[tuple[bytes, bytes]]], HttpEngine | None] = (
             _no_engine if direct is None else direct.engine_for
         )
-        """By method, path and headers: what takes a request without ASGI in between."""
+        """The engine for a method, path and headers, where the request needs no ASGI in between."""
         self.config = config
         self.loop = asyncio.get_running_loop()
         node = node_of(self.loop)
         self.serve: Callable[[Callable[[], object]], None] = _call_directly if node is None else node.serve
-        """Takes what a connection does with what has come, and does at once what that gives processes to do."""
+        """Runs a connection's input handler, and at once the processes that it makes runnable (`Node.serve`).
+
+        The alternative, a turn of the loop for each step, cost a call several turns.
+        """
         self.open: dict[ClosableConnection, str | None] = {}
-        """All connections, and which source each counts for: None for a trusted proxy's."""
+        """Each connection and the source address it counts for; None for a trusted proxy's."""
         self.ending = False
         self._proxies = TrustedProxies(config.trusted_proxies)
         self._of_source: dict[str, int] = {}
@@ -90,14 +96,14 @@ class OpenConnections:
         self._warned_at: dict[str, float] = {}
 
     def source_of(self, transport: Any) -> str | None:
-        """What a connection counts for: its address, its /64 for IPv6; None for a trusted proxy, and where there is no address."""
+        """The source that a connection counts for: its address, or its /64 for IPv6; None for trusted proxies and without an address."""
         peer: tuple[str, int] | str | None = transport.get_extra_info("peername")
         if not isinstance(peer, tuple) or peer[0] in self._proxies:
             return None
         return source_of(peer[0])
 
     def has_room(self, transport: Any) -> bool:
-        """Whether one more connection may come in, which is this one."""
+        """Whether this connection may be added to the table."""
         if self.ending:
             return False
         files = open_files_limit()
@@ -127,14 +133,14 @@ class OpenConnections:
             log.warning(text, *values)
 
     def add(self, connection: ClosableConnection, transport: Any) -> None:
-        """A connection is open."""
+        """Add an open connection."""
         source = self.open[connection] = self.source_of(transport)
         if source is not None:
             self._of_source[source] = self._of_source.get(source, 0) + 1
         self._empty.clear()
 
     def remove(self, connection: ClosableConnection) -> None:
-        """A connection is gone. Again is a no-op."""
+        """Remove a connection that has ended; a no-op when repeated."""
         source = self.open.pop(connection, None)
         if source is not None:
             self._of_source[source] -= 1
@@ -144,9 +150,9 @@ class OpenConnections:
             self._empty.set()
 
     async def drain(self, grace: float, end_calls: Callable[[], bool] | None = None) -> None:
-        """Hang up on idle connections, and let what is running end, for so long; then cut what is left.
+        """Close idle connections, let running requests finish for `grace` seconds, then cut the rest.
 
-        `end_calls` has it answered before, and returns whether there was anything to answer.
+        `end_calls` answers the running calls with an error before that, and returns whether there were any.
         """
         self.ending = True
         for connection in tuple(self.open):
@@ -175,9 +181,10 @@ class OpenConnections:
         return not self.open
 
 
-# --- Where connections come from, as limits and guesses are counted: by address, all ports of it, and by /64 for IPv6.
-# A customer is given a whole /64, so counting single addresses of IPv6 would bound nothing. An address of a trusted proxy stands for all the proxy's
-# clients and is not counted; unless the settings say otherwise those are the loopback addresses, from which a proxy on the same machine connects.
+# --- Source addresses, as limits count them: by address over all ports, and by /64 for IPv6.
+# A customer is given a whole /64, so counting single IPv6 addresses would bound nothing. A trusted proxy's address stands for all its
+# clients and is not counted; unless configured otherwise, trusted proxies are the loopback addresses, from which a proxy on the same
+# machine connects.
 
 if TYPE_CHECKING:
     Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -185,12 +192,12 @@ if TYPE_CHECKING:
 
 _IPV6_PREFIX: Final = 64
 _HOPS: Final = 16
-"""Proxies in a row whose addresses are looked at."""
+"""How many addresses of `X-Forwarded-For` are examined."""
 
 
 @lru_cache(maxsize=1024)
 def address_of(host: str) -> Address | None:
-    """The address that a text is, an IPv4 one also where it is written as IPv6; None for a name or a path."""
+    """Parse an address; an IPv4-mapped IPv6 address becomes IPv4. None for a name or a path."""
     try:
         found = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -200,7 +207,7 @@ def address_of(host: str) -> Address | None:
 
 @lru_cache(maxsize=1024)
 def source_of(host: str) -> str:
-    """What a host is counted as: its IPv4 address, its IPv6 network, or itself if it is neither."""
+    """The source a host counts as: its IPv4 address, its IPv6 /64, or the text itself for anything else."""
     found = address_of(host)
     if found is None:
         return host
@@ -208,17 +215,17 @@ def source_of(host: str) -> str:
 
 
 def host_in(address: str) -> str:
-    """The host of `host:port`; a text without a colon is a host already. An IPv6 address has to come with its port."""
+    """The host of `host:port`; a text without a colon is a host already. An IPv6 address must come with its port."""
     return address.rpartition(":")[0] or address
 
 
 class TrustedProxies:
-    """Addresses whose connections are not counted, since many clients come by each of them."""
+    """Addresses whose connections are not counted, since each of them brings many clients."""
 
     __slots__ = ("_known", "_networks")
 
     def __init__(self, listed: Sequence[str] | None = None) -> None:
-        """Addresses and networks; None for the loopback addresses. Raises `ConfigError` for what is neither."""
+        """`listed` are addresses and networks; None means the loopback addresses. Raises `ConfigError` for anything else."""
         self._networks: tuple[Network, ...] | None = (
             None if listed is None else tuple(_network(each) for each in listed)
         )
@@ -228,10 +235,10 @@ class TrustedProxies:
         return self._known(host)
 
     def client_in(self, forwarded: str) -> str:
-        """The client's address in `X-Forwarded-For`: the last one there that is not a trusted proxy's own. Empty where there is none.
+        """The client's address in `X-Forwarded-For`: the last one that is not a trusted proxy's. Empty if there is none.
 
-        What stands before it came from the client, and may be anything. Without a list of proxies none of it counts: then any program of this
-        machine could write what it likes.
+        Entries before it came from the client and may be forged. Without a configured list of proxies the header is ignored, since any
+        program on this machine could forge it.
         """
         if self._networks is None:
             return ""
@@ -257,7 +264,7 @@ _LOOPBACK: Final = TrustedProxies()
 
 
 def is_proxied(peer: Peer) -> bool:
-    """Whether a peer's address is a trusted proxy's, which brings many clients."""
+    """Whether the peer's address is a trusted proxy's, which brings many clients."""
     return host_in(peer.address) in _LOOPBACK if peer.proxied is None else peer.proxied
 
 
@@ -274,27 +281,27 @@ def _network(text: str) -> Network:
     return found
 
 
-# --- What the kernel is told of a connection: how soon it is to find that a peer is gone, how much to take ahead, what to forget.
+# --- Socket options of an accepted connection: keep-alive, bounded kernel buffers, and what to drop when it is cut.
 
 UNSENT_LIMIT: Final = 16 * 1024
-"""How many bytes the kernel takes for a connection beyond what is on its way; it would take megabytes for a peer that does not read."""
+"""How many bytes the kernel buffers for a connection beyond those in flight; for a peer that does not read it would take megabytes."""
 _LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 
 
 def set_socket_options(transport: BaseTransport, config: HttpConfig) -> None:
-    """Have small pieces sent at once, and have it noticed when the peer is gone, or does not read."""
+    """Set the options: small writes are sent at once, and a dead or stalled peer is noticed."""
     seconds = config.write_timeout
-    with suppress(OSError):  # of a connection that is gone already
+    with suppress(OSError):  # the connection is closed already
         raw: socket.socket = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # asyncio does this for sockets that say that they are TCP, and an accepted one says 0: without it, what is sent in two pieces
-        # waits for the peer's delayed acknowledgement, some 40 ms.
+        # asyncio sets TCP_NODELAY only on sockets whose protocol is IPPROTO_TCP, and an accepted socket reports 0. Without it, a response
+        # sent in two writes waits for the peer's delayed acknowledgement, some 40 ms.
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_LIMIT)
         if hasattr(
             socket, "TCP_USER_TIMEOUT"
-        ):  # for what the kernel holds; it gives up in silence, so we are to be first
+        ):  # the kernel drops unacknowledged data silently, so our own timeout has to fire first: hence 1.4 times the write timeout
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, round(seconds * 1400)))
         if hasattr(socket, "TCP_KEEPIDLE"):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(config.heartbeat)))
@@ -302,14 +309,17 @@ def set_socket_options(transport: BaseTransport, config: HttpConfig) -> None:
 
 
 def discard_unsent(transport: BaseTransport) -> None:
-    """Let the kernel forget what was not read: else it goes on for a peer that does not read, which never hears of the end."""
+    """Make the kernel drop unsent data on close (SO_LINGER 0).
+
+    Otherwise the kernel keeps sending to a peer that does not read, and that peer never sees the connection end.
+    """
     with suppress(OSError):  # it is closed already
         raw: socket.socket = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
 
 
 def has_socket_error(transport: BaseTransport) -> bool:
-    """Whether the kernel knows that the peer is gone, which a loop does not hear of that has stopped reading."""
+    """Whether the kernel knows of an error on the socket. A loop that has paused reading is not told of it."""
     with suppress(OSError):
         raw: socket.socket = transport.get_extra_info("socket")
         return raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0

@@ -1,9 +1,9 @@
-"""One peer on one channel: whatever carries its lines, the session behind it, and what that session still owes.
+"""A channel to one peer: the session behind it and the requests that it has not answered.
 
-A channel is lossless and has one session at a time, which begins when the first message comes (before `initialize`: what is
-asked too early has to be answered, too). When the session dies, every request that it has not answered is answered here with an
-error, and the peer may begin anew. The channel belongs to its transport and outlives the transport's processes: one that is
-restarted goes on with the same channel, and the peer notices nothing.
+A channel is lossless and has one session at a time, which starts with the first message (before `initialize`, since requests that come too
+early are answered, too). When the session dies, the channel answers its pending requests with an error, and the peer may initialize again.
+The channel is plain state owned by its transport and outlives the transport's processes: a restarted process continues with the same
+channel, unnoticed by the peer.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ SESSION_LOST = "The session has ended before it answered. Send initialize to beg
 
 
 class SessionChannel:
-    """The company's end of a channel."""
+    """The server's end of a channel."""
 
     def __init__(self, router: SessionRouter, peer: Peer, send: Send, limit: int = LIMITS.size) -> None:
-        """`send` takes messages, without their line ends, and returns when there is room for more.
+        """`send` sends messages without line ends, and returns when there is room for more.
 
-        `limit` is how many bytes a message may have that comes in.
+        `limit` is the largest incoming message, in bytes.
         """
         self._limits = MessageLimits.of_size(limit)
         self._router = router
@@ -63,24 +63,24 @@ class SessionChannel:
         self._connecting = asyncio.Lock()
         self._connected = asyncio.Event()
         self._pending: dict[str | int | bytes, list[str | int]] = {}
-        """The ids of the requests that wait, as often as each is under way."""
+        """The ids of unanswered requests; an id that is used twice is listed twice."""
         self._settled = asyncio.Event()
         self._settled.set()
 
     @property
     def session(self) -> SessionHandle | None:
-        """The session behind it, once something was said."""
+        """The current session, from the first message on."""
         return self._session
 
     @property
     def pending(self) -> int:
-        """How many requests wait for their answers."""
+        """How many requests are unanswered."""
         return sum(map(len, self._pending.values())) if self._pending else 0
 
-    # --- in
+    # --- input
 
     async def receive(self, line: bytes) -> None:
-        """Hand over what has come: one message, or what was meant to be one."""
+        """Process one line: a message, or invalid input."""
         try:
             message = parse(line, self._limits)
         except RemoteProtocolError as error:
@@ -88,19 +88,19 @@ class SessionChannel:
             return
         try:
             session = self._session or await self._connect()
-        except Exception as error:  # noqa: BLE001 - whatever keeps a session from beginning is answered, and logged
+        except Exception as error:  # noqa: BLE001 - any error that prevents a session is sent to the peer, and logged
             refusal = McpError.wrap(error)
             if refusal is not error:
                 tracebacks.log_error(log, "no session could begin")
             if isinstance(message, JsonRpcRequest):
                 await self._send((encode_error(message.id, refusal),))
             return
-        # When it dies over this, what it owes is settled where its feed ends, and this request is on that list.
+        # If the session dies of this message, its pending requests, this one included, are answered when its feed ends.
         with contextlib.suppress(ProcessExited):
             await self._hand_over(session, message)
 
     async def refuse(self, error: RemoteProtocolError) -> None:
-        """Say that what has come was no message."""
+        """Report an invalid message to the peer."""
         log_refusal(error.message, peer=self._peer)
         await self._send((encode_error(error.id, error),))
         if error.answers is not None and self._session is not None:
@@ -116,7 +116,7 @@ class SessionChannel:
                 await session.request(message)
             case JsonRpcNotification():
                 if message.method == "notifications/cancelled":
-                    self._remove_pending(message.params.get("requestId"))  # the peer does not wait for it now
+                    self._remove_pending(message.params.get("requestId"))  # the peer no longer waits for its reply
                 await session.notify(message)
             case _:
                 await session.respond(message)
@@ -128,10 +128,10 @@ class SessionChannel:
                 self._connected.set()
             return self._session
 
-    # --- out
+    # --- output
 
     async def forward_replies(self) -> None:
-        """Send what comes from the company, session after session, until it is cancelled."""
+        """Send the sessions' messages, one session after another, until cancelled."""
         while True:
             await self._connected.wait()
             session = self._session
@@ -154,7 +154,7 @@ class SessionChannel:
             await self._send(lines)
 
     async def _on_session_lost(self) -> None:
-        """The session is gone: answer for it, and be ready for the next."""
+        """The session has ended: answer its pending requests, and allow a new one."""
         self._session = None
         self._connected.clear()
         pending, self._pending = self._pending, {}
@@ -167,7 +167,7 @@ class SessionChannel:
     # --- the end
 
     async def wait_settled(self, grace: float) -> bool:
-        """Wait until everything that was asked is answered, at the most so long; whether it is."""
+        """Wait until every request is answered, at most `grace` seconds; returns whether that is so."""
         try:
             async with asyncio.timeout(grace):
                 await self._settled.wait()
@@ -176,12 +176,12 @@ class SessionChannel:
         return True
 
     async def end(self) -> None:
-        """The peer has done with it, or is gone."""
+        """End the session: the peer is done, or gone."""
         if self._session is not None:
             with contextlib.suppress(ProcessExited):
                 await self._session.end()
 
-    # --- the books
+    # --- pending requests
 
     def _add_pending(self, request_id: str | int) -> None:
         self._pending.setdefault(id_key(request_id), []).append(request_id)
@@ -200,19 +200,19 @@ class SessionChannel:
             self._settled.set()
 
 
-# --- A channel within one program: a peer that speaks the wire to a company in the same loop, with nothing in between.
-# What is sent is taken at once, in the sender's own task; what comes back waits in a queue of a few frames, and when the peer
-# does not read, the company waits. One process carries the answers; when it dies the wire ends, and with it `receive`.
+# --- A channel within one program, without a transport in between.
+# Input is processed at once in the sender's task; output waits in a queue of a few frames, and a peer that does not read makes the server
+# wait. One process forwards the replies; when it dies, `receive` ends.
 
 QUEUED_FRAMES = 64
-"""How many frames wait for their reader."""
+"""How many frames wait for the reader before the server has to wait."""
 
 
 class MemoryPeer:
-    """The peer's end: ``async with MemoryWire(door) as wire``, inside a node. For one reader at a time."""
+    """The client's end of an in-memory channel: ``async with MemoryPeer(router) as peer``, inside a node. For one reader at a time."""
 
     def __init__(self, router: SessionRouter, peer: Peer | None = None) -> None:
-        """`peer` is the company's view of the other end."""
+        """`peer` describes the client to the server."""
         self._channel = SessionChannel(router, peer or Peer("memory"), self._enqueue)
         self._frames: deque[Sequence[bytes]] = deque()
         self._frame_added = Wakeup()
@@ -222,14 +222,14 @@ class MemoryPeer:
 
     @property
     def session(self) -> SessionHandle | None:
-        """The session behind it, once something was said."""
+        """The current session, from the first message on."""
         return self._channel.session
 
     async def __aenter__(self) -> Self:
         self._forwarder = spawn(self._channel.forward_replies)
         process = current_node().process(self._forwarder)
         assert process is not None
-        process.await_death(self)
+        process.add_exit_waiter(self)
         return self
 
     async def __aexit__(
@@ -238,11 +238,11 @@ class MemoryPeer:
         await self.close()
 
     async def send(self, frame: bytes) -> None:
-        """Say something: one message, with or without a line break at its end."""
+        """Send one message, with or without a line break at its end."""
         await self._channel.receive(frame)
 
     async def receive(self) -> list[bytes]:
-        """The next messages, at least one; none when the wire has ended. Cancelling it loses nothing."""
+        """The next messages, at least one; none when the channel has ended. Cancelling loses nothing."""
         while not self._frames:
             if self._ended:
                 return []
@@ -252,7 +252,7 @@ class MemoryPeer:
         return list(frame)
 
     async def close(self) -> None:
-        """The peer has done with it."""
+        """End the session and the forwarding process."""
         if self._forwarder is not None:
             await self._channel.end()
             kill(self._forwarder)
@@ -265,8 +265,8 @@ class MemoryPeer:
         self._frames.append(frame)
         self._frame_added.wake()
 
-    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - why is nothing that a peer could use
-        """The carrier is gone."""
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the client needs no reason
+        """The forwarding process has ended."""
         self._ended = True
         self._frame_added.wake()
         self._frame_taken.wake()

@@ -1,7 +1,7 @@
-"""Certificates: what a listener shows, read and tried before anything listens, and read again when they are renewed.
+"""TLS for listeners: certificates, and the connection between a socket's transport and the protocol inside TLS.
 
-What cannot work is an error that names the file. A certificate that has expired works, badly, and is a warning. Nothing of a
-key or its password is ever in a message.
+Certificates are loaded and tried before anything listens, and reloaded when they are renewed. An unusable one is an error that names the
+file; an expired one is a warning. No message contains a key or its password.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .http_config import HttpConfig
-    from .open_connections import Hall
+    from .open_connections import OpenConnections
 
 log: Final = logging.getLogger("greenroom.http")
 
 H2: Final = "h2"
 HTTP1: Final = "http/1.1"
 
-SOON: Final = 14 * 86_400.0
-"""Seconds before its end from which on a certificate is worth a warning."""
+EXPIRY_WARNING: Final = 14 * 86_400.0
+"""Seconds before its expiry from which on a certificate causes a warning."""
 
 _UNREADABLE: Final[dict[type[OSError], str]] = {
     FileNotFoundError: "there is no such file",
@@ -39,39 +39,43 @@ _NOT_YET: Final = 9
 
 
 class BadCertificate(ConfigError):
-    """A certificate, a key or what they stand in cannot be used: which file, and why."""
+    """A certificate or key cannot be used; the message names the file and the reason."""
 
 
 class Certificates:
-    """What a listener shows to its clients: always the last certificate that was right."""
+    """A listener's certificates: always the last ones that were valid."""
 
     def __init__(self, config: HttpConfig) -> None:
-        """Reads them. Raises `BadCertificate`."""
+        """Raises `BadCertificate`."""
         self._config = config
-        self.context = _context(config)
+        self.context = _load_context(config)
 
     def reload(self) -> None:
-        """Read the files again, for connections from now on. Raises `BadCertificate`, and nothing has changed."""
-        self.context = _context(self._config)
+        """Read the files again, for new connections. Raises `BadCertificate`, and then nothing has changed."""
+        self.context = _load_context(self._config)
 
 
-def _context(config: HttpConfig) -> ssl.SSLContext:
+def _load_context(config: HttpConfig) -> ssl.SSLContext:
     assert config.certfile is not None
     certfile, keyfile = Path(config.certfile), Path(config.keyfile or config.certfile)
     for name, path in (("certfile", certfile), ("keyfile", keyfile), ("cacertfile", config.cacertfile)):
         if path is not None:
-            _readable(name, Path(path))
+            _check_readable(name, Path(path))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # of TLS 1.2: what HTTP/2 allows; those of 1.3 are all good
+    context.set_ciphers(
+        "ECDHE+AESGCM:ECDHE+CHACHA20"
+    )  # for TLS 1.2: what HTTP/2 allows; every cipher of TLS 1.3 is good
     context.set_alpn_protocols([H2, HTTP1] if config.http2 else [HTTP1])
-    password = config.keyfile_password or ""  # asked for as a function, or OpenSSL would ask at the terminal
+    password = (
+        config.keyfile_password or ""
+    )  # passed as a function, since OpenSSL would otherwise ask for a missing password at the terminal
     try:
         context.load_cert_chain(certfile, keyfile, password=lambda: password)
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise BadCertificate(_why(error, certfile, keyfile, given=bool(password))) from None
-    _try(context, certfile)
+        raise BadCertificate(_load_error(error, certfile, keyfile, given=bool(password))) from None
+    _try_handshake(context, certfile)
     if config.cacertfile is not None:
         try:
             context.load_verify_locations(config.cacertfile)
@@ -81,7 +85,7 @@ def _context(config: HttpConfig) -> ssl.SSLContext:
     return context
 
 
-def _readable(name: str, path: Path) -> None:
+def _check_readable(name: str, path: Path) -> None:
     try:
         with path.open("rb") as file:
             file.read(1)
@@ -90,8 +94,8 @@ def _readable(name: str, path: Path) -> None:
         raise BadCertificate(f"{name} {path}: {why}") from None
 
 
-def _why(error: Exception, certfile: Path, keyfile: Path, *, given: bool) -> str:
-    """What OpenSSL means, which says the same of many things."""
+def _load_error(error: Exception, certfile: Path, keyfile: Path, *, given: bool) -> str:
+    """The reason of a failed load: OpenSSL reports many causes by the same error."""
     if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
         return f"keyfile {keyfile}: the key is not that of the certificate in {certfile}"
     if b"CERTIFICATE-----" not in certfile.read_bytes():
@@ -105,8 +109,8 @@ def _why(error: Exception, certfile: Path, keyfile: Path, *, given: bool) -> str
     return f"certfile {certfile} and keyfile {keyfile}: OpenSSL cannot use them: {getattr(error, 'reason', None) or 'it does not say why'}"
 
 
-def _try(server: ssl.SSLContext, certfile: Path) -> None:
-    """Shake hands with ourselves, as a client that trusts just this: that shows what only peers would see."""
+def _try_handshake(server: ssl.SSLContext, certfile: Path) -> None:
+    """Complete a handshake with ourselves, as a client that trusts this certificate: that shows errors which only peers would see."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -117,7 +121,7 @@ def _try(server: ssl.SSLContext, certfile: Path) -> None:
         server.wrap_bio(there, back, server_side=True),
     )
     try:
-        for _ in range(4):  # flights
+        for _ in range(4):  # enough rounds for every flight of a handshake
             for end in ends:
                 with suppress(ssl.SSLWantReadError):
                     end.do_handshake()
@@ -134,74 +138,73 @@ def _try(server: ssl.SSLContext, certfile: Path) -> None:
         raise BadCertificate(
             f"certfile {certfile}: nobody could shake hands with it: {getattr(error, 'reason', None) or error}"
         ) from None
-    left = ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time() if "notAfter" in shown else SOON
-    if left < SOON:
+    left = ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time() if "notAfter" in shown else EXPIRY_WARNING
+    if left < EXPIRY_WARNING:
         log.warning("certfile %s: the certificate expires in %.1f days", certfile, left / 86_400)
 
 
-# --- TLS between a socket's transport and the protocol that speaks inside: the handshake first, then bytes both ways.
-# asyncio has this too. Ours counts a peer in its handshake among the connections, tells truly how much is not yet with the kernel (so a
-# peer that does not read is seen), says the end and listens on as a plain connection can, and costs a connection a few KiB
-# where asyncio's takes a quarter of a MiB.
+# --- The TLS connection.
+# asyncio's own TLS does not count peers in their handshake as connections, hides how much the kernel has not accepted (so a peer that does
+# not read is not noticed), cannot half-close, and costs a quarter of a MiB for each connection instead of a few KiB.
 
-PIECE: Final = 64 * 1024
-RECORDS: Final = 32
-"""How many records are taken of a connection in one turn of the loop: a peer may put a single byte in each."""
-AHEAD: Final = 64 * 1024
-"""How many bytes wait for their turn before no more is read."""
+READ_SIZE: Final = 64 * 1024
+RECORDS_PER_TURN: Final = 32
+"""How many records are read from a connection in one turn of the loop: a peer may put a single byte in each."""
+UNREAD_LIMIT: Final = 64 * 1024
+"""How many undecrypted bytes are buffered before reading pauses."""
 
 
-class TlsWire(asyncio.Protocol, asyncio.Transport):
-    """One connection's: the socket's protocol, and the transport of the protocol that speaks inside.
+class TlsConnection(asyncio.Protocol, asyncio.Transport):
+    """One TLS connection: the protocol of the socket's transport, and the transport of the protocol inside.
 
-    While it shakes hands it is a guest of the hall by itself.
+    During the handshake it is itself in the table of open connections.
     """
 
     def __init__(
-        self, hall: Hall, certificates: Certificates, inside: Callable[[str | None], asyncio.Protocol]
+        self, connections: OpenConnections, certificates: Certificates, inside: Callable[[str | None], asyncio.Protocol]
     ) -> None:
-        """`inside` makes the protocol, for what the handshake has agreed on. Nothing happens before there is a transport."""
+        """`inside` makes the protocol for the ALPN result."""
         super().__init__()
-        self._hall = hall
-        self._make = inside
+        self._connections = connections
+        self._make_inside = inside
         self._inside: asyncio.Protocol | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = certificates.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._raw: Any = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._going_on: asyncio.Handle | None = None
-        self._held = False  # by the protocol inside
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        self._continuation: asyncio.Handle | None = None
+        self._paused_inside = False  # paused by the protocol inside
         self._reading = True
-        self._fin = False  # said without TLS, maybe in front of what is still to be read
+        self._eof_seen = False  # a TCP FIN without TLS close_notify; records before it may still be unread
         self._ended = False
         self._half_open = False
-        self._said_end = False
+        self._close_notify_sent = False
 
-    # --- from the socket
+    # --- callbacks of the socket's transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected, and is to introduce itself."""
         self._raw = transport
-        if not self._hall.has_room(transport):
+        if not self._connections.has_room(transport):
             self._ended = True
             self._raw.abort()
             return
-        self._hall.enter(self, transport)
-        self._alarm = self._hall.loop.call_later(self._hall.config.handshake_timeout, self.abort)
+        self._connections.add(self, transport)
+        self._handshake_timer = self._connections.loop.call_later(
+            self._connections.config.handshake_timeout, self.abort
+        )
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, as far as it makes sense."""
         if self._ended:
             return
         self._incoming.write(data)
-        if self._inside is None and not self._shake():
+        if self._inside is None and not self._do_handshake():
             return
-        if self._going_on is None:
+        if self._continuation is None:
             self._read()
-        self._relax()
+        self._update_reading()
 
-    def _shake(self) -> bool:
+    def _do_handshake(self) -> bool:
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -210,12 +213,12 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         except (ssl.SSLError, ValueError) as error:
             log.debug("a handshake failed: %s", error)
             self._ended = True
-            self._flush()  # the alert that says why
+            self._flush()  # the alert with the reason
             self._raw.close()
             return False
         self._flush()
-        self._inside = self._make(self._tls.selected_alpn_protocol())
-        self._come_in()
+        self._inside = self._make_inside(self._tls.selected_alpn_protocol())
+        self._end_handshake()
         self._inside.connection_made(self)
         return True
 
@@ -224,8 +227,8 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
         pieces: list[bytes] = []
         ended = False
         try:
-            while len(pieces) < RECORDS and not ended:
-                piece = self._tls.read(PIECE)
+            while len(pieces) < RECORDS_PER_TURN and not ended:
+                piece = self._tls.read(READ_SIZE)
                 pieces.append(piece)
                 ended = not piece
         except ssl.SSLWantReadError:
@@ -238,25 +241,25 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
             self._flush()
             self._raw.abort()
             return
-        self._flush()  # what TLS itself has to say
+        self._flush()  # TLS's own messages
         if data := pieces[0] if len(pieces) == 1 else b"".join(pieces):
             self._inside.data_received(data)
         if ended:
             self._end()
-        elif len(pieces) == RECORDS:
-            self._going_on = self._hall.loop.call_soon(self._go_on)
-        elif self._fin:
+        elif len(pieces) == RECORDS_PER_TURN:
+            self._continuation = self._connections.loop.call_soon(self._continue_input)
+        elif self._eof_seen:
             self._end()
 
-    def _go_on(self) -> None:
-        self._going_on = None
+    def _continue_input(self) -> None:
+        self._continuation = None
         if not self._ended and not self._raw.is_closing():
             self._read()
-            self._relax()
+            self._update_reading()
 
-    def _relax(self) -> None:
-        """Read from the socket, unless too much waits already."""
-        reading = not self._held and self._incoming.pending <= AHEAD
+    def _update_reading(self) -> None:
+        """Resume or pause reading from the socket, by how much is buffered."""
+        reading = not self._paused_inside and self._incoming.pending <= UNREAD_LIMIT
         if reading is not self._reading and not self._raw.is_closing():
             self._reading = reading
             if reading:
@@ -265,64 +268,60 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
                 self._raw.pause_reading()
 
     def _end(self) -> None:
-        """The peer says no more. The connection may stay open for what we have to say."""
+        """The peer sends no more. The connection may stay open for our response."""
         self._ended = True
         self._half_open = bool(self._inside and self._inside.eof_received())
         if not self._half_open:
             self.close()
 
     def eof_received(self) -> bool:
-        """The same, said without TLS, or after it: HTTP knows by itself where its messages end."""
-        self._fin = True
-        if self._going_on is not None:
+        """The TCP end, without or after the TLS one: HTTP marks the ends of its messages itself."""
+        self._eof_seen = True
+        if self._continuation is not None:
             return True
         if not self._ended:
             self._end()
         elif self._half_open and self._inside is not None:
-            self._inside.eof_received()  # once more: it may have waited for our end, and left
+            self._inside.eof_received()  # reported again: the peer may have waited for our end, and left
         return self._half_open
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
-        self._come_in()
+        self._end_handshake()
         self._ended = True
         if self._inside is not None:
             self._inside.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The kernel has enough."""
         if self._inside is not None:
             self._inside.pause_writing()
 
     def resume_writing(self) -> None:
-        """The kernel takes more."""
         if self._inside is not None:
             self._inside.resume_writing()
 
-    def _come_in(self) -> None:
-        """The handshake is over: from now on the protocol inside is the guest, or there is none."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-            self._hall.left(self)
+    def _end_handshake(self) -> None:
+        """The handshake is over: the protocol inside is in the table now, or there is none."""
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
+            self._connections.remove(self)
 
-    # --- from the hall, while the handshake lasts
+    # --- called by the table of connections during the handshake
 
-    def leave(self) -> None:
-        """Go: nothing is running."""
+    def close_when_idle(self) -> None:
+        """Close: nothing is running."""
         self.abort()
 
     def cut(self) -> None:
-        """Go."""
+        """Close."""
         self.abort()
 
-    def kill(self) -> None:
-        """There is nothing to it but the socket."""
+    def cancel_tasks(self) -> None:
+        """A no-op: there is no task to cancel."""
 
-    # --- from inside: as a plain connection, but that it says more of itself
+    # --- the transport, for the protocol inside
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the socket knows, and what TLS does."""
         match name:
             case "ssl_object":
                 return self._tls
@@ -336,83 +335,72 @@ class TlsWire(asyncio.Protocol, asyncio.Transport):
                 return self._raw.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send this."""
-        if not data or self._said_end or self._raw.is_closing():
+        if not data or self._close_notify_sent or self._raw.is_closing():
             return
         view = memoryview(data).cast("B")
-        while view:  # the buffer between has no end, so nothing ever has to wait here
+        while view:  # a MemoryBIO has no limit, so a write never has to wait here
             view = view[self._tls.write(view) :]
         self._flush()
 
     def can_write_eof(self) -> bool:
-        """It can be said that this was all."""
         return True
 
     def write_eof(self) -> None:
-        """Say that this was all, and go on listening; what was sent before still goes out."""
-        if not self._said_end:
-            self._say_end()
+        """Half-close: send close_notify and FIN, and go on reading."""
+        if not self._close_notify_sent:
+            self._send_close_notify()
             if not self._raw.is_closing():
                 self._raw.write_eof()
 
-    def _say_end(self) -> None:
-        with suppress(ssl.SSLError, ValueError):  # it wants to hear the other end's, which comes or does not
+    def _send_close_notify(self) -> None:
+        with suppress(ssl.SSLError, ValueError):  # unwrap wants the peer's close_notify, which may never come
             self._tls.unwrap()
         self._flush()
-        self._said_end = True
+        self._close_notify_sent = True
 
     def close(self) -> None:
-        """Say so, and be gone when the kernel has it all."""
-        if not self._said_end:
-            self._say_end()
+        """Send close_notify, and close when the kernel has accepted everything."""
+        if not self._close_notify_sent:
+            self._send_close_notify()
         self._raw.close()
 
     def abort(self) -> None:
-        """Be gone."""
         self._ended = True
         self._raw.abort()
 
     def _flush(self) -> None:
-        if (data := self._outgoing.read()) and not self._said_end and not self._raw.is_closing():
+        if (data := self._outgoing.read()) and not self._close_notify_sent and not self._raw.is_closing():
             self._raw.write(data)
 
     def is_closing(self) -> bool:
-        """Whether it is on its way out."""
         return bool(self._raw.is_closing())
 
     def pause_reading(self) -> None:
-        """Take nothing more for now; what is already here still comes."""
-        self._held = True
-        self._relax()
+        """Pause reading; input that was decrypted already still arrives."""
+        self._paused_inside = True
+        self._update_reading()
 
     def resume_reading(self) -> None:
-        """Take more again."""
-        self._held = False
-        self._relax()
+        self._paused_inside = False
+        self._update_reading()
 
     def is_reading(self) -> bool:
-        """Whether it takes what comes."""
-        return not self._held
+        return not self._paused_inside
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """From how many bytes on a writer is to wait."""
         self._raw.set_write_buffer_limits(high, low)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """The same, as it is: low and high."""
         low, high = self._raw.get_write_buffer_limits()
         return low, high
 
     def get_write_buffer_size(self) -> int:
-        """How much the kernel has not got yet."""
         return int(self._raw.get_write_buffer_size())
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that speaks."""
         assert self._inside is not None
         return self._inside
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Have another protocol speak."""
         assert isinstance(protocol, asyncio.Protocol)
         self._inside = protocol

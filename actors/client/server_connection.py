@@ -152,7 +152,7 @@ class ServerConnection(GenStatem[Phase]):
         register(line.key)
         line.process = process
         line.move(Phase.CONNECTING)
-        process.await_death(self)
+        process.add_exit_waiter(self)
         self.dispatcher.begin()
         held, line.held = line.held, []
         for pending in held:

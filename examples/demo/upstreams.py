@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from greenroom import Host, Server
-from greenroom.transports.client.command import Command
+from greenroom.transports.client.server_command import Command
 
 HERE = Path(__file__).parent
 

@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.transports.http.desk import Paper, sse
+from tests.transports.http.engine_driver import Paper, sse
 
 from greenroom import Client, Context, McpError, McpServer, RegistrationError, Server, ToolOptions, tool
-from greenroom.actors.entries import tool_entry
-from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.grants import AuthInfo
+from greenroom.actors.catalogue_entries import tool_entry
+from greenroom.auth.auth_info import AuthInfo
+from greenroom.auth.bearer_tokens import BearerAuth
 from greenroom.auth.shared_secrets import CustomAuth
 
-from .reception import Reception, bearer, call
+from .auth_test_server import Reception, bearer, call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -302,7 +302,7 @@ async def test_a_tool_that_gets_scopes_before_its_worker_runs_is_not_run() -> No
         original = server.company.work
 
         async def work(job: Any) -> None:
-            server.company.shelf.write(lambda catalogue: catalogue.put(entry))
+            server.company.catalogue_ref.write(lambda catalogue: catalogue.put(entry))
             await original(job)
 
         server.company.work = work

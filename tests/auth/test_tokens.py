@@ -16,28 +16,37 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from greenroom import ConfigError
-from greenroom.auth.bearer import BearerAuth
+from greenroom.auth.auth_info import AuthRequest
+from greenroom.auth.bearer_tokens import BearerAuth
 from greenroom.auth.errors import Denied
-from greenroom.auth.grants import Asking
-from greenroom.auth.introspection import AT_ONCE, LARGEST, Introspection, KeySet
-from greenroom.auth.jose import BadKey, check, make_key, public_key, read_keys, secret_key, shown_key, sign
+from greenroom.auth.jose import (
+    InvalidKeyError,
+    make_key,
+    parse_jwk_set,
+    public_jwk,
+    public_key,
+    secret_key,
+    sign,
+    verified_claims,
+)
+from greenroom.auth.jwks_and_introspection import LARGEST_RESPONSE, REQUESTS_AT_ONCE, Introspection, KeySet
 from greenroom.supervision import Supervisor, send, start, stop, whereis
 from greenroom.transports.client.errors import ConnectFailed
-from greenroom.transports.client.fetch import Fetched
+from greenroom.transports.client.fetch import FetchResponse
 
-from .reception import AUDIENCE, ISSUER, KEY, SECRET, Book, bearer, claims
+from .auth_test_server import AUDIENCE, ISSUER, KEY, SECRET, Book, bearer, claims
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from greenroom.auth.grants import AuthInfo
+    from greenroom.auth.auth_info import AuthInfo
 
 HMAC = secret_key(SECRET)
 
 
 async def let_in(provider: BearerAuth, token: str) -> AuthInfo:
     headers = {name: value for name, value in bearer(token).items() if value}
-    return await provider.authenticate(Asking("POST", "/mcp", headers))
+    return await provider.authenticate(AuthRequest("POST", "/mcp", headers))
 
 
 async def why_not(provider: BearerAuth, token: str) -> str:
@@ -139,20 +148,20 @@ async def test_tricks_with_algorithms_and_names_of_keys() -> None:
 )
 def test_every_algorithm_signs_and_is_checked(family: Any, algorithms: tuple[str, ...]) -> None:
     key = make_key(family, kid="k")
-    read = read_keys(
-        {"keys": [shown_key(key), {"kty": "oct", "k": "c2VjcmV0"}, {"kty": "RSA"}, 5, {"kty": "EC", "use": "enc"}]}
+    read = parse_jwk_set(
+        {"keys": [public_jwk(key), {"kty": "oct", "k": "c2VjcmV0"}, {"kty": "RSA"}, 5, {"kty": "EC", "use": "enc"}]}
     )
     assert len(read) == 1
-    assert "d" not in shown_key(key)
+    assert "d" not in public_jwk(key)
     for algorithm in algorithms:
         token = sign({"sub": "ann"}, key, algorithm)
-        assert check(token, read, [algorithm]) == {"sub": "ann"}
+        assert verified_claims(token, read, [algorithm]) == {"sub": "ann"}
         with pytest.raises(Denied):
-            check(token, read, [each for each in algorithms if each != algorithm] or ["HS256"])
-    with pytest.raises(BadKey):
+            verified_claims(token, read, [each for each in algorithms if each != algorithm] or ["HS256"])
+    with pytest.raises(InvalidKeyError):
         sign({}, key, "HS256")
-    with pytest.raises(BadKey):
-        shown_key(HMAC)
+    with pytest.raises(InvalidKeyError):
+        public_jwk(HMAC)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +197,9 @@ def test_a_short_rsa_key_is_none() -> None:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(BadKey, match="1024 bits"):
+        with pytest.raises(InvalidKeyError, match="1024 bits"):
             public_key(short)
-    with pytest.raises(BadKey):
+    with pytest.raises(InvalidKeyError):
         public_key(short)
 
 
@@ -222,13 +231,13 @@ class Issuer:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def fetch(self, url: str, **_: Any) -> Fetched:
+    async def fetch(self, url: str, **_: Any) -> FetchResponse:
         self.asked += 1
         self.called.set()
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        return Fetched(200, {}, json.dumps({"keys": [shown_key(key) for key in self.keys]}).encode(), url)
+        return FetchResponse(200, {}, json.dumps({"keys": [public_jwk(key) for key in self.keys]}).encode(), url)
 
 
 @asynccontextmanager
@@ -325,8 +334,8 @@ async def test_keys_are_looked_at_again_after_a_while_also_where_nobody_asks_for
 
 
 async def test_an_answer_without_keys_is_told_as_the_servers_own_trouble(caplog: pytest.LogCaptureFixture) -> None:
-    async def fetch(url: str, **_: Any) -> Fetched:
-        return Fetched(503, {}, b"", url)
+    async def fetch(url: str, **_: Any) -> FetchResponse:
+        return FetchResponse(503, {}, b"", url)
 
     keys = KeySet("https://id.example/jwks", fetch)
     async with running(BearerAuth(keys=keys, algorithms=("ES256",), audience=AUDIENCE)) as provider:
@@ -379,11 +388,17 @@ async def test_made_up_tokens_put_no_good_one_out_and_nothing_is_kept_beyond_its
 
 @pytest.mark.parametrize(
     "answer",
-    [(500, b"{}"), (200, b"[]"), (200, b"no"), (200, b'{"active":"true"}'), (200, b'{"a":"' + b"x" * LARGEST + b'"}')],
+    [
+        (500, b"{}"),
+        (200, b"[]"),
+        (200, b"no"),
+        (200, b'{"active":"true"}'),
+        (200, b'{"a":"' + b"x" * LARGEST_RESPONSE + b'"}'),
+    ],
 )
 async def test_answers_that_are_none_let_nobody_in(answer: tuple[int, bytes]) -> None:
-    async def fetch(url: str, **_: Any) -> Fetched:
-        return Fetched(answer[0], {}, answer[1], url)
+    async def fetch(url: str, **_: Any) -> FetchResponse:
+        return FetchResponse(answer[0], {}, answer[1], url)
 
     async with running(by_asking(fetch)) as provider:
         kind = "invalid_token" if b"active" in answer[1] else "server_error"
@@ -392,27 +407,27 @@ async def test_answers_that_are_none_let_nobody_in(answer: tuple[int, bytes]) ->
 
 async def test_only_so_many_tokens_are_asked_about_at_once_and_the_same_one_counts_once() -> None:
     book, go, asked = Book(), asyncio.Event(), asyncio.Event()
-    tokens = [book.issue(claims()) for _ in range(AT_ONCE + 1)]
+    tokens = [book.issue(claims()) for _ in range(REQUESTS_AT_ONCE + 1)]
     begun: list[str] = []
 
-    async def fetch(url: str, **more: Any) -> Fetched:
+    async def fetch(url: str, **more: Any) -> FetchResponse:
         begun.append(url)
-        if len(begun) == AT_ONCE:
+        if len(begun) == REQUESTS_AT_ONCE:
             asked.set()
         await go.wait()
         return await book.fetch(url, **more)
 
     async with running(by_asking(fetch)) as provider, asyncio.TaskGroup() as group:
-        waiting = [group.create_task(let_in(provider, token)) for token in tokens[:AT_ONCE]]
+        waiting = [group.create_task(let_in(provider, token)) for token in tokens[:REQUESTS_AT_ONCE]]
         await asked.wait()
         again = group.create_task(let_in(provider, tokens[0]))
         with pytest.raises(Denied) as denied:
-            await let_in(provider, tokens[AT_ONCE])
-        assert (denied.value.kind, len(begun)) == ("server_error", AT_ONCE)
-        assert f"{AT_ONCE} tokens are being asked about already" in denied.value.detail
+            await let_in(provider, tokens[REQUESTS_AT_ONCE])
+        assert (denied.value.kind, len(begun)) == ("server_error", REQUESTS_AT_ONCE)
+        assert f"{REQUESTS_AT_ONCE} tokens are being asked about already" in denied.value.detail
         go.set()
         assert {(await each).subject for each in [*waiting, again]} == {"ann"}
-        assert (await let_in(provider, tokens[AT_ONCE])).subject == "ann"
+        assert (await let_in(provider, tokens[REQUESTS_AT_ONCE])).subject == "ann"
 
 
 async def test_one_question_that_crashes_is_one_answer(caplog: pytest.LogCaptureFixture) -> None:
@@ -420,7 +435,7 @@ async def test_one_question_that_crashes_is_one_answer(caplog: pytest.LogCapture
     token = book.issue(claims())
     broken = True
 
-    async def fetch(url: str, **more: Any) -> Fetched:
+    async def fetch(url: str, **more: Any) -> FetchResponse:
         if broken:
             raise ConnectFailed("down")
         return await book.fetch(url, **more)

@@ -17,14 +17,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.serving import served
+from tests.served_program import served
 
-from .figures import CLIENT_LEGS, COMMAND, ISSUER, LEGS, PAGE, complaints, count, page_complaints, row, summary
+from .expected_checks import CLIENT_LEGS, COMMAND, ISSUER, LEGS, PAGE, complaints, count, page_complaints, row, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .figures import Leg
+    from .expected_checks import Leg
 
 HERE = Path(__file__).parent
 MODULES = HERE.parents[1] / ".referees" / "node" / "node_modules"

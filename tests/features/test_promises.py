@@ -11,14 +11,14 @@ from urllib.parse import parse_qs
 
 import httpx
 import pytest
-from tests.auth.client.world import CHALLENGE, URL, World
+from tests.auth.client.oauth_world import CHALLENGE, URL, World
 
 from greenroom import Client, Host, Server, Settings, UrlElicitation, UrlElicitationRequired
 from greenroom.auth import APIKeyAuth, EnterpriseManaged, FileStore, MemoryStore, OAuth, SignInError
-from greenroom.auth.grants import Asking
+from greenroom.auth.auth_info import AuthRequest
 from greenroom.auth.shared_secrets import hash_key, plain_digest, verify_key
-from greenroom.config.reader import read
-from greenroom.transports.client.fetch import Fetched
+from greenroom.config.config_reader import read
+from greenroom.transports.client.fetch import FetchResponse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +96,7 @@ async def test_the_first_key_and_the_last_one_cost_one_comparison_each(
     monkeypatch.setattr(hmac, "compare_digest", counted)
     for key in (keys[0], keys[-1]):
         compared.append(0)
-        assert (await provider.authenticate(Asking("POST", "/mcp", {"x-api-key": key}))).subject == key
+        assert (await provider.authenticate(AuthRequest("POST", "/mcp", {"x-api-key": key}))).subject == key
     assert compared == [1, 1]
 
 
@@ -116,7 +116,7 @@ async def test_an_identity_token_or_a_saml_assertion_is_exchanged_and_what_comes
     async def fetch(url: str, **request: Any) -> Any:
         if url in answers:
             forms.append((url, {name: value for name, [value] in parse_qs(request["body"].decode()).items()}))
-            return Fetched(200, {}, json.dumps(answers[url]).encode(), url)
+            return FetchResponse(200, {}, json.dumps(answers[url]).encode(), url)
         return await world.fetch(url, **request)
 
     way = EnterpriseManaged(
@@ -232,7 +232,7 @@ async def test_one_program_is_server_client_and_host_with_nothing_else_installed
     async with Client(server) as client, Host({"sums": server}) as host:
         assert await client.call("add", a=1, b=2) == 3
         assert await host.call("sums:add", a=3, b=4) == 7
-        assert [tool["name"] for tool in await host.agent.list_tools()] == ["sums:add"]
+        assert [tool["name"] for tool in await host.router.list_tools()] == ["sums:add"]
 
 
 @pytest.mark.row("FM-05")
@@ -245,7 +245,7 @@ async def test_an_agent_makes_the_call_that_it_is_told_to_and_none_by_itself() -
         return json.dumps({"type": "tool_use", "id": "1", "name": "sums:tempting", "input": {"number": number + 1}})
 
     async with Host({"sums": server}) as host:
-        await host.agent.call_tool("sums:tempting", {"number": 1})
+        await host.router.call_tool("sums:tempting", {"number": 1})
     assert calls == [1]
 
 

@@ -11,8 +11,8 @@ import logging
 import time
 from collections import Counter
 
-from . import records
-from .playing import TRANSPORTS, play
+from . import recordings
+from .scenario_player import TRANSPORTS, play
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
         begun, spent = time.monotonic(), time.process_time()
         played = asyncio.run(play(transport, given.only))
         took = f"{time.monotonic() - begun:.1f} s, {time.process_time() - spent:.1f} s of this processor's time"
-        kept = records.read(transport)
+        kept = recordings.read(transport)
         compared: set[str] = {*played} if given.only else {*played, *kept}
         for name in compared:
             new, old = played.get(name), kept.get(name)
@@ -40,7 +40,7 @@ def main() -> int:
         rows = sum(len(each.frames) for each in played.values())
         print(f"{transport}: {len(played)} scenarios, {rows} frames, {took}")
         if given.record and not given.only:
-            records.write(transport, played)
+            recordings.write(transport, played)
         elif given.only:
             for name, record in played.items():
                 print("\n  ".join([name, *record.frames, *(f"~ {each}" for each in record.texts)]))

@@ -7,7 +7,7 @@ from collections.abc import Mapping  # noqa: TC003 - a dataclass has it
 from dataclasses import dataclass, field
 from typing import Any
 
-from .wires import BOTH, INFO
+from .raw_wires import BOTH, INFO
 
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 OLDEST, LATEST = REVISIONS[0], REVISIONS[-1]

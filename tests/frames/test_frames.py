@@ -7,20 +7,20 @@ from functools import cache
 
 import pytest
 
-from . import records
-from .playing import TRANSPORTS, names, play
+from . import recordings
+from .scenario_player import TRANSPORTS, names, play
 
 SCENARIOS = [(transport, name) for transport in TRANSPORTS for name in names(transport)]
 
 
 @cache
-def played(transport: str) -> dict[str, records.Record]:
+def played(transport: str) -> dict[str, recordings.Record]:
     return asyncio.run(play(transport))
 
 
 @cache
-def kept(transport: str) -> dict[str, records.Record]:
-    return records.read(transport)
+def kept(transport: str) -> dict[str, recordings.Record]:
+    return recordings.read(transport)
 
 
 @pytest.mark.parametrize(("transport", "name"), SCENARIOS, ids=[name for _, name in SCENARIOS])
@@ -38,6 +38,8 @@ def test_every_recorded_scenario_is_still_played(transport: str) -> None:
 
 def test_a_change_of_words_changes_no_frame() -> None:
     said = '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found: x"}}'
-    before, after = (records.Record.of([[each]]) for each in (said, said.replace("Method not found", "No such method")))
+    before, after = (
+        recordings.Record.of([[each]]) for each in (said, said.replace("Method not found", "No such method"))
+    )
     assert before.frames == after.frames == (said.replace("Method not found: x", "~0"),)
     assert (before.texts, after.texts) == (("Method not found: x",), ("No such method: x",))

@@ -104,7 +104,7 @@ async def piped(house: Company, stream: bytes) -> bytes:
         os.close(saying)
         wire = StdioWire(house, reading, writing, line_limit=LIMIT)
         top = await start(Supervisor, [stdio_child(wire, grace=LONG)])
-        await wire.over.wait()
+        await wire.finished.wait()
         await stop(top)
         wire.close()
         os.set_blocking(hearing, False)

@@ -1,4 +1,4 @@
-"""The client's side of the wire: from a frame to the server, and from what it says to messages.
+"""The client's ends of the transports: HTTP, child processes, and servers in the same loop.
 
-Each of these transports is a process that is linked to the connection which opened it. What all of them share is in `seam`.
+Each transport is a process linked to the connection that opened it. `interfaces` has what all of them share.
 """

@@ -1,20 +1,20 @@
-"""Why a server could not be reached, or is not there any more. Each has its `reason`, a word that programs can compare.
+"""Why a server cannot be reached, or was lost. Each error has a `reason`, a constant that programs can compare.
 
 ::
 
     TransportError
     ├─ ConnectFailed        no server answers there: nothing was sent
-    ├─ ConnectionLost       it was there, and hung up
-    │  └─ NodeEnded         it was reached by way of another process, which is gone
-    ├─ ProcessDied          the child process ended: with which status or signal, and what it said last on stderr
-    ├─ HttpError            an HTTP status that is no answer of MCP
-    │  ├─ Unauthorized      401, and nothing else to try
-    │  ├─ RequestTooLarge   413: the message has more bytes than the server takes
-    │  └─ SessionGone       404 for a session that was there before
-    ├─ ResponseTooLarge     more than was bound for
-    ├─ SilentTooLong        a stream without a word, not even a comment
-    ├─ NotMcp               the server there speaks something else
-    └─ WireFull             too much waits to be sent
+    ├─ ConnectionLost       the server closed or lost the connection
+    │  └─ NodeEnded         the process that held the connection is gone
+    ├─ ProcessDied          the child process ended: exit status or signal, and its last stderr output
+    ├─ HttpError            an HTTP status without an MCP reply
+    │  ├─ Unauthorized      401, and no other credentials to try
+    │  ├─ RequestTooLarge   413: the message is larger than the server accepts
+    │  └─ SessionGone       404 for a session that existed
+    ├─ ResponseTooLarge     a response over the limit
+    ├─ SilentTooLong        a stream without a byte, not even a comment
+    ├─ NotMcp               the server does not speak MCP
+    └─ WireFull             too many messages are queued
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from greenroom.errors import GreenroomError
 
 if TYPE_CHECKING:
-    from .http_pool import Head
+    from .http_connection_pool import ResponseHead
 
-_PASSING: Final = frozenset({408, 425, 429})
+_TEMPORARY: Final = frozenset({408, 425, 429})
 UNAUTHORIZED: Final = 401
 _WANTS: Final = (
     ': it wants a login, or another one than it was shown: headers={…} or auth=…, in a configuration headers = {…} or oauth = "auto", '
     "on the command line --header or `greenroom login`"
 )
-"""All ways: what was shown is not known here, and the error may come from another process."""
+"""Lists every way, since this error may come from another process, where it is not known which one was used."""
 
 
 class TransportError(GreenroomError):
-    """The way to the server is broken. The message says what happened, and what to do where that is known."""
+    """The transport to a server failed. The message says what happened, and what to do where that is known."""
 
     reason: ClassVar[str] = "transport_error"
 
     @property
     def final(self) -> bool:
-        """Whether trying again is no use until a person has done something."""
+        """Whether retrying is useless until a person has done something."""
         return False
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may go well when it is sent again: not so where that is what is wrong."""
+        """Whether the same request may succeed when it is sent again."""
         return not self.final
 
 
@@ -61,18 +61,18 @@ class ConnectFailed(TransportError):
 
 
 class ConnectionLost(TransportError):
-    """The server was there, and hung up. What was under way may have been done, or not."""
+    """The server closed or lost the connection. Requests in flight may have been executed or not."""
 
     reason = "connection_lost"
 
 
 class NodeEnded(ConnectionLost):
-    """The process of ours that kept the connection is gone, and with it what was under way there."""
+    """The process of ours that held the connection is gone; requests in flight may have been executed or not."""
 
     reason = "node_ended"
 
     def __init__(self, how: str) -> None:
-        """`how` it ended, as in "was ended by signal 11 (SIGSEGV)"."""
+        """`how` completes the sentence, as in "was ended by signal 11 (SIGSEGV)"."""
         super().__init__(how)
         self.how = how
 
@@ -86,7 +86,7 @@ class ProcessDied(TransportError):
     reason = "exit_status"
 
     def __init__(self, command: str, status: int, stderr: str = "") -> None:
-        """`status` as `wait` tells it: negative for a signal. `stderr` is the end of what it wrote there."""
+        """`status` as returned by `wait`: negative for a signal. `stderr` is the end of its stderr output."""
         super().__init__(command, status, stderr)
         self.command = command
         self.status = status
@@ -94,7 +94,7 @@ class ProcessDied(TransportError):
 
     @property
     def signal(self) -> str | None:
-        """By which signal it ended, if it was one."""
+        """The name of the signal that ended it, if one did."""
         if self.status >= 0:
             return None
         try:
@@ -109,12 +109,12 @@ class ProcessDied(TransportError):
 
 
 class HttpError(TransportError):
-    """The server answered with an HTTP status that is no answer of MCP."""
+    """The server answered with an HTTP status that contains no MCP reply."""
 
     reason = "http_error"
 
     def __init__(self, status: int, body: str = "", where: str = "", retry_after: float | None = None) -> None:
-        """`body` is the beginning of what came with it; `retry_after`, after how many seconds it is to be tried again, where that was said."""
+        """`body` is the beginning of the response body; `retry_after` is the server's `Retry-After` in seconds, if it sent one."""
         super().__init__(status, body, where, retry_after)
         self.status = status
         self.body = body
@@ -123,8 +123,8 @@ class HttpError(TransportError):
 
     @property
     def passing(self) -> bool:
-        """Whether the same may go well a moment later."""
-        return self.status in _PASSING or self.status >= 500  # noqa: PLR2004 - an error of the server's own
+        """Whether the same request may succeed a moment later."""
+        return self.status in _TEMPORARY or self.status >= 500  # noqa: PLR2004 - a server error
 
     def __str__(self) -> str:
         place = f" from {self.where}" if self.where else ""
@@ -132,17 +132,17 @@ class HttpError(TransportError):
 
 
 class Unauthorized(HttpError):
-    """401, or a 403 that asks for more: and there are no other credentials to try."""
+    """401, or a 403 that demands more scopes, and there are no other credentials to try."""
 
     reason = "unauthorized"
 
     def __init__(
         self, status: int = 401, body: str = "", where: str = "", challenge: str = "", *, renewed: bool = False
     ) -> None:
-        """`challenge` is what `WWW-Authenticate` said; `renewed`, whether there are other credentials by now, for what is sent again."""
+        """`challenge` is the `WWW-Authenticate` header; `renewed` tells whether there are new credentials now, for a resend."""
         super().__init__(status, body, where)
         self.renewed = renewed
-        self.args = (status, body, where, challenge)  # what another one is made of, in another process
+        self.args = (status, body, where, challenge)  # the arguments from which another process makes an equal error
         self.challenge = challenge
 
     def __str__(self) -> str:
@@ -150,22 +150,22 @@ class Unauthorized(HttpError):
 
     @property
     def passing(self) -> bool:
-        """Whether the next try has something else to show."""
+        """Whether the next try has new credentials."""
         return self.renewed
 
 
 class RequestTooLarge(HttpError):
-    """413: the message has more bytes than the server takes, or something in front of it. It was not acted upon.
+    """413: the message is larger than the server, or a proxy in front of it, accepts. It was not executed.
 
-    A greenroom server says how many in `HttpConfig(max_body=…)`, which is 4 MiB unless it is set.
+    The limit of a greenroom server is `HttpConfig(max_body=…)`, 4 MiB by default.
     """
 
     reason = "request_too_large"
 
     def __init__(self, size: int, body: str = "", where: str = "", retry_after: float | None = None) -> None:
-        """`size` is how many bytes the message has."""
+        """`size` is the message's size in bytes."""
         super().__init__(413, body, where, retry_after)
-        self.args = (size, body, where, retry_after)  # what another one is made of, in another process
+        self.args = (size, body, where, retry_after)  # the arguments from which another process makes an equal error
         self.size = size
 
     def __str__(self) -> str:
@@ -179,17 +179,17 @@ class SessionGone(HttpError):
 
     @property
     def passing(self) -> bool:
-        """In another session."""
+        """In a new session."""
         return True
 
 
 class ResponseTooLarge(TransportError):
-    """More came than was bound for."""
+    """A response exceeded the limit."""
 
     reason = "response_too_large"
 
     def __init__(self, size: int, limit: int, what: str = "an answer") -> None:
-        """`size` is how much had come when it was given up; `limit` how much may."""
+        """`size` is how much had arrived; `limit` is the most that is accepted."""
         super().__init__(size, limit, what)
         self.size = size
         self.limit = limit
@@ -200,19 +200,19 @@ class ResponseTooLarge(TransportError):
 
 
 class SilentTooLong(TransportError):
-    """Nothing came for too long, not even a comment."""
+    """Nothing arrived for too long, not even a comment."""
 
     reason = "silent"
 
 
 class NotMcp(TransportError):
-    """The server there does not speak MCP."""
+    """The server does not speak MCP."""
 
     reason = "not_mcp"
 
 
 class WireFull(TransportError):
-    """Too much waits to be sent; this message was not taken."""
+    """Too many messages are queued; this one was not accepted."""
 
     reason = "wire_full"
 
@@ -221,54 +221,57 @@ _SAMPLE: Final = 120
 
 
 def sample(data: bytes, most: int = _SAMPLE) -> str:
-    """The beginning of what came, as one line that a report can show."""
+    """The beginning of some input as one printable line, for reports."""
     text = data[: 4 * most].decode(errors="replace")
     return "".join(each if each.isprintable() else " " for each in text)[:most].strip()
 
 
-# --- What is known of a request that was answered with an HTTP status and no answer: whether it was surely not done, and when to try again. Pure.
-# A status says what its sender has done, and not what happened before. A load balancer that has lost the first server in the middle of a call hands the
-# call to a second one: that one's 404, 401 or 429 is true, and the call was done. So a refusal is believed of the process alone that has our session.
-# Servers of greenroom say which process they are (`greenroom-instance`), with `initialize` and with each refusal of a request that they have not acted
-# upon. The word has two parts, the program and the process in it.
-# Servers that say nothing of the kind are believed the statuses that are by definition given before a request is acted upon; 404 is none of those.
+# --- Refused requests: whether one was surely not executed, and when to try again. Pure.
+# A status tells what its sender did, not what happened before. A load balancer that loses the first server in the middle of a call gives
+# the call to a second one: that one's 404, 401 or 429 is true, and yet the call was executed. So a refusal is trusted only from the process
+# that has our session. Greenroom servers name their process (`greenroom-instance`: the program and the process in it) with `initialize` and
+# with each refusal of a request that was not executed. Of other servers, those statuses are trusted that are by definition sent before
+# execution; 404 is not among them.
 
 INSTANCE: Final = b"greenroom-instance"
 NOT_FOUND: Final = 404
 TOO_LARGE: Final = 413
 TOO_MANY: Final = 429
-LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""What is worth another try in a while."""
+RETRY_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses after which a later retry may succeed."""
 _LONGEST: Final = 64
 _DECLINED: Final = frozenset({307, 308, 401, 405, 406, 411, 413, 414, 415, 421, 426, 429, 431})
 
 
-def instance_of(head: Head) -> str:
-    """Which process has answered; empty where it does not say."""
+def instance_of(head: ResponseHead) -> str:
+    """The process that responded; empty where it does not say."""
     said = head.headers.get(INSTANCE, b"")
     return said.decode("latin-1") if len(said) <= _LONGEST else ""
 
 
-def is_challenge(head: Head) -> bool:
-    """Whether it asks for other credentials, or for more scopes."""
+def is_challenge(head: ResponseHead) -> bool:
+    """Whether the response asks for other credentials, or for more scopes."""
     return head.status == 401 or (  # noqa: PLR2004
         head.status == 403 and "insufficient_scope" in head.get(b"www-authenticate")  # noqa: PLR2004
     )
 
 
-def is_not_done(head: Head, instance: str) -> bool:
-    """Whether what was refused with this head was surely not acted upon. `instance` has our session; empty where that is not known."""
+def is_not_done(head: ResponseHead, instance: str) -> bool:
+    """Whether a request refused with this head was surely not executed. `instance` is the process that has our session; empty if unknown."""
     said = instance_of(head)
     if not instance:
         return not said and (head.status in _DECLINED or is_challenge(head))
     if not said:
-        # Something in front of the server, which can tell who we are, or how long the message is, before it lets us pass, and nothing else for sure.
+        # A component in front of the server: it can check credentials and the length before it forwards a request, and nothing else for
+        # sure.
         return is_challenge(head) or head.status == TOO_LARGE
-    return said == instance  # not of another worker of its program: the one with the session may have died of the call
+    return (
+        said == instance
+    )  # a refusal by another worker of the same program proves nothing: the one with the session may have died of the call
 
 
-def retry_after(head: Head) -> float | None:
-    """In how many seconds the server wants to hear of it again (RFC 9110, 10.2.3): as a number, or as a date by its own clock."""
+def retry_after(head: ResponseHead) -> float | None:
+    """The server's `Retry-After` in seconds (RFC 9110, 10.2.3): a number, or a date by its own clock."""
     said = head.get(b"retry-after")[:_LONGEST].strip()
     if said.isascii() and said.isdigit():
         return float(said[:9])

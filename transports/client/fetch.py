@@ -1,6 +1,6 @@
-"""One HTTP request to an address that another party has named: metadata, keys, tokens. Small, bounded, guarded, and on a connection of its own.
+"""One guarded HTTP request to a URL that another party has named: metadata, keys, tokens. Bounded, and on its own connection.
 
-It follows no redirect unless told to, and looks at each address that it is sent to. What comes back is whole, and never larger than was said.
+It follows redirects only if told to, and checks each address. The response is complete and never larger than the limit.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import urljoin
 
-from greenroom.transports.http1 import Malformed, State
+from greenroom.transports.http1_codec import Malformed, ParserState
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ResponseTooLarge, SilentTooLong
-from .http_address import Address, Guard, dial
-from .http_pool import Answers, Head
-from .http_settings import Trust, why
+from .http_address import Guard, ServerUrl, dial
+from .http_connection_pool import ResponseHead, ResponseParser
+from .http_settings import Trust, error_text
 
 if TYPE_CHECKING:
     import ssl
@@ -26,32 +26,32 @@ SECONDS: Final = 10.0
 _HEADER: Final = 64 * 1024
 _PIECE: Final = 64 * 1024
 _STEPS: Final = 256
-"""How many steps of reading an answer are taken before others have their turn."""
-_MOVED: Final = frozenset({301, 302, 303, 307, 308})
+"""How many parser steps of a response are taken before other tasks get a turn."""
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
-class Fetched(NamedTuple):
-    """An answer, whatever its status."""
+class FetchResponse(NamedTuple):
+    """A response, whatever its status."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     url: str
-    """Where it came from in the end."""
+    """The URL that responded, after redirects."""
 
 
-class Fetch(Protocol):
-    """How to fetch: `Fetcher`, or what a test puts in its place."""
+class FetchFunction(Protocol):
+    """The signature of `Fetcher`, for tests that replace it."""
 
     async def __call__(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Fetched:
-        """Ask. Raises `TransportError`."""
+    ) -> FetchResponse:
+        """Send a request. Raises `TransportError`."""
         ...
 
 
 class Fetcher:
-    """Asks, within its limits."""
+    """Sends single requests within its limits."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Fetcher:
         redirects: int = 0,
         trust: Trust | None = None,
     ) -> None:
-        """`seconds` is for all of it, redirects included."""
+        """`seconds` is for the whole request, redirects included."""
         self.guard = guard or Guard()
         self.size = size
         self.seconds = seconds
@@ -72,38 +72,38 @@ class Fetcher:
 
     async def __call__(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Fetched:
-        """Ask. Raises `TransportError`."""
-        address = _place(url)
+    ) -> FetchResponse:
+        """Send a request. Raises `TransportError`."""
+        address = _parse_url(url)
         try:
             async with asyncio.timeout(self.seconds):
                 for _ in range(self.redirects + 1):
                     found = await self._once(address, method, headers or {}, body)
                     location = found.headers.get("location")
-                    if not self.redirects or found.status not in _MOVED or location is None or method != "GET":
+                    if not self.redirects or found.status not in _REDIRECTS or location is None or method != "GET":
                         return found
-                    there = _place(location, address.url)
+                    there = _parse_url(location, address.url)
                     if there.origin != address.origin:
-                        headers = None  # what was meant for one is not told to another
+                        headers = None  # headers for one origin are not sent to another
                     address = there
         except TimeoutError:
             raise SilentTooLong(f"{address.description} had not answered after {self.seconds:g} s") from None
         raise NotMcp(f"{address.description}: more than {self.redirects} redirects")
 
-    async def _once(self, address: Address, method: str, headers: Mapping[str, str], body: bytes) -> Fetched:
+    async def _once(self, address: ServerUrl, method: str, headers: Mapping[str, str], body: bytes) -> FetchResponse:
         request = _request(address, method, headers, body)
         reader, writer = await self._connect(address)
         try:
             writer.write(request)
             return await self._read(reader, address, method)
         except OSError as error:
-            raise ConnectionLost(f"{address.origin}: {why(error)} before the answer was complete") from None
+            raise ConnectionLost(f"{address.origin}: {error_text(error)} before the answer was complete") from None
         finally:
-            writer.transport.abort()  # nothing more is expected of it, in either direction
+            writer.transport.abort()  # closed at once: neither side has anything more to send
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _connect(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, address: ServerUrl) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if address.secure and self._context is None:
             self._context = self._trust.context()
         self.guard.check_scheme(address)
@@ -114,11 +114,11 @@ class Fetcher:
                 server_hostname=address.host if address.secure else None,
             )
         except (OSError, UnicodeError) as error:
-            raise ConnectFailed(f"{address.origin}: {why(error)}") from None
+            raise ConnectFailed(f"{address.origin}: {error_text(error)}") from None
 
-    async def _read(self, reader: asyncio.StreamReader, address: Address, method: str) -> Fetched:
-        answers = Answers(_HEADER, bodiless=method == "HEAD")
-        head: Head | None = None
+    async def _read(self, reader: asyncio.StreamReader, address: ServerUrl, method: str) -> FetchResponse:
+        answers = ResponseParser(_HEADER, bodiless=method == "HEAD")
+        head: ResponseHead | None = None
         body = bytearray()
         steps = 0
         while True:
@@ -126,8 +126,8 @@ class Fetcher:
             if data:
                 answers.feed(data)
             try:
-                while (event := answers.next()) is not State.HUNGRY:
-                    if isinstance(event, Head):
+                while (event := answers.next()) is not ParserState.NEED_DATA:
+                    if isinstance(event, ResponseHead):
                         head = event
                     elif isinstance(event, bytes):
                         body += event
@@ -147,12 +147,12 @@ class Fetcher:
                 raise ConnectionLost(f"{address.origin}: it hung up before the answer was complete")
 
 
-def _fetched(head: Head, body: bytearray, address: Address) -> Fetched:
+def _fetched(head: ResponseHead, body: bytearray, address: ServerUrl) -> FetchResponse:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers.items()}
-    return Fetched(head.status, headers, bytes(body), address.url)
+    return FetchResponse(head.status, headers, bytes(body), address.url)
 
 
-def _request(address: Address, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
+def _request(address: ServerUrl, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
     lines = [f"{method} {address.target} HTTP/1.1", f"host: {address.authority}", "connection: close"]
     for name, value in ({"accept": "application/json"} | dict(headers)).items():
         if not (name.isascii() and value.isascii() and name.isprintable() and value.isprintable()):
@@ -163,8 +163,8 @@ def _request(address: Address, method: str, headers: Mapping[str, str], body: by
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-def _place(url: str, base: str = "") -> Address:
+def _parse_url(url: str, base: str = "") -> ServerUrl:
     try:
-        return Address.of(urljoin(base, url))
-    except ValueError as error:  # which a `ConfigError` is as well
+        return ServerUrl.of(urljoin(base, url))
+    except ValueError as error:  # ConfigError is a ValueError, too
         raise NotMcp(f"this is no place to fetch from: {error}") from None

@@ -1,4 +1,4 @@
-"""Where an HTTP server is: a URL, taken apart once, how much of it may be shown, which addresses are allowed, and a socket to it."""
+"""Server URLs, the guard for addresses that a server names, and dialling with several addresses."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LONGEST: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """One URL. Its repr, and `description`, have neither the user nor the query in it."""
+class ServerUrl:
+    """A parsed server URL. Its repr and `description` contain neither user nor query."""
 
     scheme: str
     host: str
@@ -33,19 +33,19 @@ class Address:
     """Path and query."""
     path: str = field(repr=False)
     login: str = field(default="", repr=False)
-    """What `Authorization` says for the user and the password that stood in the URL, if any."""
+    """The `Authorization` header for user and password in the URL, if any."""
     veiled: bool = field(default=False, repr=False)
-    """Whether the path may be a secret as well, as where a variable stands for some of it."""
+    """Whether the path may be a secret, too, as where a variable stands for some of it."""
 
     @classmethod
-    def of(cls, url: str) -> Address:
-        """Raises `ConfigError` for what is no URL of HTTP; the message does not repeat it."""
+    def of(cls, url: str) -> ServerUrl:
+        """Raises `ConfigError` for an invalid HTTP URL; the message does not repeat it."""
         if len(url) > _LONGEST or not url.isascii() or not url.isprintable() or " " in url:
             raise ConfigError("a URL has neither spaces nor line breaks, and other characters only percent-encoded")
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError:  # whose message repeats a part of it, and that may be one of a password
+        except ValueError:  # the exception's text repeats a part of the URL, which may be one of a password
             raise ConfigError("this is no URL: its host or its port is none") from None
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ConfigError("a server's URL begins with http:// or https://, and names a host")
@@ -59,12 +59,12 @@ class Address:
 
     @property
     def secure(self) -> bool:
-        """Whether it is spoken to within TLS."""
+        """Whether it is https."""
         return self.scheme == "https"
 
     @property
     def authority(self) -> str:
-        """What `Host` says."""
+        """The `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -75,30 +75,30 @@ class Address:
 
     @property
     def url(self) -> str:
-        """All of it, but for the user."""
+        """The URL without user and password."""
         return f"{self.origin}{self.target}"
 
     @property
     def description(self) -> str:
-        """What people may see."""
+        """The URL as people may see it."""
         return f"{self.origin}{'/…' if self.veiled else self.path}"
 
-    def beside(self, location: str) -> Address | None:
-        """Where a reference leads that the server gave, if that is the same origin: no other server is told anything."""
-        if not location.isprintable():  # some of which is passed over when URLs are joined
+    def beside(self, location: str) -> ServerUrl | None:
+        """Resolve a reference from the server; None if it leads to another origin, which is never contacted."""
+        if not location.isprintable():  # urljoin drops some unprintable characters
             return None
         try:
-            found = Address.of(urljoin(self.url, location))
-        except ValueError:  # which a `ConfigError` is as well
+            found = ServerUrl.of(urljoin(self.url, location))
+        except ValueError:  # ConfigError is a ValueError, too
             return None
         if found.origin != self.origin or found.login:
             return None
-        return Address(found.scheme, found.host, found.port, found.target, found.path, self.login, self.veiled)
+        return ServerUrl(found.scheme, found.host, found.port, found.target, found.path, self.login, self.veiled)
 
 
-# --- Connections to hosts that a peer has named: the addresses behind a URL are looked at before one is made, and are then used as they are.
-# A server that names a URL could name one inside of our own network. So a name is resolved once, every address that it has is looked at (also the
-# IPv4 address that an IPv6 one carries in itself), and the connection goes to one of those, not to what the name means a moment later.
+# --- Connections to hosts that a server has named: every address behind the URL is checked before connecting, and then used as it is.
+# A server could name a URL inside our own network (SSRF). So a name is resolved once, each of its addresses is checked (including an IPv4
+# address embedded in an IPv6 one), and the connection goes to one of those, not to what the name resolves to a moment later.
 
 _Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -108,8 +108,8 @@ def _networks(*texts: str) -> tuple[_Network, ...]:
     return tuple(ipaddress.ip_network(each) for each in texts)
 
 
-# What is public is decided by tables of our own, and not by `is_global`: which ranges that knows depends on the patch level of Python, and it takes for
-# public what is not yet in a registry. They are IANA's special-purpose registries of 2025-10-09, which a test holds them against.
+# Public addresses are decided by our own tables, not by `is_global`: its ranges depend on Python's patch level, and it counts as public
+# what is not registered yet. The tables are IANA's special-purpose registries of 2025-10-09, against which a test checks them.
 _NOT_PUBLIC_4: Final = _networks(
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -127,50 +127,50 @@ _NOT_PUBLIC_4: Final = _networks(
     "224.0.0.0/3",
 )
 _UNICAST: Final = ipaddress.IPv6Network("2000::/3")
-"""The one part of IPv6 from which global addresses are given out: whatever is made of the rest later is not public until this says so."""
+"""The only part of IPv6 that global addresses are assigned from; later assignments are not public until this says so."""
 _NOT_PUBLIC_6: Final = _networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
 _PRIVATE: Final = _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""How an IPv4 address is reached from a network that has only IPv6: the last 32 bits say which."""
+"""NAT64: how an IPv6-only network reaches IPv4; the last 32 bits are the IPv4 address."""
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 _LAST_32: Final = 0xFFFFFFFF
 
 
-class Forbidden(TransportError):
-    """A peer named a host at an address that is not public, or a URL without TLS."""
+class ForbiddenAddress(TransportError):
+    """A server named a host whose address is not public, or a URL without TLS."""
 
     reason = "forbidden_address"
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is allowed besides public addresses over https."""
+    """Which addresses may be contacted on a server's word, besides public ones over https."""
 
     loopback: bool = False
-    """This very machine, also over plain http: for servers that are on it themselves."""
+    """This machine, also over plain http: for servers that run on it themselves."""
     private: bool = False
-    """Private networks (RFC 1918, RFC 4193): for an organisation's own identity provider."""
+    """Private networks (RFC 1918, RFC 4193), such as an organisation's own identity provider."""
 
-    def check_scheme(self, address: Address) -> None:
-        """Raises `Forbidden` for what would travel in the open."""
+    def check_scheme(self, address: ServerUrl) -> None:
+        """Raises `ForbiddenAddress` for a URL that would send secrets unencrypted."""
         if not address.secure and not (self.loopback and is_local(address.host)):
-            raise Forbidden(f"{address.origin} is not https: nothing secret is sent there")
+            raise ForbiddenAddress(f"{address.origin} is not https: nothing secret is sent there")
 
     def check(self, host: str, ip: str) -> None:
-        """Raises `Forbidden` for an address that is none of the allowed ones."""
-        for each in carried(ipaddress.ip_address(ip.partition("%")[0])):
+        """Raises `ForbiddenAddress` for an address that is not allowed."""
+        for each in embedded_addresses(ipaddress.ip_address(ip.partition("%")[0])):
             if each.is_loopback:
                 fine = self.loopback and is_local(host)
             else:
                 fine = is_public(each) or (self.private and any(each in network for network in _PRIVATE))
             if not fine:
-                raise Forbidden(
+                raise ForbiddenAddress(
                     f"{host} leads to {ip}, which is not public: no connection is made to it on a server's word"
                 )
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine by its name, or by its address."""
+    """Whether a host is this machine, by name or by address."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -180,16 +180,17 @@ def is_local(host: str) -> bool:
 
 
 def is_public(ip: _Ip) -> bool:
-    """Whether an address is one that any host on the Internet could have; what it carries in itself is not looked at."""
+    """Whether an address is publicly routable; embedded addresses are not considered."""
     if isinstance(ip, ipaddress.IPv4Address):
         return not any(ip in network for network in _NOT_PUBLIC_4)
     return ip in _NAT64 or (ip in _UNICAST and not any(ip in network for network in _NOT_PUBLIC_6))
 
 
-def carried(ip: _Ip) -> list[_Ip]:
-    """The address, and the IPv4 address that it stands for, or to which it is tunnelled. A mapped one (`::ffff:1.2.3.4`) is that and nothing else.
+def embedded_addresses(ip: _Ip) -> list[_Ip]:
+    """The address, and the IPv4 address that it embeds or tunnels to. A mapped one (`::ffff:1.2.3.4`) counts as IPv4 only.
 
-    Forms that are never public are not taken apart: 6to4, Teredo, IPv4-compatible and IPv4-translated ones, NAT64 with a prefix for local use.
+    Forms that are never public are not decomposed: 6to4, Teredo, IPv4-compatible and IPv4-translated addresses, and NAT64 with a local
+    prefix.
     """
     if isinstance(ip, ipaddress.IPv4Address):
         return [ip]
@@ -200,19 +201,19 @@ def carried(ip: _Ip) -> list[_Ip]:
     return [ip]
 
 
-# --- A socket to a host: its addresses tried one after another, each with a head start before the next (Happy Eyeballs, RFC 8305).
-# asyncio can do this as well, but forgets a socket now and then when it is cancelled in the moment of success. Here all that were made are
-# in one list, and all but the one that is used are closed, however it ends.
+# --- Dialling: addresses are tried one after another, each with a head start before the next (Happy Eyeballs, RFC 8305).
+# asyncio implements this, too, but can leak a socket when it is cancelled at the moment of success. Here all sockets are in one list, and
+# all but the one in use are closed in any case.
 
 HEAD_START: Final = 0.25
-"""Seconds that an address has before the next is tried as well."""
+"""Seconds after which the next address is tried as well."""
 _Target: TypeAlias = "tuple[int, tuple[str, int] | tuple[str, int, int, int]]"
 
 
 async def dial(host: str, port: int, guard: Guard | None = None) -> socket.socket:
-    """A connection to one of its addresses, each of which the guard has looked at.
+    """Connect to one of the host's addresses, each of which the guard has checked.
 
-    Raises `Forbidden`, or `OSError` when there is no answer at any of them.
+    Raises `ForbiddenAddress`, or `OSError` when no address answers.
     """
     loop = asyncio.get_running_loop()
     targets = await resolve(host, port, guard)
@@ -227,7 +228,7 @@ async def dial(host: str, port: int, guard: Guard | None = None) -> socket.socke
 
 
 async def resolve(host: str, port: int, guard: Guard | None = None) -> list[_Target]:
-    """Its addresses, the families taking turns. Raises `Forbidden`, or `OSError` when the name means nothing."""
+    """The host's addresses, alternating between address families. Raises `ForbiddenAddress`, or `OSError` for an unknown name."""
     targets = await _targets(host, port)
     if guard is not None:
         for _, where in targets:

@@ -1,4 +1,4 @@
-"""How a client uses HTTP: one frozen value, checked when it is made. Times are seconds, sizes bytes."""
+"""`HttpSettings`: how a client uses HTTP. One frozen value, validated when it is made. Times are seconds, sizes bytes. And `Trust`, for TLS."""
 
 from __future__ import annotations
 
@@ -18,42 +18,45 @@ _MIB: Final = 1024 * 1024
 @suggests("HttpSettings")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """All is optional, and the defaults are meant to be right."""
+    """Settings of a client's HTTP connections. Every field is optional."""
 
     connect_timeout: float = 10.0
-    """How long it may take to connect, and to agree on TLS."""
+    """How long connecting may take, the TLS handshake included."""
     send_timeout: float = 30.0
-    """How long the server may take to take note of what is no request; a request has the deadline of its caller."""
+    """How long the server may take to acknowledge a notification or an answer; a request has its caller's deadline."""
     max_connections: int = 64
-    """How many requests may be under way at once; the others wait. Answers to the server, and notifications, do not wait for those."""
+    """How many requests may be in flight; the others wait. Notifications and answers to the server do not wait for those."""
     max_waiting: int = 1024
-    """How many messages may wait to be sent, before more are refused as `WireFull`."""
+    """How many messages may be queued before more are refused with `WireFull`."""
     max_waiting_bytes: int = 64 * _MIB
     idle: float = 4.0
-    """How long an idle connection is kept: most servers hang up after five, and a caller that asks just then does not know what became of its request."""
+    """How long an idle connection is kept. Most servers close theirs after five seconds, and a request sent at that moment may or may not be executed."""
     max_header: int = 32 * 1024
     max_response: int = 16 * _MIB
-    """How large an answer may be that is one JSON text."""
+    """The largest reply that is one JSON text."""
     max_event: int = 4 * _MIB
-    """How large one event of a stream may be. The stream itself may be of any length."""
+    """The largest event of a stream. The stream itself may have any length."""
     quarantine: int = 1000
-    """So many messages in a row that are none, and it is no MCP server: the session ends. As on a child process's output."""
+    """After so many invalid messages in a row the session ends: it is no MCP server. The same holds for a child process's output."""
     retry: float = 1.0
-    """After how long a broken stream is opened again, unless the server says."""
+    """After how long a broken stream is reopened, unless the server says."""
     max_retry: float = 60.0
-    """How long the server can make us wait for that."""
+    """The longest delay that the server can ask for."""
     resumes: int = 5
-    """How often in a row an answer's stream is taken up again without anything coming of it, before the request is lost."""
+    """How often in a row a reply's stream is resumed without any progress before the request is lost."""
     silence: float | None = None
-    """After how long a stream without a byte, not even a comment, is taken for dead. None leaves that to the kernel, which asks the
-    peer's kernel, and to the caller's deadline; servers that send comments can be given three times their interval."""
+    """After how long a stream without a byte, not even a comment, counts as dead.
+
+    None leaves that to TCP keep-alive and to the caller's deadline. For servers that send comments, three times their interval is a good
+    value.
+    """
     close_grace: float = 2.0
-    """How long the end may take: what was said is sent, and the session given back."""
+    """How long closing may take: queued messages are sent, and the session is deleted."""
     redirects: int = 3
-    """How many redirects are followed in a row; only within the same origin, and only such as keep the method."""
+    """How many redirects are followed in a row; only within the same origin, and only those that keep the method."""
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` for what makes no sense."""
+        """Raises `ConfigError` for invalid values."""
         for name in (
             "connect_timeout",
             "send_timeout",
@@ -72,53 +75,55 @@ class HttpSettings:
             raise ConfigError(f"silence must be more than 0 seconds, or None, not {self.silence!r}")
 
 
-# --- Which authorities a client trusts over TLS, and with which certificate it shows itself: read and tried when it is set up, and always verifying.
-# There is no switch to verify nothing. A server with a certificate of its own is trusted by naming that certificate, or the one that has signed
-# it, as `cacertfile`.
+# --- TLS: the authorities that a client trusts, and its own certificate. Loaded when it is set up; verification is always on.
+# There is no switch to disable verification. A server with a self-signed certificate is trusted by naming that certificate, or its issuer,
+# as `cacertfile`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """What is known beforehand. Without anything, the system's authorities are trusted."""
+    """The trusted authorities and our own certificate. By default the system's authorities are trusted."""
 
     cacertfile: str | os.PathLike[str] | None = None
-    """The authorities that are trusted, and no others, as PEM."""
+    """The only trusted authorities, as PEM."""
     certfile: str | os.PathLike[str] | None = None
-    """Our own certificate, for servers that want one, and those that lead from it to one that they know, as PEM."""
+    """Our certificate with its chain, as PEM, for servers that ask for one."""
     keyfile: str | os.PathLike[str] | None = None
-    """Its private key; None: it is in the same file."""
+    """The certificate's private key; None: it is in the same file."""
     keyfile_password: str | bytes | None = field(default=None, repr=False)
-    """What opens the key, if it is encrypted."""
+    """The password of an encrypted key."""
 
     def located(self) -> Trust:
-        """The same, by texts that name the same files from any working directory."""
+        """The same with absolute paths, valid from any working directory."""
         found = {name: getattr(self, name) for name in ("cacertfile", "certfile", "keyfile")}
         return replace(
             self, **{name: None if path is None else str(Path(path).absolute()) for name, path in found.items()}
         )
 
     def context(self) -> ssl.SSLContext:
-        """Raises `ConfigError`, which names the file that cannot be used."""
+        """Raises `ConfigError` that names the unusable file."""
         cacertfile = None if self.cacertfile is None else Path(self.cacertfile)
         try:
             context = ssl.create_default_context(cafile=cacertfile)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"cacertfile {cacertfile}: {why(error)}") from None
+            raise ConfigError(f"cacertfile {cacertfile}: {error_text(error)}") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         if self.certfile is not None:
-            password = self.keyfile_password or ""  # asked for as a function, or OpenSSL would ask at the terminal
+            password = (
+                self.keyfile_password or ""
+            )  # passed as a function, since OpenSSL would otherwise ask for a missing password at the terminal
             try:
                 context.load_cert_chain(self.certfile, self.keyfile, password=lambda: password)
             except (OSError, ssl.SSLError, ValueError) as error:
-                raise ConfigError(f"certfile {self.certfile}: {why(error)}") from None
+                raise ConfigError(f"certfile {self.certfile}: {error_text(error)}") from None
         elif self.keyfile is not None:
             raise ConfigError("a keyfile is of no use without its certfile")
         return context
 
 
-def why(error: BaseException) -> str:
-    """What went wrong with a connection, in words, and without what OpenSSL says of its own source."""
+def error_text(error: BaseException) -> str:
+    """The reason of a failed connection in plain words, without OpenSSL's source locations."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

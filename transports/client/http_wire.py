@@ -1,8 +1,8 @@
-"""The process between a connection and its server over HTTP: what waits to be sent, what is under way, and the session that all of it is in.
+"""The HTTP wire: the client process that sends a connection's messages over HTTP, and the session they are in.
 
-Its work is done in callbacks, as bytes come; the process itself only waits for its end. It is linked to the connection that opened it, which
-hears of that end in any case. One wire is one session: when the server has forgotten that, what it cannot have seen is told so,
-what is under way may still be answered for a moment, and the wire ends.
+The work is done in callbacks as bytes arrive; the process itself only waits for its end: an exit signal of its owner, or an error. It is
+linked to the connection that opened it, which always learns of its end. One wire is one session: when the server has lost that, messages it
+cannot have received are reported as safe to resend, requests in flight may still be answered for a moment, and the wire ends.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ if TYPE_CHECKING:
     from .outgoing_requests import OutgoingRequest
 
 _SESSION_GONE_GRACE: Final = 1.0
-"""Seconds that requests under way still have when the session is gone."""
+"""Seconds that requests in flight still have when the session is gone."""
 _SHORTEST_RETRY: Final = 0.05
-"""Seconds before a stream is opened again, though the server may say 0."""
+"""The shortest delay before a stream is reopened, even if the server says 0."""
 _UNREAD_MAILS: Final = 64
-"""How many mails wait for the connection before no more is read."""
+"""How many unread mails of the connection pause reading."""
 _NOTIFICATIONS_IN_FLIGHT: Final = 32
-"""How many answers of ours, and notifications, are under way before no more is read: each has a connection of its own, so that one flood
-of pings opened a thousand."""
+"""How many notifications and answers of ours may be in flight before reading pauses.
+
+Each has a connection of its own, so a flood of pings once opened a thousand.
+"""
 _FALLBACK_STATUSES: Final = frozenset({400, 404, 405})
 
 
@@ -59,11 +61,11 @@ class _WireEnd(NamedTuple):
 
 
 class HttpWire:
-    """The wire. What starts with an underscore is its own; the rest is for its in_flight, and what the seam asks for."""
+    """The wire of one connection. Public methods are for its requests and for the `ClientWire` interface."""
 
     def __init__(self, route: HttpRoute, owner: Pid) -> None:
-        """Of the calling process, which is the owner."""
-        carrier = route.carrier()  # which may fail, and then there is to be no process yet
+        """Made in the calling process, which is the owner."""
+        carrier = route.carrier()  # raises before a process is started
         self._owner = process_of(owner)
         self.pid: Pid = spawn_link(self._run)
         own = process_of(self.pid)
@@ -78,35 +80,35 @@ class HttpWire:
         """Where messages are posted to."""
         self.credentials = route.credentials
         self.known_headers: Mapping[str, str] | None = None
-        """What says who we are, where that never changes."""
+        """The authentication headers, if they never change."""
         if isinstance(route.credentials, FixedHeaders):
-            self.known_headers = route.credentials._headers  # noqa: SLF001 - the same package: it is not to be asked in a task
+            self.known_headers = route.credentials._headers  # noqa: SLF001 - the same package; fixed headers need no task to be asked for
         self._own_headers = route.headers
         self._last: tuple[Mapping[str, str], str, str, Headers] | None = None
-        """The headers of the last message, and what they were made of: mostly they are those of the next one, too."""
+        """The headers of the last message and their inputs: the next message mostly has the same ones, and comparing costs less than building them."""
         self.session = ""
-        """Which session this is; empty while, or where, there is none."""
+        """The session id; empty before the handshake, and for a server without sessions."""
         self.response_limits = MessageLimits.of_size(self.settings.max_response)
         self.event_limits = MessageLimits.of_size(self.settings.max_event)
         self.carrier: HttpCarrier = carrier(own)
         self._version = ""
         self.instance = ""
-        """Which process has our session; empty where it does not say."""
+        """The server process that has our session; empty where it does not say."""
         self._in_flight: dict[MessagePost, None] = {}
         self._unanswered: dict[RequestId, RequestPost | MessagePost] = {}
         self._waiting: deque[MessagePost] = deque()
         self._bytes_in_flight = 0
-        self._notifications_in_flight = 0  # of the in_flight, those that are no requests
+        self._notifications_in_flight = 0  # how many of those in flight are no requests
         self._barrier: MessagePost | None = None
         self._listening: StandaloneStream | None = None
         self._legacy: LegacySseStream | None = None
         self._may_fall_back = route.fallback
         self._session_gone: SessionGone | None = None
         self.session_in_doubt = False
-        """Whether the stream of the session has ended, so that the server may have been started again without it."""
+        """Whether the standalone stream has ended, so that the server may have restarted without our session."""
         self._ping: SessionPing | None = None
         self._pings = 0
-        self._invalid_in_a_row = 0  # so many of the last that came were no messages
+        self._invalid_in_a_row = 0  # how many of the last messages were invalid
         self._closing = False
         self._has_ended = False
         self._all_sent: asyncio.Future[None] | None = None
@@ -115,10 +117,9 @@ class HttpWire:
         if route.old:
             self._open_legacy(None)
 
-    # --- the seam
+    # --- the ClientWire interface
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
-        """Say one message."""
         if self._closing or self._has_ended or self._process.life:
             return
         if self._session_gone is not None:
@@ -147,14 +148,12 @@ class HttpWire:
             self._launch(request)
 
     def forget(self, id: RequestId) -> None:
-        """The caller does not wait for that answer any more."""
         request = self._unanswered.pop(id, None)
         if request is not None:
             request.drop()
             self._remove(request)
 
     def on_negotiated(self, version: str) -> None:
-        """The handshake is over."""
         self._version = version
         if self._legacy is None and self._listening is None and not self._process.life:
             self._loop.call_soon(self._listen, context=self._process.own_context())
@@ -162,7 +161,7 @@ class HttpWire:
     # --- sending
 
     def _ping_session(self) -> None:
-        """Nothing overtakes that: what comes meanwhile is sent when it is answered, or in another session."""
+        """Ping the session before the next calls. Nothing overtakes the ping: later messages wait for its result, or for another session."""
         self.session_in_doubt = False
         self._pings += 1
         probe = self._ping = SessionPing(self, self._pings)
@@ -177,14 +176,14 @@ class HttpWire:
         request.go()
 
     def _drain(self) -> None:
-        """Send what waits, up to the next that nothing may overtake."""
+        """Send queued messages, up to the next ordered one."""
         if self._listening is None and self._version:
-            self._listen()  # before what waits: a server that is asked something may ask back, and say it there
+            self._listen()  # opened first: a server that answers with a request of its own may send that on this stream
         while self._waiting and self._barrier is None and not (self._legacy is not None and not self._legacy.ready):
             self._launch(self._waiting.popleft())
 
     def _remove(self, request: MessagePost) -> None:
-        """That one is over, however."""
+        """A request is finished, whatever its outcome."""
         if request in self._in_flight:
             del self._in_flight[request]
             self._notifications_in_flight -= request.id is None
@@ -205,7 +204,7 @@ class HttpWire:
             self.end(self._session_gone)
 
     def _listen(self) -> None:
-        """Open the stream for what belongs to no request, once nothing is on its way that has to come before."""
+        """Open the standalone stream as soon as no ordered message is in flight."""
         if (
             self._listening is None
             and self._barrier is None
@@ -214,10 +213,10 @@ class HttpWire:
             self._listening = StandaloneStream(self)
             self._listening.go()
 
-    # --- for in_flight
+    # --- called by requests
 
     def headers(self, request: OutgoingRequest, credentials: Mapping[str, str]) -> Headers:
-        """Those of a request. Raises `ValueError` for credentials that are no headers."""
+        """The headers of a request. Raises `ValueError` for credentials that are no valid headers."""
         session, version, last = self.session, "" if self._legacy is not None else self._version, self._last
         if request.method == "POST" and last is not None and last[0] == credentials and last[1:3] == (session, version):
             return last[3]
@@ -230,7 +229,7 @@ class HttpWire:
         return self._last[3]
 
     def on_session_id(self, request: RequestPost, head: ResponseHead) -> None:
-        """The server has said which session this is, or that there is none."""
+        """The handshake's response: it names the session, or there is none."""
         if not self._version:
             self.instance = instance_of(head)
         session = head.get(b"mcp-session-id")
@@ -241,7 +240,7 @@ class HttpWire:
                 self.session = session
 
     def deliver(self, items: Sequence[InboundItem]) -> None:
-        """Tell the connection."""
+        """Deliver items to the connection."""
         if self._ping is not None:
             items = [each for each in items if getattr(each, "id", None) != self._ping.id]
             if not items:
@@ -251,7 +250,7 @@ class HttpWire:
                 self._invalid_in_a_row += 1
                 if (
                     each.error.answers is not None
-                ):  # it has no other, also where it comes on a stream of another request
+                ):  # it has no other reply, even if this came on another request's stream
                     self._unanswered.pop(each.error.answers, None)
             elif type(each) is not UnansweredRequest and type(each) is not StreamGap:
                 self._invalid_in_a_row = 0
@@ -264,17 +263,17 @@ class HttpWire:
             self._end_now(NotMcp(what))
 
     def is_behind(self) -> bool:
-        """Whether the connection has not caught up with what it was told, or the server with what was answered."""
+        """Whether the connection has many unread mails, or the server has not yet acknowledged many of our answers."""
         return self._notifications_in_flight > _NOTIFICATIONS_IN_FLIGHT or unread_mails(self._owner) > _UNREAD_MAILS
 
     def on_settled(self, request: MessagePost, *, answered: bool = True) -> None:
-        """It was taken note of, or answered."""
+        """A request was acknowledged or answered."""
         if answered and type(request) is RequestPost and request.id is not None:
             self._unanswered.pop(request.id, None)
         self._remove(request)
 
     def on_unanswered(self, request: MessagePost, error: TransportError, *, resend: bool) -> None:
-        """It had no answer, and will have none."""
+        """A request got no reply and will get none."""
         if resend and isinstance(error, ConnectFailed) and self._is_server_gone(request):
             self._end_now(error)
             return
@@ -288,18 +287,18 @@ class HttpWire:
         self._remove(request)
 
     def _is_server_gone(self, request: MessagePost) -> bool:
-        """Whether the server is gone altogether, with nothing left that it may have seen and could answer."""
+        """Whether the server is gone altogether, and nothing is left that it may have received and could answer."""
         if (
             not self._version
             or self._session_gone is not None
             or (self._listening is not None and self._listening.may_have_been_sent)
         ):
             return False
-        # Those that were taken note of, or whose stream is to be taken up again, are on no connection, and have been seen.
+        # A request that was acknowledged, or whose stream is to be resumed, is on no connection, though the server has received it.
         return not any(each.seen for each in (*self._in_flight, *self._unanswered.values()) if each is not request)
 
     def _end_now(self, error: TransportError) -> None:
-        """End now, with what keeps us from it. A `ConnectFailed` says that what waits here was not seen: nothing may be sent any more."""
+        """End now. With a `ConnectFailed`, messages still queued were not received, so nothing may be sent any more."""
         self._has_ended = True
         self._drop_all()
         self._waiting.clear()
@@ -311,11 +310,11 @@ class HttpWire:
                 request.drop()
 
     def was_not_done(self, head: ResponseHead) -> bool:
-        """Whether what was refused so can be sent again: a handshake in any case, and anything else that was surely not acted upon."""
+        """Whether a refused request can be resent: a handshake always, anything else only if it was surely not executed."""
         return not self._version or is_not_done(head, self.instance)
 
     def session_gone(self, request: MessagePost | None, error: HttpError, *, unseen: bool) -> None:
-        """The server does not know our session. What was surely not acted upon can be sent again, in another one."""
+        """The server has lost our session. Requests that were surely not executed can be resent in another one."""
         if self._session_gone is None:
             self._session_gone = SessionGone(error.status, error.body, error.where)
             if self._listening is not None:
@@ -330,7 +329,7 @@ class HttpWire:
             self.end(self._session_gone)
 
     def retry_delay(self, retry: float | None) -> float:
-        """How long to wait before a stream is opened again."""
+        """How long to wait before a stream is reopened."""
         return self.settings.retry if retry is None else max(_SHORTEST_RETRY, min(retry, self.settings.max_retry))
 
     def now(self) -> float:
@@ -338,7 +337,7 @@ class HttpWire:
         return self._loop.time()
 
     def later(self, seconds: float, function: Callable[[], None]) -> asyncio.TimerHandle:
-        """Have something done in a while; a bug in it is this process's crash."""
+        """Call a function later; an exception in it crashes this process."""
         return self._loop.call_later(seconds, self._guarded, function, context=self._process.own_context().copy())
 
     def _guarded(self, function: Callable[[], None]) -> None:
@@ -346,11 +345,11 @@ class HttpWire:
             return
         try:
             function()
-        except BaseException as error:  # noqa: BLE001 - whatever was raised is its crash
+        except BaseException as error:  # noqa: BLE001 - any exception crashes the process
             self._process.crash(error)
 
     def task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Have something done that waits, as a task of this process."""
+        """Run a coroutine as a task of this process; an exception in it crashes this process."""
         task = self._loop.create_task(coroutine, context=self._process.own_context().copy())
         task.add_done_callback(self._done)
         return task
@@ -359,10 +358,10 @@ class HttpWire:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._process.crash(error)
 
-    # --- the old transport
+    # --- the legacy transport
 
     def falls_back(self, request: RequestPost, error: HttpError) -> bool:
-        """The first request was refused in a way in which servers of the old transport refuse it: ask whether this is one."""
+        """If the handshake was refused as legacy servers refuse it, try the legacy transport; returns whether it does."""
         if not self._may_fall_back or error.status not in _FALLBACK_STATUSES or self.session or self._version:
             return False
         self._may_fall_back = False
@@ -382,12 +381,12 @@ class HttpWire:
         self._legacy.go()
 
     def on_legacy_ready(self, post_url: ServerUrl) -> None:
-        """The old transport's stream has said where messages are posted to."""
+        """The legacy stream has named the URL for posts."""
         self.post_url = post_url
         self._drain()
 
     def on_legacy_end(self, error: TransportError) -> None:
-        """The old transport's stream has ended, and the session with it."""
+        """The legacy stream has ended, and the session with it."""
         assert self._legacy is not None
         for request in (*self._waiting, *self._in_flight):
             if request.id is not None and self._unanswered.pop(request.id, None) is not None:
@@ -397,7 +396,7 @@ class HttpWire:
     # --- the process
 
     def end(self, error: TransportError) -> None:
-        """There is no way to the server any more."""
+        """End the process: the server cannot be reached any more."""
         self._process.send(_WireEnd(error))
 
     async def _run(self) -> None:
@@ -415,7 +414,7 @@ class HttpWire:
             await self.carrier.close()
 
     async def _close_session(self) -> None:
-        """Say what is still to be said, and give the session back, within the grace."""
+        """Send queued messages and delete the session, within the grace."""
         self._closing = True
         for request in (self._listening, self._ping, *self._unanswered.values()):
             if request is not None:
@@ -435,7 +434,7 @@ class HttpWire:
             pass
 
 
-# --- What stands at the head of every request of a wire: what is accepted, who we are, which session and which revision it is.
+# --- The headers of every request: accepted types, authentication, session and revision.
 
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -446,24 +445,24 @@ _CONTENT_TYPE_JSON: Final = ("content-type", "application/json")
 
 
 def is_valid_session_id(session: str) -> bool:
-    """Whether that is a session's id as it has to be: visible characters of ASCII, and not too many."""
+    """Whether a session id is valid: visible ASCII characters, not too many."""
     return _VISIBLE.fullmatch(session) is not None
 
 
 def is_header(name: str, value: str) -> bool:
-    """Whether a header can be made of them."""
+    """Whether name and value form a valid header."""
     return _NAME.fullmatch(name) is not None and _VALUE.fullmatch(value) is not None
 
 
 def request_headers(
     own: Headers, credentials: Mapping[str, str], *, login: str = "", session: str = "", version: str = ""
 ) -> Headers:
-    """What every request says of the client and its session. Raises `ValueError` for credentials that are no headers.
+    """The headers that every request needs. Raises `ValueError` for credentials that are no valid headers.
 
-    `own` are those of the route, and give way to `credentials`; `login` is what stood in the URL, and gives way to both.
+    `own` are the route's headers; `credentials` override them. `login` comes from the URL, and both override it.
     """
     given = {name.lower() for name in credentials}
-    found = [each for each in own if each[0] not in given]  # a server that sees two refuses both
+    found = [each for each in own if each[0] not in given]  # servers refuse a request with two of them
     if login and not any(name == "authorization" for name in (*given, *(name for name, _ in found))):
         found.append(("authorization", login))
     for name, value in credentials.items():

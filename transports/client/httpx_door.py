@@ -1,7 +1,7 @@
-"""httpx, for a user that brings something of it: a client, a transport, or a proxy that has to be gone through.
+"""HTTP by way of httpx, for a user who brings a client, a transport or a proxy. Only this module imports httpx.
 
-It carries the same requests as the pool does, each in a task of its own, and costs several times as much; why it is not what carries by default is in
-the documentation (what a client's call costs). Nothing but this file imports it, and this file is loaded only for such a user.
+It sends the same requests as the connection pool, each in its own task, at several times the cost; the documentation (what a client's call
+costs) has the measurements. The module is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import httpx
 
 from greenroom.errors import ConfigError
-from greenroom.transports.http1 import Malformed
+from greenroom.transports.http1_codec import Malformed
 
 from .errors import ConnectFailed, ConnectionLost, NotMcp, TransportError
-from .http_pool import Head
-from .interfaces import SLICE, TURN
+from .http_connection_pool import ResponseHead
+from .interfaces import READ_SLICE, READ_TURN
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
 
-    from .http_posts import Visit
     from .http_settings import HttpSettings
+    from .outgoing_requests import OutgoingRequest
 
 _STEPS: Final = 32
-"""How many pieces of an answer are taken before others have their turn; httpx takes 30 microseconds for each."""
-_PLAIN: Final = (b"accept-encoding", b"identity")
-Brought: TypeAlias = "httpx.AsyncClient | httpx.AsyncBaseTransport"
+"""How many pieces of a response are taken before other tasks get a turn; httpx takes 30 microseconds for each."""
+_IDENTITY: Final = (b"accept-encoding", b"identity")
+HttpxTransport: TypeAlias = "httpx.AsyncClient | httpx.AsyncBaseTransport"
 
 
 def client_of(
-    brought: Brought | None, proxy: str | None, context: ssl.SSLContext | None, settings: HttpSettings
+    brought: HttpxTransport | None, proxy: str | None, context: ssl.SSLContext | None, settings: HttpSettings
 ) -> httpx.AsyncClient:
-    """The client of httpx for what was brought. Raises `ConfigError` for a proxy that cannot be one."""
+    """The httpx client for what the user brought. Raises `ConfigError` for an unusable proxy."""
     if isinstance(brought, httpx.AsyncClient):
         return brought
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=settings.max_connections)
@@ -52,78 +52,75 @@ def client_of(
         raise ConfigError(f"this proxy cannot be used: {type(error).__name__}") from None  # its URL may have a password
 
 
-class Carried:
-    """One request under way."""
+class HttpxRequest:
+    """One request in flight through httpx."""
 
-    def __init__(self, visit: Visit) -> None:
-        """Not begun."""
-        self.visit = visit
+    def __init__(self, outgoing: OutgoingRequest) -> None:
+        self.outgoing = outgoing
         self.task: asyncio.Task[None] | None = None
         self.flowing = asyncio.Event()
         self.flowing.set()
         self.over = False
 
     @property
-    def left(self) -> bool:
-        """Whether anything of it may have left: httpx does not say."""
+    def may_have_been_sent(self) -> bool:
+        """Whether any byte may have been sent: httpx does not tell."""
         return True
 
     def drop(self) -> None:
-        """Cancel it: the answer is not wanted."""
+        """Cancel the request."""
         if not self.over:
             self.over = True
             if self.task is not None:
                 self.task.cancel()
 
     def pause(self) -> None:
-        """Let the answer wait where it is."""
         self.flowing.clear()
 
     def resume(self) -> None:
-        """Go on."""
         self.flowing.set()
 
 
-class ThroughHttpx:
-    """All requests of one wire, by way of a client of httpx."""
+class HttpxCarrier:
+    """Sends all requests of one wire through an httpx client."""
 
     def __init__(self, settings: HttpSettings, client: httpx.AsyncClient, *, own: bool) -> None:
-        """`own`: no other code uses that client, and it ends with the wire."""
+        """`own`: the client belongs to this wire, and is closed with it."""
         self._client = client
         self._own = own
         self._room = asyncio.Semaphore(settings.max_connections)
         self._timeout = httpx.Timeout(None, connect=settings.connect_timeout)
-        self._running: dict[Carried, None] = {}
+        self._running: dict[HttpxRequest, None] = {}
 
-    def begin(self, visit: Visit) -> None:
-        """Take one on."""
-        carried = visit.errand = Carried(visit)
-        self._running[carried] = None
-        carried.task = visit.wire.task(self._carry(carried))
-        carried.task.add_done_callback(lambda _: self._running.pop(carried, None))
+    def start(self, outgoing: OutgoingRequest) -> None:
+        """Send a request in its own task."""
+        running = outgoing.in_flight = HttpxRequest(outgoing)
+        self._running[running] = None
+        running.task = outgoing.wire.task(self._carry(running))
+        running.task.add_done_callback(lambda _: self._running.pop(running, None))
 
-    async def _carry(self, carried: Carried) -> None:
-        if carried.visit.urgent:
-            await self._send(carried)
+    async def _carry(self, running: HttpxRequest) -> None:
+        if running.outgoing.urgent:
+            await self._send(running)
         else:
             async with self._room:
-                await self._send(carried)
+                await self._send(running)
 
-    async def _send(self, carried: Carried) -> None:
-        visit = carried.visit
-        origin = visit.address.origin
+    async def _send(self, running: HttpxRequest) -> None:
+        outgoing = running.outgoing
+        origin = outgoing.address.origin
         error: TransportError
         try:
             request = self._client.build_request(
-                visit.method,
-                visit.address.url,
-                headers=[(name.encode(), value.encode("latin-1")) for name, value in visit.headers] + [_PLAIN],
-                content=visit.frame if visit.method == "POST" else None,
+                outgoing.method,
+                outgoing.address.url,
+                headers=[(name.encode(), value.encode("latin-1")) for name, value in outgoing.headers] + [_IDENTITY],
+                content=outgoing.frame if outgoing.method == "POST" else None,
                 timeout=self._timeout,
             )
             response = await self._client.send(request, stream=True, follow_redirects=False)
             try:
-                await self._receive(carried, response)
+                await self._receive(running, response)
             finally:
                 await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as failed:
@@ -138,42 +135,42 @@ class ThroughHttpx:
             error = ConnectionLost(f"{origin}: {type(failed).__name__}: {failed}")
             unseen = False
         else:
-            if not carried.over:
-                carried.over = True
-                visit.end()
+            if not running.over:
+                running.over = True
+                outgoing.on_end()
             return
-        if not carried.over:
-            carried.over = True
-            visit.failed(error, unseen=unseen)
+        if not running.over:
+            running.over = True
+            outgoing.on_failure(error, unseen=unseen)
 
-    async def _receive(self, carried: Carried, response: httpx.Response) -> None:
+    async def _receive(self, running: HttpxRequest, response: httpx.Response) -> None:
         lines = [(name.lower(), value) for name, value in response.headers.raw]
-        carried.visit.head(Head(response.status_code, b"1.1", lines))
-        # One that was made with all of its body, as those of `httpx.MockTransport` mostly are, cannot be streamed any more.
-        pieces = _once(response.content) if response.is_stream_consumed else response.aiter_raw()
+        running.outgoing.on_head(ResponseHead(response.status_code, b"1.1", lines))
+        # A response that was created with its whole body, as those of `httpx.MockTransport` mostly are, cannot be streamed any more.
+        pieces = _one_piece(response.content) if response.is_stream_consumed else response.aiter_raw()
         steps = 0
-        until = perf_counter() + TURN
+        until = perf_counter() + READ_TURN
         async for piece in pieces:
-            for at in range(0, len(piece), SLICE):
-                if carried.over:
+            for at in range(0, len(piece), READ_SLICE):
+                if running.over:
                     return
-                carried.visit.body(piece[at : at + SLICE])
+                running.outgoing.on_body(piece[at : at + READ_SLICE])
                 steps += 1
                 if not steps % _STEPS or perf_counter() > until:
-                    await asyncio.sleep(0)  # many pieces of one read come without any wait between them
-                    until = perf_counter() + TURN
-                await carried.flowing.wait()
+                    await asyncio.sleep(0)  # pieces of one read arrive without any wait between them
+                    until = perf_counter() + READ_TURN
+                await running.flowing.wait()
 
     async def close(self) -> None:
-        """Drop everything."""
+        """Cancel all requests."""
         tasks = [each.task for each in self._running if each.task is not None]
-        for carried in tuple(self._running):
-            carried.drop()
+        for running in tuple(self._running):
+            running.drop()
         if tasks:
             await asyncio.wait(tasks)
         if self._own:
             await self._client.aclose()
 
 
-async def _once(content: bytes) -> AsyncIterator[bytes]:
+async def _one_piece(content: bytes) -> AsyncIterator[bytes]:
     yield content

@@ -1,7 +1,7 @@
-"""The way to a company in the same loop: a peer that speaks the wire to it, with nothing in between.
+"""The route to a server in the same loop, without any transport in between.
 
-One process carries both ways. What is sent is taken in order, for as long as the company has room; what does not fit into a bounded queue
-is refused. The wire ends with the session behind it.
+One process handles both directions. Messages are processed in order as fast as the server has room; a bounded queue holds the rest, and
+more is refused. The wire ends with its session.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from .interfaces import InboundItem
 
 MAX_QUEUED = 4096
-"""How many messages wait to be taken."""
+"""How many messages may be queued."""
 LINE = 16 * 1024 * 1024
-"""Bytes of a message from the company."""
+"""The largest message from the server, in bytes."""
 
 
 class MemoryRoute:
-    """Where a company is: ``MemoryRoute(company)``."""
+    """A server in the same loop: ``MemoryRoute(company)``."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class MemoryRoute:
         description: str = "memory",
         line: int = LINE,
     ) -> None:
-        """`prepare` is awaited before each new session: it sees to it that the company runs. `peer` is whom it takes us for.
+        """`prepare` is awaited before each new session, to make sure that the server runs. `peer` describes the client to the server.
 
-        `line` is how many bytes a message from the company may have; how many one to it may have is the company's to say.
+        `line` is the largest message from the server, in bytes; the server limits messages to it.
         """
         self.door = door
         self.peer = peer or Peer("memory")
@@ -72,19 +72,19 @@ class MemoryRoute:
         return f"MemoryRoute({self.description})"
 
     def portable(self) -> NoReturn:
-        """There is none."""
+        """Raises `ConfigError`: no other process can reach it."""
         raise ConfigError(
             f"{self.description} is a server of this program, which no other process has: leave out its isolation "
             'here, or give its tools one: @server.tool(isolation="process")'
         )
 
     def open(self, owner: Pid) -> MemoryClientWire:
-        """Begin a session, linked to the calling process."""
+        """Start a session, linked to the calling process."""
         return MemoryClientWire(self, owner)
 
 
 class MemoryClientWire:
-    """One session, from the peer's side."""
+    """The client's end of one session."""
 
     def __init__(self, route: MemoryRoute, owner: Pid) -> None:
         """Made by `MemoryRoute.open`, in the owner's process."""
@@ -95,20 +95,19 @@ class MemoryClientWire:
         self._more = asyncio.Event()
         self.pid: Pid = spawn_link(self._carry)
 
-    # --- what the connection does
+    # --- the ClientWire interface
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - all is in order
-        """Put it behind what waits. Raises `WireFull`."""
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - messages are always in order
         if len(self._frames) >= MAX_QUEUED:
             raise WireFull(f"{len(self._frames)} messages wait to be taken")
         self._frames.append((frame, id))
         self._more.set()
 
     def forget(self, id: RequestId) -> None:
-        """A no-op: nothing is held for an answer."""
+        """A no-op: nothing is held for a reply."""
 
     def on_negotiated(self, version: str) -> None:
-        """A no-op: nothing depends on it."""
+        """A no-op: nothing depends on the revision."""
 
     # --- the process
 
@@ -119,7 +118,7 @@ class MemoryClientWire:
             if route.prepare is not None:
                 await route.prepare()
             session = await route.door.connect(route.peer)
-        except Exception as error:  # noqa: BLE001 - whatever keeps a session from beginning is the wire's end, and its reason
+        except Exception as error:  # noqa: BLE001 - any error that prevents a session ends the wire, as its reason
             reason = error if isinstance(error, TransportError) else ConnectFailed(_why(error))
             reason.__cause__ = error.__cause__ if reason is error else error
             raise Quit(Shutdown(reason)) from None
@@ -159,16 +158,16 @@ class MemoryClientWire:
             await self._more.wait()
 
     async def _refused(self, session: SessionHandle, error: RemoteProtocolError, id: RequestId | None) -> None:
-        """What the server does not take, too much of it for one, is answered as over any other wire. It concerns no other request."""
+        """Answer a message that the server does not accept, such as one over its limit, as any other transport would."""
         failure = PeerError(error.code, error.message, error.data)
         if error.answers is None:
             self._owner.send(Inbound(self.pid, [JsonRpcError(id, failure)]))
             return
-        with contextlib.suppress(ProcessExited):  # which is heard of on the other way
+        with contextlib.suppress(ProcessExited):  # the feed reports the end of the session
             await session.respond(JsonRpcError(error.answers, failure))
 
     def _give_back(self) -> None:
-        """What the session was not alive to see can be said again to the next one."""
+        """Report messages that the session did not receive as safe to resend."""
         ended = ConnectionLost("the session has ended")
         unseen: list[InboundItem] = [
             UnansweredRequest(id, ended, resend=True, ending=True) for _, id in self._frames if id is not None

@@ -1,7 +1,6 @@
-"""Requests of a wire that carry no message of its connection.
+"""Requests of an HTTP wire that carry no message of its connection.
 
-They are the stream for what belongs to no request, the last word of a session, the question whether the server still has it, and the one stream of
-the old transport.
+The standalone stream, the DELETE of a session, the ping that checks a session, and the event stream of the legacy transport.
 """
 
 from __future__ import annotations
@@ -32,28 +31,28 @@ if TYPE_CHECKING:
     from .http_wire import HttpWire
     from .interfaces import InboundItem
 
-# --- The stream for what belongs to no request: opened after the handshake, and again whenever it ends; and the last word of a session.
-# A server that has none says so (405, mostly), and that is that. Between two such streams nothing is lost if the server marks its events and
-# keeps them; if it does not, the connection is told of a gap.
+# --- The standalone stream, for messages that belong to no request: opened after the handshake, and again whenever it ends.
+# A server without one answers 405, mostly, and then it is not tried again. Between two streams nothing is lost if the server marks its
+# events and keeps them; otherwise the connection gets a `StreamGap`.
 
 _LONGEST_BACKOFF: Final = 30.0
 _LONG_LIVED: Final = 5.0
-"""Seconds that a stream has to live for its end to be no failure, if nothing came on it."""
+"""A stream that lived so many seconds has not failed when it ends, even if nothing came on it."""
 _DOUBLINGS: Final = 5
 
 
 class StandaloneStream(OutgoingRequest):
-    """One wire's, for as long as the wire lives."""
+    """The standalone stream of one wire, for as long as the wire lives."""
 
     method = "GET"
-    _begun = False  # whether there ever was one
+    _begun = False  # whether a stream was ever open
     _retry: float | None = None
     _failures = 0
     _since = 0.0
     _had_events = False
 
     def on_accepted(self, head: ResponseHead) -> None:
-        """The stream begins; any other answer ends the visit."""
+        """The stream begins; any other response ends the attempts."""
         if head.kind != EVENTS:
             self._close()
             return
@@ -66,7 +65,6 @@ class StandaloneStream(OutgoingRequest):
             self.wire.deliver((StreamGap("the stream was cut, and the server does not mark where"),))
 
     def on_data(self, data: bytes) -> None:
-        """More of it."""
         self._read_stream(data)
 
     def _deliver(self, items: Sequence[InboundItem]) -> None:
@@ -74,14 +72,14 @@ class StandaloneStream(OutgoingRequest):
         self.wire.deliver(items)
 
     def on_complete(self) -> None:
-        """The server has ended it, as servers do; some at once, each time."""
+        """The server has ended the stream, as servers do; some end each one at once."""
         lasting = self._had_events or self.wire.now() - self._since > _LONG_LIVED
         self._doubt_session(new=lasting)
         self._failures = 0 if lasting else self._failures + 1
         self._reopen_later()
 
     def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:  # noqa: ARG002 - the status says enough
-        """There is none, or not just now."""
+        """The server has no stream, or not now."""
         if error.status == NOT_FOUND and self._begun and self.wire.session:
             self._close()
             self.wire.session_gone(None, error, unseen=False)
@@ -92,18 +90,18 @@ class StandaloneStream(OutgoingRequest):
             self._close()
 
     def on_lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - it is opened again, whatever it was
-        """It broke."""
+        """The stream broke."""
         self._doubt_session(new=False)
         self._failures += 1
         self._reopen_later()
 
     def _doubt_session(self, *, new: bool) -> None:
-        """The server may be gone, and its session with it; not so where its streams always end at once."""
+        """The server may be gone, and its session with it; not if its streams always end at once."""
         if self._begun and self.wire.session and (new or not self._failures):
             self.wire.session_in_doubt = True
 
     def _reopen_later(self) -> None:
-        """Open it again after a while: what the server done_event, and longer each time that there was none."""
+        """Reopen the stream after a delay: the server's, and longer after each failure."""
         self._hang_up()
         if self._stream is not None and self._stream.retry is not None:
             self._retry = self._stream.retry
@@ -114,90 +112,86 @@ class StandaloneStream(OutgoingRequest):
         self.alarm(seconds, self._again)
 
     def on_alarm(self) -> None:
-        """It may have been silent for too long."""
+        """The stream may have been silent for too long."""
         if self.is_silent(self._last_data_at):
             self._reopen_later()
 
 
 class SessionDelete(OutgoingRequest):
-    """The session is given back. Whatever the server says to that, it is over."""
+    """The DELETE of the session. Whatever the response, the session is over."""
 
     method = "DELETE"
 
     def __init__(self, wire: HttpWire) -> None:
-        """Not done_event yet."""
         super().__init__(wire)
         self.done_event = asyncio.Event()
 
     def on_complete(self) -> None:
-        """It knows."""
         self._close()
         self.done_event.set()
 
-    def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:  # noqa: ARG002 - that is its own affair
-        """The server refused it: end."""
+    def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:  # noqa: ARG002 - the session is over in any case
         self.on_complete()
 
     def on_lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - as above
-        """It is away."""
         self.on_complete()
 
 
 _PING_TIMEOUT: Final = 5.0
-"""Seconds that a server may take to say that it still has the session, before calls are sent all the same."""
+"""Seconds after which calls are sent even if the ping is not answered."""
 
 
 class SessionPing(RequestPost):
-    """Whether the server still has our session: a ping of the wire's own, before calls that must not be done twice.
+    """A ping that asks whether the server still has our session, sent before calls that must not be executed twice.
 
-    The stream of the session has ended. Where the server was started again meanwhile, a call would be answered with 404, and could not be told
-    from one that another server has done; a ping can be.
+    The standalone stream has ended. If the server was restarted meanwhile, a call would get 404, which cannot be told from the 404 of a
+    second server after the first has executed the call; a ping is safe to lose.
     """
 
     def __init__(self, wire: HttpWire, number: int) -> None:
-        """The connection's own ids are numbers, so this one is a text."""
+        """Its id is a text, since the connection's own ids are numbers."""
         id = f"still-there-{number}"
         super().__init__(wire, encode_request(id, "ping"), id, ordered=True)
 
     def go(self) -> None:
-        """Ask; what is not answered in time is no reason to wait any longer."""
+        """Send the ping, with a timeout."""
         if self._alarm is None:
             self.alarm(_PING_TIMEOUT)
         super().go()
 
     def on_alarm(self) -> None:
-        """It took too long, or its stream does not end."""
+        """The ping timed out, or its stream does not end."""
         self.on_complete()
 
 
-# --- HTTP as it was before (2024-11-05): one stream carries everything from the server, and says in its first event where to post to.
-# The session is the stream: when that ends, it is over. The place to post to is taken from within the same origin only, or a server could have us
-# tell another server what we say.
+# --- HTTP+SSE of revision 2024-11-05: one stream carries everything from the server, and names in its first event the URL for posts.
+# The session is the stream and ends with it. The URL for posts must be of the same origin; otherwise a server could make us send messages
+# to another one.
 
 _ENDPOINT: Final = "endpoint"
 _ENDPOINT_TIMEOUT: Final = 10.0
-"""Seconds that the first event may take."""
+"""Seconds within which the first event must come."""
 
 
 class LegacySseStream(OutgoingRequest):
-    """The stream of one wire."""
+    """The event stream of one wire in the legacy transport."""
 
     method = "GET"
 
     def __init__(self, wire: HttpWire, instead: HttpError | None) -> None:
-        """`instead` is how the newer transport was refused, which is what to tell if this is not the old one either."""
+        """`instead` is the refusal of the newer transport: the error to report if this one fails, too."""
         super().__init__(wire)
         self._first_error = instead
         self.ready = False
-        """Whether it is known where to post to."""
+        """Whether the URL for posts is known."""
 
     def go(self) -> None:
-        """Open it."""
+        """Open the stream."""
         self.alarm(_ENDPOINT_TIMEOUT)
         super().go()
 
     def on_accepted(self, head: ResponseHead) -> None:
-        """It has to be a stream."""
+        """The response must be an event stream."""
         self.wire.instance = instance_of(head)
         if head.kind != EVENTS:
             self._fail(NotMcp(f"{self.address.description} has no stream of events"))
@@ -205,7 +199,6 @@ class LegacySseStream(OutgoingRequest):
         self._stream = EventStream(self.wire.event_limits)
 
     def on_data(self, data: bytes) -> None:
-        """More of it."""
         self._read_stream(data)
 
     def _parse_events(self, stream: EventStream, data: bytes) -> Sequence[InboundItem]:
@@ -234,15 +227,15 @@ class LegacySseStream(OutgoingRequest):
         self.wire.on_legacy_ready(place)
 
     def on_complete(self) -> None:
-        """The server has ended it."""
+        """The server has ended the stream."""
         self._end(ConnectionLost(f"{self.address.origin} ended the stream"))
 
     def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:  # noqa: ARG002 - the error shows it
-        """There is none."""
+        """The server has no such stream."""
         self._end(error)
 
     def on_lost(self, error: TransportError, *, unseen: bool) -> None:  # noqa: ARG002 - nothing of ours was in it
-        """It broke."""
+        """The stream broke."""
         self._end(error)
 
     def _end(self, error: TransportError) -> None:
@@ -250,9 +243,9 @@ class LegacySseStream(OutgoingRequest):
         self.wire.on_legacy_end(error if self.ready or self._first_error is None else self._first_error)
 
     def on_alarm(self) -> None:
-        """The first event is overdue, or nothing came for too long."""
+        """The first event is overdue, or the stream was silent for too long."""
         if not self.ready:
             self._fail(NotMcp(f"{self.address.origin} did not say where to post to within {_ENDPOINT_TIMEOUT:g} s"))
         elif self.is_silent(self._last_data_at):
             seconds = self.wire.settings.silence
-            self._fail(SilentTooLong(f"{self.address.origin} has done_event nothing for {seconds:g} s"))
+            self._fail(SilentTooLong(f"{self.address.origin} has said nothing for {seconds:g} s"))

@@ -289,8 +289,8 @@ class FaultyWire:
 
     def _on_mail(self, inner: ClientWire, message: Any) -> None:
         match message:
-            case Inbound(wire=wire, heard=heard) if wire == inner.pid:
-                for each in heard:
+            case Inbound(wire=wire, items=items) if wire == inner.pid:
+                for each in items:
                     self._route.back.pass_on(
                         self._method_back(each), InterceptedMessage(self, partial(self._tell_owner, each))
                     )

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from greenroom import Client, Command, Host, Server
 from greenroom.actors.client.errors import ClientError
 from greenroom.errors import GreenroomError
-from greenroom.transports.client.memory import MemoryRoute
+from greenroom.transports.client.memory_route import MemoryRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,11 +146,11 @@ async def test_a_replaced_server_of_this_program_ends_once_its_calls_have_ended(
         call = asyncio.ensure_future(host.call("up:data", fifo=fifo))
         gate = await asyncio.to_thread(open, fifo, "w")
         await host.replace("up", without_the_tool())
-        assert before._hosting.concerned
+        assert before._runner.is_active
         gate.write("done")
         gate.close()
         assert await call == ["done"]
-        await _until(lambda: not (before._hosting.concerned or host._departing))
+        await _until(lambda: not (before._runner.is_active or host._departing))
 
 
 async def test_a_replaced_server_of_this_program_ends_with_its_host() -> None:
@@ -168,7 +168,7 @@ async def test_a_replaced_server_of_this_program_ends_with_its_host() -> None:
         await host.replace("up", without_the_tool())
     with pytest.raises(ClientError):
         await asyncio.wait_for(call, 30)
-    assert not before._hosting.concerned
+    assert not before._runner.is_active
     assert not host._departing
 
 
@@ -228,7 +228,7 @@ async def test_a_server_that_breaks_its_own_promise_is_still_told_so() -> None:
     server = old()
     async with Host({"up": server}, patience=30.0) as host:
         await host.tools()
-        answered: Any = host.federation.roster["up"]
+        answered: Any = host.federation.members["up"]
         tools = {"data": {**answered.offering.tools["data"], "outputSchema": {"type": "object", "required": ["n"]}}}
         answered.publish(answered.offering.with_lists({"tools": tools.values()}), ["tools"])
         with pytest.raises(GreenroomError, match="not what its output schema promises"):

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.auth.reception import Reception, bearer
-from tests.transports.client_http.scripted import Scripted, Visit, scripted
+from tests.auth.auth_test_server import Reception, bearer
+from tests.transports.client_http.scripted_server import Scripted, Visit, scripted
 
 from greenroom import Client, Command, ConfigError, Server
-from greenroom.actors.federation.specs import UpstreamSpec
-from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.client.door import CallerCredentials, CallerIdentity, CallerNotSignedIn
-from greenroom.auth.grants import AuthInfo
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
+from greenroom.auth.auth_info import AuthInfo
+from greenroom.auth.bearer_tokens import BearerAuth
+from greenroom.auth.client.auth_option import CallerCredentials, CallerIdentity, CallerNotSignedIn
+from greenroom.client_targets import route_of
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError
-from greenroom.targets import route_of
 from greenroom.transports import HttpRoute
-from greenroom.transports.client.memory import MemoryRoute
+from greenroom.transports.client.memory_route import MemoryRoute
 from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:

@@ -8,20 +8,20 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.auth.reception import Reception
-from tests.transports.client_http.scripted import Scripted, Visit, scripted
+from tests.auth.auth_test_server import Reception
+from tests.transports.client_http.scripted_server import Scripted, Visit, scripted
 
 from greenroom import Client, Context, Server
-from greenroom.auth.bearer import BearerAuth
+from greenroom.auth.bearer_tokens import BearerAuth
 from greenroom.auth.shared_secrets import APIKeyAuth, BasicAuth, hash_password
+from greenroom.client_targets import route_of
 from greenroom.host import Host
-from greenroom.targets import route_of
 from greenroom.transports.client.errors import TransportError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from greenroom.auth.grants import Provider
+    from greenroom.auth.auth_info import AuthProvider
 
 pytestmark = pytest.mark.greenroom(clock="real")
 CANARY = "canary-0123456789-abcdefghij"
@@ -44,7 +44,7 @@ def _known(token: str) -> dict[str, Any] | None:
     return {"sub": "ann", "scope": "use"} if token == CANARY else None
 
 
-WAYS: dict[str, tuple[Provider, dict[str, str]]] = {
+WAYS: dict[str, tuple[AuthProvider, dict[str, str]]] = {
     "bearer": (BearerAuth(verifier=_known, audience=None), {"authorization": f"Bearer {CANARY}"}),
     "key": (APIKeyAuth({CANARY: {"subject": "ann", "scopes": ["use"]}}), {"x-api-key": CANARY}),
     "password": (

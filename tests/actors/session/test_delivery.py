@@ -8,22 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.actors.session_streams import TRUNCATED
 from greenroom.actors.settings import Settings
-from greenroom.actors.streams import TRUNCATED
 from greenroom.supervision import ProcessExited, kill, wait_down
-from greenroom.transports.interfaces import Answer, Peer
+from greenroom.transports.interfaces import EncodedReply, Peer
 
-from .players import CAPABILITIES, CLIENT, Player, Tools, echo, join, message, open_company, read, said, turns
+from .session_client import (
+    CAPABILITIES,
+    CLIENT,
+    ScriptedTools,
+    SessionClient,
+    echo,
+    join,
+    message,
+    messages_in,
+    open_company,
+    read,
+    turns,
+)
 
 if TYPE_CHECKING:
     from greenroom.actors.company import Company
-    from greenroom.actors.jobs import Job
-    from greenroom.transports.interfaces import Event, Feed
+    from greenroom.actors.worker_interfaces import Job
+    from greenroom.transports.interfaces import Feed, FeedEvent
 
 PEER = Peer("test")
 
 
-class Stage(Tools):
+class Stage(ScriptedTools):
     """A tool that says something each time it is let, and answers in the end."""
 
     def __init__(self) -> None:
@@ -34,19 +46,19 @@ class Stage(Tools):
         """Say `count` things."""
         for number in range(job.params["arguments"]["count"]):
             await self.gates[job.request_id].acquire()
-            job.voice.emit("notifications/progress", {"progressToken": "t", "progress": number})
+            job.peer_channel.emit("notifications/progress", {"progressToken": "t", "progress": number})
         await self.gates[job.request_id].acquire()
         return {"done": True}
 
     async def log(self, job: Job) -> Any:
         """Log one message of each level."""
         for level in ("debug", "info", "error", "emergency"):
-            job.voice.log(level, level, None)
+            job.peer_channel.log(level, level, None)
         return {}
 
     async def flood(self, job: Job) -> Any:
         """Say as much as possible without a pause; answer how much was taken."""
-        taken = sum(job.voice.emit("notifications/progress", {"progress": number}) for number in range(5000))
+        taken = sum(job.peer_channel.emit("notifications/progress", {"progress": number}) for number in range(5000))
         return {"taken": taken}
 
     def let(self, times: int = 1, id: str | int = "c") -> None:
@@ -54,23 +66,23 @@ class Stage(Tools):
             self.gates[id].release()
 
 
-async def begin(version: str = "2025-11-25", **settings: Any) -> tuple[Company, Stage, Player]:
+async def begin(version: str = "2025-11-25", **settings: Any) -> tuple[Company, Stage, SessionClient]:
     stage = Stage()
     company = await open_company(stage, settings=Settings(**settings))
     return company, stage, await join(company, version=version)
 
 
-def ids(events: list[Event]) -> list[str]:
+def ids(events: list[FeedEvent]) -> list[str]:
     return [event.id for event in events]
 
 
-async def feed_of(player: Player, stage: Stage, count: int = 2, id: str = "c") -> Feed:
+async def feed_of(player: SessionClient, stage: Stage, count: int = 2, id: str = "c") -> Feed:
     """A call that has said one thing."""
     waiting = player.later("steps", id=id, count=count)
     await turns()
     stage.let(id=id)
     feed = await waiting
-    assert not isinstance(feed, Answer)
+    assert not isinstance(feed, EncodedReply)
     assert feed is not None
     return feed  # type: ignore[no-any-return] # the reply of the seam
 
@@ -83,15 +95,15 @@ async def test_the_first_word_makes_the_reply_a_stream_that_ends_with_the_answer
     events = await read(feed)
     assert ids(events) == ["p1:0", "p1:1", "p1:2", "p1:3"]
     assert events[0].data == b""
-    assert [each.get("method") for each in said(events)] == ["notifications/progress"] * 2 + [None]
+    assert [each.get("method") for each in messages_in(events)] == ["notifications/progress"] * 2 + [None]
     assert [event.answers for event in events] == [None, None, None, "c"]
-    assert said(events)[-1]["id"] == "c"
+    assert messages_in(events)[-1]["id"] == "c"
     assert await feed.next() is None
 
 
 async def test_without_a_word_the_reply_is_the_answer() -> None:
     _, _, player = await begin()
-    assert isinstance(await player.reply("tools/call", name="echo"), Answer)
+    assert isinstance(await player.reply("tools/call", name="echo"), EncodedReply)
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])
@@ -111,7 +123,7 @@ async def test_each_call_has_its_own_stream_and_no_id_comes_twice() -> None:
     stage.let(id="b")
     events = [event for feed in feeds for event in await read(feed)]
     assert ids(events) == ["p1:0", "p1:1", "p1:2", "p2:0", "p2:1", "p2:2"]
-    assert [each["id"] for each in said(events) if "id" in each] == ["a", "b"]
+    assert [each["id"] for each in messages_in(events) if "id" in each] == ["a", "b"]
 
 
 @pytest.mark.row("WC-17")
@@ -119,7 +131,7 @@ async def test_a_cancelled_call_ends_its_stream_without_an_answer() -> None:
     _, stage, player = await begin()
     feed = await feed_of(player, stage)
     await player.cancel("c")
-    assert all("id" not in each for each in said(await read(feed)))
+    assert all("id" not in each for each in messages_in(await read(feed)))
     assert await feed.next() is None
 
 
@@ -142,7 +154,7 @@ async def test_a_reader_that_lost_a_calls_stream_comes_back_for_the_rest() -> No
     last = await player.session.listen("p1:2")
     events = await read(last)
     assert ids(events) == ["p1:3", "p1:4"]
-    assert said(events)[-1]["result"] == {"done": True}
+    assert messages_in(events)[-1]["result"] == {"done": True}
     assert await last.next() is None
 
 
@@ -159,7 +171,7 @@ async def test_an_interrupted_stream_asks_to_come_back_and_the_call_goes_on() ->
     stage = Stage()
 
     async def interrupts(job: Job) -> Any:
-        assert job.voice.interrupt_stream(0.5)
+        assert job.peer_channel.interrupt_stream(0.5)
         await asyncio.sleep(1)
         return {"late": True}
 
@@ -171,14 +183,14 @@ async def test_an_interrupted_stream_asks_to_come_back_and_the_call_goes_on() ->
     assert [(event.id, event.data, event.retry) for event in events] == [("p1:0", b"", None), ("p1:0", b"", 500)]
     await asyncio.sleep(2)
     events = await read(await player.session.listen("p1:0"))
-    assert said(events)[-1]["result"] == {"late": True}
+    assert messages_in(events)[-1]["result"] == {"late": True}
 
 
 async def test_older_clients_are_not_interrupted() -> None:
     stage = Stage()
 
     async def interrupts(job: Job) -> Any:
-        job.voice.interrupt_stream(0.5)
+        job.peer_channel.interrupt_stream(0.5)
         return {"late": True}
 
     stage.tools["interrupts"] = interrupts
@@ -196,7 +208,7 @@ async def test_what_is_said_while_nobody_listens_is_kept() -> None:
     feed = await player.session.listen()
     events = await read(feed)
     assert ids(events) == ["g0:0", "g0:1", "g0:2", "g0:3"]
-    assert [each["params"]["n"] for each in said(events)] == [0, 1, 2]
+    assert [each["params"]["n"] for each in messages_in(events)] == [0, 1, 2]
 
 
 @pytest.mark.row("SE-06")
@@ -228,7 +240,7 @@ async def test_whoever_comes_back_too_late_is_told_so_and_gets_nothing_twice(id:
     await turns()
     events = await read(await player.session.listen(id))
     assert [event.data for event in events[:1]] == [TRUNCATED]
-    assert [each["params"].get("n") for each in said(events)] == [None, 6]
+    assert [each["params"].get("n") for each in messages_in(events)] == [None, 6]
 
 
 @pytest.mark.row("SE-16")
@@ -243,7 +255,7 @@ async def test_a_second_reader_takes_the_general_stream_over() -> None:
     first.leave()
     company.peers.notify(player.session.id, "notifications/x", {})
     events = await read(second)
-    assert [each["method"] for each in said(events)] == ["notifications/x"]
+    assert [each["method"] for each in messages_in(events)] == ["notifications/x"]
 
 
 async def test_finished_streams_are_kept_for_a_while_and_not_for_ever() -> None:
@@ -292,8 +304,8 @@ async def test_however_a_session_ends_its_streams_do_too_and_what_was_owed_is_an
         await company.peers.end(player.session.id)
     assert await reading is None
     events = await read(feed)
-    assert [each.get("id") for each in said(events)] == [None, "c"]
-    assert said(events)[-1]["error"]["code"] == -32603
+    assert [each.get("id") for each in messages_in(events)] == [None, "c"]
+    assert messages_in(events)[-1]["error"]["code"] == -32603
     assert await feed.next() is None
     with pytest.raises(ProcessExited):
         await player.session.listen()
@@ -313,10 +325,10 @@ async def test_a_channel_ends_with_its_session() -> None:
 # --- channels
 
 
-async def on_channel(stage: Stage, **settings: Any) -> tuple[Player, Feed]:
+async def on_channel(stage: Stage, **settings: Any) -> tuple[SessionClient, Feed]:
     company = await open_company(stage, settings=Settings(**settings))
     session = await company.connect(PEER)
-    player = Player(company, session)
+    player = SessionClient(company, session)
     feed = session.channel
     assert feed is not None
     reply = await player.reply("initialize", protocolVersion="2025-11-25", capabilities=CAPABILITIES, clientInfo=CLIENT)
@@ -376,16 +388,16 @@ async def test_log_messages_below_the_sessions_level_are_left_out() -> None:
     assert await levels_heard(player) == ["debug", "info", "error", "emergency"]
 
 
-async def levels_heard(player: Player) -> list[str]:
+async def levels_heard(player: SessionClient) -> list[str]:
     feed = await player.reply("tools/call", name="log")
-    return [each["params"]["level"] for each in said(await read(feed)) if "params" in each]
+    return [each["params"]["level"] for each in messages_in(await read(feed)) if "params" in each]
 
 
 async def test_whoever_floods_is_told_that_it_is_too_much() -> None:
     _, _, player = await begin()
     feed = await player.reply("tools/call", name="flood")
     events = await read(feed)
-    taken = said(events)[-1]["result"]["taken"]
+    taken = messages_in(events)[-1]["result"]["taken"]
     assert 0 < taken < 5000
     assert TRUNCATED in [event.data for event in events]
 
@@ -395,7 +407,7 @@ async def test_after_the_answer_nothing_more_is_said() -> None:
     stage = Stage()
 
     async def keeps(job: Job) -> Any:
-        kept.append(job.voice)
+        kept.append(job.peer_channel)
         return {}
 
     stage.tools["keeps"] = keeps
@@ -412,6 +424,6 @@ async def test_messages_are_one_line() -> None:
     company, _, player = await begin()
     company.peers.notify(player.session.id, "notifications/x", {"text": "a\nb\u2028c"})
     feed = await player.session.listen()
-    (found,) = said(await read(feed))
+    (found,) = messages_in(await read(feed))
     assert found["params"]["text"] == "a\nb\u2028c"
     assert message(b'{"jsonrpc":"2.0"}') == {"jsonrpc": "2.0"}

@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.actors.company import Company
 from greenroom.actors.settings import Settings
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import FaultPlan, Seed, fault_plans, inject, run, seeds, start_supervised
-from greenroom.transports.interfaces import Answer, Peer
+from greenroom.transports.interfaces import EncodedReply, Peer
 
-from .players import Player, hello, join, message, said
+from .session_client import SessionClient, initialize_request, join, message, messages_in
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
-    from greenroom.transports.interfaces import Event
+    from greenroom.transports.interfaces import FeedEvent
 
 PEER = Peer("test")
 VICTIMS = [
     "session",
-    "Sessions",
+    "SessionSupervisor",
     "TaskSupervisor",
     "Subscriptions",
-    "Registrar",
+    "CatalogueRegistrar",
     "*'work'*",
     "*'talk'*",
 ]
@@ -67,22 +67,22 @@ async def peer(company: Company, number: int, quarters: list[int]) -> list[Any]:
     found: list[Any] = []
     for turn, quarter in enumerate(quarters):
         await asyncio.sleep(0.25)
-        entered = await company.enter(PEER, hello())
+        entered = await company.start_session(PEER, initialize_request())
         if entered.session is None:
             found.append(message(entered.answer.body))
             continue
-        player = Player(company, entered.session)
+        player = SessionClient(company, entered.session)
         try:
             await player.tell("notifications/initialized")
             name = "work" if (number + turn) % 2 else "talk"
             reply = await player.reply("tools/call", id=turn, name=name, arguments={"seconds": quarter * 0.25})
-            if isinstance(reply, Answer):
+            if isinstance(reply, EncodedReply):
                 found.append(message(reply.body))
                 continue
-            events: list[Event] = []
+            events: list[FeedEvent] = []
             while (more := await reply.next()) is not None:
                 events.extend(more)
-            answers = [each for each in said(events) if "id" in each]
+            answers = [each for each in messages_in(events) if "id" in each]
             assert len(answers) == 1, answers
             found += answers
         except ProcessExited as error:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
-from greenroom.actors.reply_sinks import ToStreams
+from greenroom.actors.reply_sinks import StreamReplySink
+from greenroom.actors.session_streams import TRUNCATED
 from greenroom.actors.settings import Settings
-from greenroom.actors.streams import TRUNCATED
 from greenroom.supervision.testing import run
 
 if TYPE_CHECKING:
-    from greenroom.transports.interfaces import Event, Feed
+    from greenroom.transports.interfaces import Feed, FeedEvent
 
 Steps = st.lists(
     st.one_of(
@@ -36,15 +36,15 @@ Steps = st.lists(
 class Client:
     """It keeps what it has seen, and comes back for the rest."""
 
-    def __init__(self, outlet: ToStreams) -> None:
-        self.outlet = outlet
+    def __init__(self, reply_sink: StreamReplySink) -> None:
+        self.reply_sink = reply_sink
         self.last: str | None = None
         self.seen: list[int | None] = []
         self.feed: Feed | None = None
 
     def come(self) -> Feed:
         if self.feed is None:
-            self.feed = self.outlet.listen(self.last, "2025-11-25")
+            self.feed = self.reply_sink.listen(self.last, "2025-11-25")
         return self.feed
 
     async def read(self, lost: int = 0) -> None:
@@ -53,7 +53,7 @@ class Client:
         The mark at the beginning always arrives: a client without it has nothing to come back with.
         """
         feed = self.come()
-        events: list[Event] = []
+        events: list[FeedEvent] = []
         while more := await feed.next(0.01):
             events.extend(more)
         arrived = len(events) - lost if self.last is not None else max(1, len(events) - lost)
@@ -63,7 +63,7 @@ class Client:
             feed.leave()
             self.feed = None
 
-    def see(self, event: Event) -> None:
+    def see(self, event: FeedEvent) -> None:
         if event.id:
             self.last = event.id
         if event.data == TRUNCATED:
@@ -73,15 +73,15 @@ class Client:
 
 
 async def play(steps: list[tuple[str, int]], kept: int) -> None:
-    outlet = ToStreams(Settings(buffer_events=kept))
-    client = Client(outlet)
+    reply_sink = StreamReplySink(Settings(buffer_events=kept))
+    client = Client(reply_sink)
     said = 0
     for step, number in steps:
         match step:
             case "say":
                 for _ in range(number):
                     said += 1
-                    outlet.say(None, b"%d" % said, "2025-11-25")
+                    reply_sink.say(None, b"%d" % said, "2025-11-25")
             case "read":
                 await client.read()
             case "lose":
@@ -95,7 +95,7 @@ async def play(steps: list[tuple[str, int]], kept: int) -> None:
                 assert before is None or await before.next(0.01) is None
             case _:
                 pass
-    outlet.say(None, b"%d" % (said + 1), "2025-11-25")
+    reply_sink.say(None, b"%d" % (said + 1), "2025-11-25")
     await client.read()
     check(client.seen, said + 1)
 

@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from greenroom.actors.session_streams import TRUNCATED, SessionStream, SessionStreams, StreamFeed
 from greenroom.actors.settings import Settings
-from greenroom.actors.streams import TRUNCATED, Stream, StreamFeed, Streams
 
-from .players import read, turns
+from .session_client import read, turns
 
 if TYPE_CHECKING:
-    from greenroom.transports.interfaces import Event
+    from greenroom.transports.interfaces import FeedEvent
 
 
-def ids(events: list[Event]) -> list[str]:
+def ids(events: list[FeedEvent]) -> list[str]:
     return [event.id for event in events]
 
 
-def bodies(events: list[Event]) -> list[bytes]:
+def bodies(events: list[FeedEvent]) -> list[bytes]:
     return [event.data for event in events]
 
 
-def fill(stream: Stream, count: int, size: int = 1) -> None:
+def fill(stream: SessionStream, count: int, size: int = 1) -> None:
     for _ in range(count):
         stream.push(b"x" * size)
 
 
 @pytest.mark.row("SE-06")
 async def test_events_are_numbered_and_kept_in_order() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     fill(streams.general, 3)
     assert ids(await read(StreamFeed(streams.general, 0))) == ["g0:1", "g0:2", "g0:3"]
     assert ids(await read(StreamFeed(streams.general, 1))) == ["g0:2", "g0:3"]
@@ -40,7 +40,7 @@ async def test_events_are_numbered_and_kept_in_order() -> None:
 
 @pytest.mark.row("SE-08")
 async def test_a_stream_keeps_so_many_events_and_says_when_some_are_gone() -> None:
-    streams = Streams(Settings(buffer_events=5))
+    streams = SessionStreams(Settings(buffer_events=5))
     fill(streams.general, 8)
     events = await read(StreamFeed(streams.general, 0))
     assert bodies(events[:1]) == [TRUNCATED]
@@ -48,7 +48,7 @@ async def test_a_stream_keeps_so_many_events_and_says_when_some_are_gone() -> No
 
 
 async def test_a_stream_keeps_so_many_bytes_and_always_the_newest() -> None:
-    streams = Streams(Settings(buffer_bytes=100))
+    streams = SessionStreams(Settings(buffer_bytes=100))
     fill(streams.general, 4, 40)
     assert streams.general.first == 3
     assert streams.size == 80
@@ -60,7 +60,7 @@ async def test_a_stream_keeps_so_many_bytes_and_always_the_newest() -> None:
 
 
 async def test_a_session_keeps_so_much_and_lets_go_of_finished_streams_first() -> None:
-    streams = Streams(Settings(buffer_bytes=100))
+    streams = SessionStreams(Settings(buffer_bytes=100))
     fill(streams.general, 1, 90)
     for id in range(6):
         stream = streams.begin(id)
@@ -73,7 +73,7 @@ async def test_a_session_keeps_so_much_and_lets_go_of_finished_streams_first() -
 
 
 async def test_with_no_finished_stream_the_largest_gives_its_oldest() -> None:
-    streams = Streams(Settings(buffer_bytes=100))
+    streams = SessionStreams(Settings(buffer_bytes=100))
     live = [streams.begin(id) for id in range(6)]
     for stream in live:
         fill(stream, 3, 30)
@@ -83,7 +83,7 @@ async def test_with_no_finished_stream_the_largest_gives_its_oldest() -> None:
 
 
 async def test_only_so_many_finished_streams_are_kept() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     for id in range(20):
         streams.finish(streams.begin(id), b"{}")
     assert streams.find("p1:1") is None
@@ -97,14 +97,14 @@ async def test_only_so_many_finished_streams_are_kept() -> None:
     "id", ["g0:9", "g1:1", "p1:1", "", "g0", "g0:", "g0:x", "g0:-1", "g0:1:2", "g0:²", "g0:" + "9" * 40]
 )
 async def test_ids_that_mean_nothing_here_are_not_found(id: str) -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     fill(streams.general, 3)
     assert streams.find(id) is None
 
 
 @pytest.mark.row("SE-07")
 async def test_an_id_whose_successor_is_gone_is_not_found() -> None:
-    streams = Streams(Settings(buffer_events=2))
+    streams = SessionStreams(Settings(buffer_events=2))
     fill(streams.general, 5)
     assert streams.find("g0:2") is None
     found = streams.find("g0:3")
@@ -113,7 +113,7 @@ async def test_an_id_whose_successor_is_gone_is_not_found() -> None:
 
 
 async def test_a_reader_that_waits_gets_what_comes() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     feed = StreamFeed(streams.general, 0)
     waiting = asyncio.create_task(feed.next())
     await turns()
@@ -123,7 +123,7 @@ async def test_a_reader_that_waits_gets_what_comes() -> None:
 
 
 async def test_a_finished_stream_ends_after_its_last_event() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     stream = streams.begin(7)
     feed = StreamFeed(stream, 0)
     waiting = asyncio.create_task(read(feed, 100))
@@ -138,7 +138,7 @@ async def test_a_finished_stream_ends_after_its_last_event() -> None:
 
 @pytest.mark.row("SE-16")
 async def test_a_second_reader_ends_the_first_and_not_the_other_way_round() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     first = StreamFeed(streams.general, 0)
     waiting = asyncio.create_task(first.next())
     await turns()
@@ -148,21 +148,21 @@ async def test_a_second_reader_ends_the_first_and_not_the_other_way_round() -> N
     streams.general.push(b"a")
     assert ids(list(await second.next() or ())) == ["g0:1"]
     assert await first.next() is None
-    assert streams.attended
+    assert streams.has_reader
 
 
 async def test_a_reader_that_got_lost_does_not_count() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     lost = [StreamFeed(streams.general, 0)]
-    before = streams.attended
+    before = streams.has_reader
     lost.clear()
     gc.collect()
-    assert (before, streams.attended) == (True, False)
+    assert (before, streams.has_reader) == (True, False)
     streams.general.push(b"a")
 
 
 async def test_an_interrupted_reader_gets_what_was_said_and_the_wish_to_come_back() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     stream = streams.begin(1)
     feed = StreamFeed(stream, 0)
     fill(stream, 2)
@@ -171,12 +171,12 @@ async def test_an_interrupted_reader_gets_what_was_said_and_the_wish_to_come_bac
     events = await read(feed)
     assert ids(events) == ["p1:1", "p1:2", "p1:2"]
     assert (events[-1].data, events[-1].retry) == (b"", 1500)
-    assert not streams.attended
+    assert not streams.has_reader
     assert ids(await read(StreamFeed(stream, 2))) == ["p1:3"]
 
 
 async def test_the_end_of_all_answers_what_was_owed() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     open_stream, finished = streams.begin(1), streams.begin(2)
     streams.finish(finished, b"done")
     feeds = [StreamFeed(each, 0) for each in (streams.general, open_stream, finished)]
@@ -186,7 +186,7 @@ async def test_the_end_of_all_answers_what_was_owed() -> None:
 
 
 async def test_a_slow_reader_is_told_where_something_is_missing() -> None:
-    streams = Streams(Settings(buffer_events=3))
+    streams = SessionStreams(Settings(buffer_events=3))
     feed = StreamFeed(streams.general, 0)
     fill(streams.general, 1)
     assert ids(list(await feed.next() or ())) == ["g0:1"]
@@ -197,7 +197,7 @@ async def test_a_slow_reader_is_told_where_something_is_missing() -> None:
 
 
 async def test_batches_are_bounded() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     fill(streams.general, 200)
     feed = StreamFeed(streams.general, 0)
     first = await feed.next()
@@ -207,7 +207,7 @@ async def test_batches_are_bounded() -> None:
 
 
 async def test_a_cancelled_reader_can_read_on() -> None:
-    streams = Streams(Settings())
+    streams = SessionStreams(Settings())
     feed = StreamFeed(streams.general, 0)
     waiting = asyncio.create_task(feed.next())
     await turns()

@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.actors.session.players import Player, hello, message, said
-from tests.searches import examples
+from tests.actors.session.session_client import SessionClient, initialize_request, message, messages_in
+from tests.example_counts import examples
 
 from greenroom.actors.company import Company
 from greenroom.actors.handlers import ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import FaultPlan, Seed, fault_plans, inject, run, seeds, start_supervised
-from greenroom.transports.interfaces import Answer, Peer
+from greenroom.transports.interfaces import EncodedReply, Peer
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
     from greenroom.actors.task_record import TaskRecord
-    from greenroom.transports.interfaces import Event
+    from greenroom.transports.interfaces import FeedEvent
 
 VICTIMS = [
     "session",
-    "Sessions",
+    "SessionSupervisor",
     "task",
-    "Collectors",
-    "TaskKeeper",
+    "TaskProcessSupervisor",
+    "TaskSweeper",
     "*tasks*",
     "TaskSupervisor",
     "*'work'*",
@@ -71,28 +71,28 @@ async def begin() -> Company:
     return company
 
 
-async def answer(player: Player, id: int, method: str, **params: Any) -> dict[str, Any] | None:
+async def answer(player: SessionClient, id: int, method: str, **params: Any) -> dict[str, Any] | None:
     """The one message that answers a request; None when its session died first, and nothing more can come."""
     try:
         reply = await player.reply(method, id=id, **params)
     except ProcessExited:
         return None
-    if isinstance(reply, Answer):
+    if isinstance(reply, EncodedReply):
         return message(reply.body)
-    events: list[Event] = []
+    events: list[FeedEvent] = []
     while (more := await reply.next()) is not None:
         events.extend(more)
-    answers = [each for each in said(events) if "id" in each and "method" not in each]
+    answers = [each for each in messages_in(events) if "id" in each and "method" not in each]
     assert len(answers) == 1, answers
     return answers[0]
 
 
-async def meet(company: Company, peer: Peer) -> Player | None:
+async def meet(company: Company, peer: Peer) -> SessionClient | None:
     """A session, if there is one to be had just now."""
-    entered = await company.enter(peer, hello())
+    entered = await company.start_session(peer, initialize_request())
     if entered.session is None:
         return None
-    player = Player(company, entered.session)
+    player = SessionClient(company, entered.session)
     try:
         await player.tell("notifications/initialized")
     except ProcessExited:

@@ -6,15 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 from greenroom import BadAnswer, ClientSettings, Command, Host, RequestLost, RequestTimeout
 from greenroom.actors.federation.breaker import BreakerSettings
-from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
 from greenroom.testing import MANNERS
-from greenroom.transports.client.command import CommandLimits
+from greenroom.transports.client.server_command import CommandLimits
 
-from .firing import bystanders, ledger, rogue
+from .bystanders import bystanders, ledger, rogue
 
 if TYPE_CHECKING:
     from pathlib import Path

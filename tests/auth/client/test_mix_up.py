@@ -11,9 +11,9 @@ import pytest
 
 from greenroom.auth import MemoryStore, OAuth, SignInError
 from greenroom.auth.testing import AuthorizationServer
-from greenroom.transports.client.fetch import Fetched
+from greenroom.transports.client.fetch import FetchResponse
 
-from .world import CHALLENGE, ISSUER, PRM, URL
+from .oauth_world import CHALLENGE, ISSUER, PRM, URL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,18 +38,18 @@ class Web:
 
     async def fetch(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Fetched:
+    ) -> FetchResponse:
         """As a `Fetch`."""
         host = urlsplit(url).hostname or ""
         self.sent.setdefault(host, []).append(f"{method} {url} {dict(headers or {})} {body.decode()}")
         if url in self.documents:
-            return Fetched(200, {}, json.dumps(self.documents[url]).encode(), url)
+            return FetchResponse(200, {}, json.dumps(self.documents[url]).encode(), url)
         if url in self.answers:
             form = {name: value for name, [value] in parse_qs(body.decode()).items()}
-            return Fetched(200, {}, json.dumps(self.answers[url](form)).encode(), url)
+            return FetchResponse(200, {}, json.dumps(self.answers[url](form)).encode(), url)
         if host == urlsplit(ISSUER).hostname:
             return await self.honest.fetch(url, method=method, headers=headers, body=body)
-        return Fetched(404, {}, b"", url)
+        return FetchResponse(404, {}, b"", url)
 
     async def browse(self, url: str, /) -> str | None:
         """The user, who signs in at the honest issuer wherever they are led there from."""
@@ -167,7 +167,7 @@ async def test_a_server_that_names_an_honest_issuer_gets_a_token_for_itself_alon
     shown = await sign_in(web.login(EVIL_URL))
     [asked] = web.visits
     assert parse_qs(urlsplit(asked).query)["resource"] == [EVIL_URL]
-    _, claims = web.honest.given[shown["authorization"].removeprefix("Bearer ")]
+    _, claims = web.honest.issued_tokens[shown["authorization"].removeprefix("Bearer ")]
     assert claims["aud"] in (EVIL_URL, [EVIL_URL])
 
 

@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.auth import SignInError
-from greenroom.auth.client.code_flow import page, read_return
-from greenroom.auth.client.credential import parse_challenges
-from greenroom.auth.client.discovery import (
+from greenroom.auth.client.interactive_flows import html_page, parse_authorization_response
+from greenroom.auth.client.login_process import parse_challenges
+from greenroom.auth.client.metadata_discovery import (
     check_endpoint,
     discover_authorization_server,
-    plain,
-    read_resource,
-    read_server,
+    parse_resource_metadata,
+    parse_server_metadata,
+    printable_line,
 )
-from greenroom.auth.client.stores import Record
-from greenroom.auth.client.token_calls import said
-from greenroom.auth.headers import covers
-from greenroom.transports.client.fetch import Fetched
+from greenroom.auth.client.token_requests import response_object
+from greenroom.auth.client.token_stores import LoginRecord
+from greenroom.auth.credential_headers import covers
+from greenroom.transports.client.fetch import FetchResponse
 
-from .world import URL
+from .oauth_world import URL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,19 +80,19 @@ def test_challenges(header: str) -> None:
 def test_documents(value: Any) -> None:
     body = json.dumps(value).encode()
     for read in (
-        lambda: read_resource(body, URL),
-        lambda: read_server(body, None),
-        lambda: said(Fetched(400, {}, body, URL), "token"),
+        lambda: parse_resource_metadata(body, URL),
+        lambda: parse_server_metadata(body, None),
+        lambda: response_object(FetchResponse(400, {}, body, URL), "token"),
     ):
         assert refusal(read).isprintable()
 
 
 @given(OBJECTS)
 def test_tokens(value: Any) -> None:
-    from greenroom.auth.client.token_calls import _tokens  # noqa: PLC0415
+    from greenroom.auth.client.token_requests import _parse_token_response  # noqa: PLC0415
 
     try:
-        found = _tokens(value, "token", bearer=True)
+        found = _parse_token_response(value, "token", bearer=True)
     except SignInError as refused:
         assert str(refused).isprintable()
         return
@@ -101,7 +101,7 @@ def test_tokens(value: Any) -> None:
 
 @given(OBJECTS)
 def test_what_is_kept(value: Any) -> None:
-    Record.read(value)
+    LoginRecord.read(value)
 
 
 @given(st.text() | st.from_regex(r"https?://[\[\]a-z0-9:@/.]*"))
@@ -116,8 +116,8 @@ def test_addresses(url: str) -> None:
 
 
 async def test_an_issuer_that_is_none() -> None:
-    async def fetch(url: str, **_: Any) -> Fetched:
-        return Fetched(404, {}, b"", url)
+    async def fetch(url: str, **_: Any) -> FetchResponse:
+        return FetchResponse(404, {}, b"", url)
 
     for issuer in ("https://[", "", "x", "javascript:1"):
         with pytest.raises(SignInError, match=r"^discovery: "):
@@ -126,6 +126,6 @@ async def test_an_issuer_that_is_none() -> None:
 
 @given(st.text())
 def test_what_comes_back(text: str) -> None:
-    read_return(text)
-    assert "<script" not in page(text, text).lower().replace("&lt;", "")
-    assert plain(text).isprintable()
+    parse_authorization_response(text)
+    assert "<script" not in html_page(text, text).lower().replace("&lt;", "")
+    assert printable_line(text).isprintable()

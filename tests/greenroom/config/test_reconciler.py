@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.config.config_sync import Household
+from greenroom.config.config_sync import ConfigSync
+from greenroom.config.host_config import HostConfig, ServerConfig
 from greenroom.config.mistakes import BadConfig, Mistake, Source
-from greenroom.config.values import HostConfig, ServerConfig
 from greenroom.errors import ConfigError
 from greenroom.supervision import ActorError, AlreadyRegistered, Supervisor, kill, start, stop, whereis
-from greenroom.transports.client.command import Command
 from greenroom.transports.client.errors import ConnectFailed
+from greenroom.transports.client.server_command import Command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -96,13 +96,13 @@ def _command(spec: Any) -> str:
 
 
 @asynccontextmanager
-async def household(first: HostConfig, **options: Any) -> AsyncGenerator[tuple[Household, Rooms]]:
+async def started_sync(first: HostConfig, **options: Any) -> AsyncGenerator[tuple[ConfigSync, Rooms]]:
     """One that runs, in such rooms."""
     rooms = Rooms()
-    made = Household(first, options.pop("read", lambda: first), **options)
-    rooms.here = {name: _command(spec) for name, spec in made.begin().items()}
+    made = ConfigSync(first, options.pop("read", lambda: first), **options)
+    rooms.here = {name: _command(spec) for name, spec in made.initial_specs().items()}
     held: list[HostConfig] = []
-    made.settle_in(rooms, held.append)
+    made.attach(rooms, held.append)
     top = await start(Supervisor, [made.child_spec()])
     yield made, rooms
     await stop(top)
@@ -110,7 +110,7 @@ async def household(first: HostConfig, **options: Any) -> AsyncGenerator[tuple[H
 
 
 async def test_of_many_changes_in_a_row_only_the_last_is_carried_out() -> None:
-    async with household(config(a="1", b="2")) as (made, rooms):
+    async with started_sync(config(a="1", b="2")) as (made, rooms):
         first = asyncio.create_task(made.reload(config(a="x", b="2")))
         await asyncio.sleep(0.1)
         others = [asyncio.create_task(made.reload(config(a=f"{n}", b="2", c=f"{n}"))) for n in range(100)]
@@ -120,7 +120,7 @@ async def test_of_many_changes_in_a_row_only_the_last_is_carried_out() -> None:
 
 
 async def test_servers_do_not_wait_for_each_other() -> None:
-    async with household(config()) as (made, rooms):
+    async with started_sync(config()) as (made, rooms):
         before = asyncio.get_running_loop().time()
         await made.reload(config(**{f"s{n}": "x" for n in range(20)}))
         assert len(rooms.here) == 20
@@ -128,44 +128,44 @@ async def test_servers_do_not_wait_for_each_other() -> None:
 
 
 async def test_what_failed_is_tried_again_and_said_meanwhile() -> None:
-    async with household(config()) as (made, rooms):
+    async with started_sync(config()) as (made, rooms):
         rooms.failures = [ConnectFailed("no")]
         await made.reload(config(a="1"))
-        assert str(made.troubles["a"]) == "no"
+        assert str(made.failures["a"]) == "no"
         await asyncio.sleep(2)
-        assert (rooms.here, made.troubles) == ({"a": "1"}, {})
+        assert (rooms.here, made.failures) == ({"a": "1"}, {})
 
 
 async def test_what_can_never_be_is_not_tried_again_until_something_else_is_wanted() -> None:
-    async with household(config()) as (made, rooms):
+    async with started_sync(config()) as (made, rooms):
         rooms.failures = [ConfigError("never")]
         await made.reload(config(a="1"))
         await asyncio.sleep(60)
         assert rooms.log == ["add a"]
         await made.reload(config(a="2"))
         assert rooms.here == {"a": "2"}
-        assert made.troubles == {}
+        assert made.failures == {}
 
 
 async def test_a_trouble_ends_with_its_server() -> None:
-    async with household(config()) as (made, rooms):
+    async with started_sync(config()) as (made, rooms):
         rooms.failures = [ConfigError("never")]
         await made.reload(config(a="1"))
         await made.reload(config())
-        assert made.troubles == {}
+        assert made.failures == {}
 
 
 async def test_the_failure_of_a_change_is_forgotten_when_the_change_is_taken_back() -> None:
-    async with household(config(a="1")) as (made, rooms):
+    async with started_sync(config(a="1")) as (made, rooms):
         rooms.failures = [ConfigError("never")]
         await made.reload(config(a="2"))
-        assert str(made.troubles["a"]) == "never"
+        assert str(made.failures["a"]) == "never"
         await made.reload(config(a="1"))
-        assert (rooms.here, made.troubles) == ({"a": "1"}, {})
+        assert (rooms.here, made.failures) == ({"a": "1"}, {})
 
 
 async def test_a_wrong_configuration_is_refused_and_nothing_is_done() -> None:
-    async with household(config(a="1")) as (made, rooms):
+    async with started_sync(config(a="1")) as (made, rooms):
         with pytest.raises(BadConfig, match="wrong"):
             await made.reload(bad())
         assert (rooms.log, set(made.config.servers)) == ([], {"a"})
@@ -174,7 +174,7 @@ async def test_a_wrong_configuration_is_refused_and_nothing_is_done() -> None:
 @pytest.mark.parametrize("seed", range(10))
 async def test_whoever_dies_is_succeeded_by_one_that_goes_on(seed: int) -> None:
     source = random.Random(seed)
-    async with household(config(a="0", b="0")) as (made, rooms):
+    async with started_sync(config(a="0", b="0")) as (made, rooms):
         for turn in range(5):
             wanted = {name: f"{turn}" for name in "abcd" if source.random() < 0.7}
             assert made.accept(config(**wanted))
@@ -191,7 +191,7 @@ async def test_whoever_dies_is_succeeded_by_one_that_goes_on(seed: int) -> None:
 @pytest.mark.parametrize("change", ["remove", "replace", "add"])
 async def test_an_interrupted_change_that_is_taken_back_leaves_what_is_wanted(change: str) -> None:
     was = config() if change == "add" else config(a="1")
-    async with household(was) as (made, rooms):
+    async with started_sync(was) as (made, rooms):
         rooms.heedless = True
         interrupted = asyncio.create_task(made.reload(config() if change == "remove" else config(a="2")))
         await asyncio.sleep(0.1)
@@ -203,11 +203,11 @@ async def test_an_interrupted_change_that_is_taken_back_leaves_what_is_wanted(ch
             await interrupted
         await asyncio.sleep(20)
         assert rooms.here == {name: one.command for name, one in was.enabled.items()}
-        assert (set(made.running), made.unfinished) == (set(was.enabled), set())
+        assert (set(made.running), made.interrupted) == (set(was.enabled), set())
 
 
 async def test_a_reload_between_two_reconcilers_waits_for_the_next_one() -> None:
-    async with household(config(a="1")) as (made, rooms):
+    async with started_sync(config(a="1")) as (made, rooms):
         reconciler = whereis(made.name("reconciler"))
         assert reconciler is not None
         kill(reconciler)
@@ -238,9 +238,9 @@ class Files:
 
 
 @asynccontextmanager
-async def watched(path: Path) -> AsyncGenerator[tuple[Household, Rooms, Files]]:
+async def watched(path: Path) -> AsyncGenerator[tuple[ConfigSync, Rooms, Files]]:
     files = Files(path)
-    async with household(files.read(), read=files.read, watch=1.0) as (made, rooms):
+    async with started_sync(files.read(), read=files.read, watch=1.0) as (made, rooms):
         await asyncio.sleep(1)
         files.reads = 0
         yield made, rooms, files

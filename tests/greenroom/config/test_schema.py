@@ -10,31 +10,31 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.docs import configuration
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.config.fields import (
     ROOT,
     SERVER,
     URL,
-    Book,
-    Choice,
-    Flag,
-    Number,
-    Table,
-    Tables,
-    Text,
-    TextMap,
-    Texts,
+    ChoiceType,
+    FlagType,
+    MistakeCollector,
+    NumberType,
+    TableMapType,
+    TableType,
+    TextListType,
+    TextMapType,
+    TextType,
+    anchored,
     schema,
-    whole,
 )
 from greenroom.errors import ConfigError
-from greenroom.transports.client.http_address import Address
+from greenroom.transports.client.http_address import ServerUrl
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from greenroom.config.fields import Kind
+    from greenroom.config.fields import FieldType
 
 VALIDATOR: Any = jsonschema.Draft202012Validator(schema())
 WORDS = st.sampled_from(
@@ -93,10 +93,10 @@ ANY = st.recursive(
 )
 
 
-def like(kind: Kind) -> st.SearchStrategy[Any]:
+def like(kind: FieldType) -> st.SearchStrategy[Any]:
     """Values that are nearly right, so that what is wrong is so in many ways."""
     match kind:
-        case Table(fields=known):
+        case TableType(fields=known):
             given = {
                 name: st.one_of(like(one.kind), like(one.kind), like(one.kind), ANY) for name, one in known.items()
             }
@@ -104,27 +104,27 @@ def like(kind: Kind) -> st.SearchStrategy[Any]:
             more = st.dictionaries(st.sampled_from(["comand", "type"]), ANY, max_size=1)
             some = st.fixed_dictionaries({}, optional=given)
             return st.tuples(some, st.one_of(nothing, nothing, more)).map(lambda told: told[0] | told[1])
-        case Tables(table=table):
+        case TableMapType(table=table):
             return st.dictionaries(WORDS, like(table), max_size=2)
-        case TextMap():
+        case TextMapType():
             return st.dictionaries(WORDS, WORDS, max_size=3)
-        case Texts():
+        case TextListType():
             return st.lists(WORDS, max_size=3)
-        case Number(least=least, most=most):
+        case NumberType(least=least, most=most):
             edges = [least, least - 1, least + 0.5, least + 1, most, most + 1, 0, 1, 3.0, float("inf")]
             return st.sampled_from(edges) | st.integers() | st.floats(allow_nan=False)
-        case Choice(words=words):
+        case ChoiceType(words=words):
             return st.sampled_from(words) | WORDS
-        case Flag():
+        case FlagType():
             return st.booleans()
         case _:
             return WORDS
 
 
 def refused(document: Any) -> list[Any]:
-    book = Book()
-    ROOT.judge(document, (), book)
-    return book.told
+    book = MistakeCollector()
+    ROOT.check(document, (), book)
+    return book.mistakes
 
 
 STDIO = {"command": "uvx"}
@@ -154,19 +154,19 @@ def test_they_do_for_servers_that_are_nearly_right(server: Any) -> None:
     assert VALIDATOR.is_valid(document) == (not refused(document)), refused(document)
 
 
-@given(st.from_regex(whole(URL)))
+@given(st.from_regex(anchored(URL)))
 def test_what_the_pattern_takes_for_a_url_is_one(url: str) -> None:
     try:
-        Address.of(url)
+        ServerUrl.of(url)
     except ConfigError:
         assert "[" in url  # a pattern cannot count the groups of an address
 
 
 @pytest.mark.parametrize("url", ["http://#@a", 'http://"@a', "http://a?@", "http://?a"])
 def test_what_only_looks_as_if_it_named_a_host_is_none(url: str) -> None:
-    book = Book()
-    ROOT.judge({"server": {"a": {"transport": "http", "url": url}}}, (), book)
-    assert [path for path, *_ in book.told] == ([] if url == "http://a?@" else [("server", "a", "url")])
+    book = MistakeCollector()
+    ROOT.check({"server": {"a": {"transport": "http", "url": url}}}, (), book)
+    assert [path for path, *_ in book.mistakes] == ([] if url == "http://a?@" else [("server", "a", "url")])
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -174,16 +174,16 @@ def test_the_schema_is_a_schema() -> None:
 
 
 def test_every_field_is_described() -> None:
-    def fields(table: Table) -> list[Any]:
+    def fields(table: TableType) -> list[Any]:
         found: list[Any] = []
         for one in table.fields.values():
             found.append(one)
-            inner = one.kind.table if isinstance(one.kind, Tables) else one.kind
-            if isinstance(inner, Table):
+            inner = one.kind.table if isinstance(one.kind, TableMapType) else one.kind
+            if isinstance(inner, TableType):
                 found += fields(inner)
         return found
 
-    assert [one for one in fields(ROOT) if not one.says.strip().endswith((".", "`."))] == []
+    assert [one for one in fields(ROOT) if not one.description.strip().endswith((".", "`."))] == []
 
 
 @pytest.mark.parametrize("name", list(configuration.FILES))
@@ -202,4 +202,4 @@ def test_a_time_is_a_number_of_seconds(value: Any) -> None:
 
 
 def test_a_text_with_an_end_of_line_behind_it_is_another_text() -> None:
-    assert not Text(r"[a-z]+").takes("a\n")
+    assert not TextType(r"[a-z]+").accepts("a\n")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.transports.stdio.processes import EVERYTHING, LOAD, PATIENCE, program
+from tests.transports.stdio.child_programs import EVERYTHING, LOAD, PATIENCE, program
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.transports.stdio.processes import Program
+    from tests.transports.stdio.child_programs import Program
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 HELLO = (

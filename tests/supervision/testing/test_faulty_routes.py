@@ -30,7 +30,7 @@ async def hear(me: Inbox, count: int = 1) -> list[InboundItem]:
     while len(heard) < count:
         mail = await me.receive(lambda mail: isinstance(mail, Inbound | Exit), timeout=60)
         assert isinstance(mail, Inbound), mail
-        heard += mail.heard
+        heard += mail.items
     return heard
 
 
@@ -216,8 +216,8 @@ async def test_rogues_do_what_they_are_there_for() -> None:
     def results(heard: list[InboundItem]) -> list[str]:
         return [type(each).__name__ for each in heard]
 
-    assert results(await heard_of("garbage", 3)) == ["Broken", "Broken", "Response"]
-    assert results(await heard_of("only-garbage", 1)) == ["Broken"]
+    assert results(await heard_of("garbage", 3)) == ["InvalidMessage", "InvalidMessage", "JsonRpcResponse"]
+    assert results(await heard_of("only-garbage", 1)) == ["InvalidMessage"]
     assert len(await heard_of("flood", 51, amount=50)) == 51
     assert len(await heard_of("flood-for-ever", 20)) >= 20
     assert ids(await heard_of("twice", 2)) == [1, 1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .tree import MARK, children, marked
+from .process_tree import MARK, children, marked
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def mark(monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
     """What all processes of the test carry."""
     mark = uuid.uuid4().hex
-    monkeypatch.setattr("greenroom.transports.client.command.HANDED_ON", frozenset({"PATH", "HOME", MARK}))
+    monkeypatch.setattr("greenroom.transports.client.server_command.INHERITED", frozenset({"PATH", "HOME", MARK}))
     monkeypatch.setenv(MARK, mark)
     before = set(children())
     yield mark

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.transports.client import command_child
-from greenroom.transports.client.command import CommandLimits
-from greenroom.transports.client.command_child import Child
+from greenroom.transports.client import child_process
+from greenroom.transports.client.child_process import ChildProcess
 from greenroom.transports.client.errors import ConnectFailed
+from greenroom.transports.client.server_command import CommandLimits
 
-from .owner import opened, wicked
-from .tree import children, gone
+from .process_tree import children, gone
+from .wire_owner import opened, wicked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.greenroom(clock="real")
 
 
-def asleep(until: str = "sys.stdin.read()") -> Child:
+def asleep(until: str = "sys.stdin.read()") -> ChildProcess:
     """One that waits for the end of its input, or for what is said, and carries the mark."""
-    return Child([sys.executable, "-S", "-c", f"import sys, time; {until}"], dict(os.environ), None)
+    return ChildProcess([sys.executable, "-S", "-c", f"import sys, time; {until}"], dict(os.environ), None)
 
 
 async def test_where_there_are_no_process_groups_no_program_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,16 +92,16 @@ async def test_who_is_not_dead_in_time_is_reaped_when_the_next_one_starts(monkey
     child = asleep()
     child.watch(lambda: None)
     with monkeypatch.context() as patch:
-        patch.setattr(command_child, "_SYNCHRONOUSLY", -1.0)
-        patch.setattr(command_child, "_status", dying)
+        patch.setattr(child_process, "_SYNCHRONOUSLY", -1.0)
+        patch.setattr(child_process, "_status", dying)
         child.destroy()
-    assert child.pid in command_child._unreaped
+    assert child.pid in child_process._unreaped
     async with asyncio.timeout(30):
         while " Z" not in children()[child.pid]:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
     async with opened(wicked(limits=CommandLimits(grace=0.2))) as owner:
         await owner.call("echo")
-        assert child.pid not in command_child._unreaped
+        assert child.pid not in child_process._unreaped
     assert child.pid not in children()
 
 

@@ -14,7 +14,7 @@ from greenroom import Client
 from greenroom.actors.client.errors import RequestLost
 from greenroom.transports.client.errors import ProcessDied
 
-from .owner import wicked
+from .wire_owner import wicked
 
 pytestmark = pytest.mark.greenroom(clock="real")
 

@@ -13,10 +13,10 @@ import pytest
 
 from greenroom import ConfigError
 from greenroom.supervision import KILLED, exit, kill
-from greenroom.transports.client.command import Command, CommandLimits
 from greenroom.transports.client.errors import ConnectFailed
+from greenroom.transports.client.server_command import Command, CommandLimits
 
-from .owner import opened, wicked
+from .wire_owner import opened, wicked
 
 pytestmark = pytest.mark.greenroom(clock="real")
 

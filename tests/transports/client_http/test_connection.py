@@ -15,9 +15,9 @@ from greenroom.supervision import kill, which_children
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 
-from .owner import HELLO, opened, text
-from .scripted import Visit, scripted
-from .test_ours import company
+from .scripted_server import Visit, scripted
+from .test_own_server import company
+from .wire_owner import HELLO, opened, text
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Line

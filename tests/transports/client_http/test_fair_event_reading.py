@@ -48,7 +48,7 @@ def long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rest_of_a_slice_waits_for_the_next_turn() -> None:
     stream = EventStream(MessageLimits.of_size(1000))
     heard = stream.feed(BROKEN * 3 + notes(2))
-    while stream.behind:
+    while stream.has_backlog:
         before = len(heard)
         heard += stream.feed(b"")
         assert len(heard) == before + 1
@@ -65,7 +65,7 @@ def test_the_requests_of_a_server_are_eight_in_a_turn() -> None:
     assert sum(type(each) is JsonRpcRequest for each in heard) == 16
     heard += stream.feed(b"")
     assert len(heard) == 40
-    assert not stream.behind
+    assert not stream.has_backlog
 
 
 @pytest.mark.usefixtures("long_turns")

@@ -20,12 +20,12 @@ from greenroom.transports.client.errors import (
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Guard
 
-from .scripted import Visit, scripted
+from .scripted_server import Visit, scripted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from .scripted import Handler, Scripted
+    from .scripted_server import Handler, Scripted
 
 pytestmark = pytest.mark.greenroom(clock="real")
 HERE = Guard(loopback=True)

@@ -9,9 +9,16 @@ import socket
 import pytest
 
 from greenroom.transports.client.fetch import Fetcher
-from greenroom.transports.client.http_address import Address, Forbidden, Guard, carried, is_local, resolve
+from greenroom.transports.client.http_address import (
+    ForbiddenAddress,
+    Guard,
+    ServerUrl,
+    embedded_addresses,
+    is_local,
+    resolve,
+)
 
-from .scripted import Visit, scripted
+from .scripted_server import Visit, scripted
 
 PUBLIC = ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822"]
 LOOPBACK = ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"]
@@ -109,7 +116,7 @@ MAPPED, NAT64 = ipaddress.ip_network("::ffff:0:0/96"), ipaddress.ip_network("64:
 def allowed(guard: Guard, host: str, ip: str) -> bool:
     try:
         guard.check(host, ip)
-    except Forbidden:
+    except ForbiddenAddress:
         return False
     return True
 
@@ -189,7 +196,7 @@ def test_the_address_that_a_tunnel_within_a_site_leads_to_counts_as_well(mark: s
 
 def test_what_an_address_carries() -> None:
     def of(text: str) -> list[str]:
-        return [str(each) for each in carried(ipaddress.ip_address(text))]
+        return [str(each) for each in embedded_addresses(ipaddress.ip_address(text))]
 
     assert of("::ffff:10.0.0.1") == ["10.0.0.1"]
     assert of("64:ff9b::a00:1") == ["64:ff9b::a00:1", "10.0.0.1"]
@@ -216,14 +223,14 @@ def test_this_machine(host: str, *, local: bool) -> None:
 )
 def test_nothing_travels_in_the_open(url: str, guard: Guard, *, fine: bool) -> None:
     if fine:
-        guard.check_scheme(Address.of(url))
+        guard.check_scheme(ServerUrl.of(url))
     else:
-        with pytest.raises(Forbidden, match="not https"):
-            guard.check_scheme(Address.of(url))
+        with pytest.raises(ForbiddenAddress, match="not https"):
+            guard.check_scheme(ServerUrl.of(url))
 
 
 async def test_a_name_that_leads_to_a_forbidden_address_is_not_followed() -> None:
-    with pytest.raises(Forbidden):
+    with pytest.raises(ForbiddenAddress):
         await resolve("127.0.0.1", 443, Guard())
     assert [ip for _, (ip, *_) in await resolve("127.0.0.1", 443, Guard(loopback=True))] == ["127.0.0.1"]
 
@@ -253,7 +260,7 @@ class Names:
 @pytest.mark.parametrize("at", range(4))
 async def test_each_address_of_a_name_is_looked_at(monkeypatch: pytest.MonkeyPatch, at: int, bad: str) -> None:
     Names(monkeypatch, [*GOOD[:at], bad, *GOOD[at:]])
-    with pytest.raises(Forbidden, match="is not public"):
+    with pytest.raises(ForbiddenAddress, match="is not public"):
         await resolve("idp.example", 443, Guard())
     Names(monkeypatch, GOOD)
     assert [ip for _, (ip, *_) in await resolve("idp.example", 443, Guard())] == GOOD
@@ -262,7 +269,7 @@ async def test_each_address_of_a_name_is_looked_at(monkeypatch: pytest.MonkeyPat
 async def test_the_connection_goes_to_an_address_that_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that means something else a moment later is not asked for again."""
     async with scripted(GET=_document) as server:
-        address = Address.of(server.url)
+        address = ServerUrl.of(server.url)
         names = Names(monkeypatch, ["127.0.0.1"], ["192.0.2.1"])
         found = await Fetcher(Guard(loopback=True))(f"http://localhost:{address.port}/mcp")
         assert (found.status, found.body) == (200, b"{}")
@@ -272,8 +279,8 @@ async def test_the_connection_goes_to_an_address_that_was_looked_at(monkeypatch:
 async def test_nothing_is_sent_when_one_address_of_a_name_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted(GET=_document) as server:
         Names(monkeypatch, ["127.0.0.1", "10.0.0.1"])
-        with pytest.raises(Forbidden):
-            await Fetcher(Guard(loopback=True))(f"http://localhost:{Address.of(server.url).port}/mcp")
+        with pytest.raises(ForbiddenAddress):
+            await Fetcher(Guard(loopback=True))(f"http://localhost:{ServerUrl.of(server.url).port}/mcp")
         assert not server.connections
 
 
@@ -283,10 +290,10 @@ async def _document(visit: Visit) -> None:
 
 async def test_a_place_that_a_redirect_names_is_looked_at_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     async def moved(visit: Visit) -> None:
-        await visit.reply(302, location=f"http://idp.example:{Address.of(server.url).port}/mcp")
+        await visit.reply(302, location=f"http://idp.example:{ServerUrl.of(server.url).port}/mcp")
 
     async with scripted(GET=moved) as server:
         Names(monkeypatch, ["127.0.0.1"])
-        with pytest.raises(Forbidden):
-            await Fetcher(Guard(loopback=True), redirects=2)(f"http://localhost:{Address.of(server.url).port}/mcp")
+        with pytest.raises(ForbiddenAddress):
+            await Fetcher(Guard(loopback=True), redirects=2)(f"http://localhost:{ServerUrl.of(server.url).port}/mcp")
         assert len(server.visits) == 1

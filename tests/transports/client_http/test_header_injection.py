@@ -35,7 +35,7 @@ def head(session: str = "", credentials: dict[str, str] | None = None, url: str 
     pool = object.__new__(HttpConnectionPool)
     pool._head = (None, (), "")  # as it is before the first request
     visit.headers = request_headers((), credentials or {}, login=address.login, session=session)
-    data = pool._bytes(visit)
+    data = pool._encode(visit)
     reader = h11.Connection(h11.SERVER)
     reader.receive_data(data)
     request, body, end = reader.next_event(), reader.next_event(), reader.next_event()

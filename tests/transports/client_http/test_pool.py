@@ -13,21 +13,21 @@ import pytest
 
 from greenroom import ConfigError
 from greenroom.supervision import Crash
-from greenroom.transports.client import http_pool
+from greenroom.transports.client import http_connection_pool
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 from greenroom.transports.client.http_address import dial
-from greenroom.transports.client.http_pool import Pool
+from greenroom.transports.client.http_connection_pool import HttpConnectionPool
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.interfaces import Lost
+from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .facing import facing, lost, says
-from .owner import HELLO, WireEndedError, opened
+from .wire_and_server import facing, lost, says
+from .wire_owner import HELLO, WireEndedError, opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from .scripted import Visit
+    from .scripted_server import Visit
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -54,15 +54,15 @@ async def test_who_shuts_the_door_in_our_face_has_seen_nothing(monkeypatch: pyte
             await asyncio.sleep(0.001)
         return raw
 
-    monkeypatch.setattr(http_pool, "dial", late)
+    monkeypatch.setattr(http_connection_pool, "dial", late)
     async with door(slam) as port, opened(HttpRoute(f"http://127.0.0.1:{port}/mcp")) as owner:
         id = owner.ask("initialize", HELLO)
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert isinstance(heard.error, ConnectFailed)
         assert "it hung up at once" in str(heard.error)
         assert (heard.id, heard.resend) == (id, True)
-        assert isinstance(owner.wire.carrier, Pool)
+        assert isinstance(owner.wire.carrier, HttpConnectionPool)
         assert len(owner.wire.carrier) == 0
 
 
@@ -79,7 +79,7 @@ async def test_who_answers_the_door_and_says_nothing_of_tls_is_waited_for_so_lon
         ids = [owner.ask("initialize", HELLO), owner.ask("ping")]  # the second waits for the first
         for id in ids:
             heard = await owner.hear()
-            assert isinstance(heard, Lost)
+            assert isinstance(heard, UnansweredRequest)
             assert isinstance(heard.error, ConnectFailed)
             assert (heard.id, heard.resend) == (id, True)
         assert len(silent) == 2
@@ -94,7 +94,7 @@ async def test_who_speaks_no_tls_is_told_as_that() -> None:
     async with door(plain) as port, opened(HttpRoute(f"https://127.0.0.1:{port}/mcp")) as owner:
         owner.ask("initialize", HELLO)
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert isinstance(heard.error, ConnectFailed)
         assert heard.resend
 
@@ -105,7 +105,7 @@ async def test_what_is_asked_and_forgotten_in_one_breath_is_never_sent() -> None
         for id in ids:
             owner.wire.forget(id)
         assert await owner.answer(owner.ask("ping"))
-        assert isinstance(owner.wire.carrier, Pool)
+        assert isinstance(owner.wire.carrier, HttpConnectionPool)
         assert not owner.wire.carrier._waiting
         assert not owner.wire.carrier._connecting
         assert len(server.seen("tools/call")) <= 2
@@ -125,7 +125,7 @@ async def _ends_of_a_bug(owner: Any, where: str, monkeypatch: pytest.MonkeyPatch
 
 async def test_a_bug_where_an_answer_is_told_is_the_end_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     async with facing() as (owner, _):
-        await _ends_of_a_bug(owner, "heard", monkeypatch)
+        await _ends_of_a_bug(owner, "deliver", monkeypatch)
 
 
 async def test_a_bug_where_a_loss_is_told_is_the_end_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ async def test_a_bug_where_a_loss_is_told_is_the_end_of_the_wire(monkeypatch: py
         visit.close()
 
     async with facing(cut) as (owner, _):
-        await _ends_of_a_bug(owner, "unheard", monkeypatch)
+        await _ends_of_a_bug(owner, "on_unanswered", monkeypatch)
 
 
 async def test_an_answer_of_unknown_length_that_is_reset_is_lost() -> None:

@@ -13,28 +13,28 @@ import pytest
 from greenroom import Client, ClientClosed, ClientSettings, RequestLost, Unauthorized
 from greenroom.transports import RequestTooLarge, SessionGone
 from greenroom.transports.client.errors import ConnectFailed, is_not_done, retry_after
-from greenroom.transports.client.http_pool import Head
+from greenroom.transports.client.http_connection_pool import ResponseHead
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.interfaces import Lost
+from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .facing import facing
-from .scripted import event, kind, scripted
+from .scripted_server import event, kind, scripted
 from .test_sessions import Keys
+from .wire_and_server import facing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from .scripted import Handler, Scripted, Visit
+    from .scripted_server import Handler, Scripted, Visit
 
 HERE = "program.one"
 SIBLING = "program.two"
 ELSEWHERE = "other.one"
 
 
-def head(status: int, **headers: str) -> Head:
+def head(status: int, **headers: str) -> ResponseHead:
     lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return Head(status, b"1.1", lines)
+    return ResponseHead(status, b"1.1", lines)
 
 
 # --- whether it was done
@@ -111,7 +111,7 @@ def test_a_403_that_asks_for_more_scopes_is_a_challenge_and_another_is_not() -> 
 )
 def test_when_to_try_again_is_a_number_or_a_date_by_the_servers_clock(said: str, seconds: float | None) -> None:
     lines = [(b"date", b"Wed, 18 Nov 2026 10:00:00 GMT"), (b"retry-after", said.encode("latin-1"))]
-    assert retry_after(Head(429, b"1.1", lines)) == seconds
+    assert retry_after(ResponseHead(429, b"1.1", lines)) == seconds
 
 
 def test_a_date_without_the_servers_own_is_held_against_the_clock_here() -> None:
@@ -403,12 +403,12 @@ async def test_a_call_that_was_seen_is_not_sent_again_since_another_finds_no_ser
         server.refuse()
         unseen = owner.call("any")
         heard: list[Any] = [await owner.hear()]
-        assert isinstance(heard[0], Lost)
+        assert isinstance(heard[0], UnansweredRequest)
         assert heard[0].id == unseen
         assert heard[0].resend
         assert isinstance(heard[0].error, ConnectFailed)
         assert owner.silent()
-        assert seen in owner.wire._asking
+        assert seen in owner.wire._unanswered
         assert owner.ended is None
 
 

@@ -12,11 +12,11 @@ from greenroom.supervision import Killed, Shutdown, exit, inbox, kill, spawn, wa
 from greenroom.transports.client.errors import HttpError, NotMcp, SessionGone, Unauthorized, WireFull
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
-from greenroom.transports.client.interfaces import FixedHeaders, Lost
+from greenroom.transports.client.interfaces import FixedHeaders, UnansweredRequest
 
-from .facing import facing, lost, says
-from .owner import HELLO, opened
-from .scripted import SESSION, Visit, event, scripted
+from .scripted_server import SESSION, Visit, event, scripted
+from .wire_and_server import facing, lost, says
+from .wire_owner import HELLO, opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ async def test_a_session_id_that_cannot_be_sent_back_is_refused() -> None:
         async with opened(HttpRoute(server.url)) as owner:
             owner.ask("initialize", HELLO)
             heard = await owner.hear()
-            assert isinstance(heard, Lost)
+            assert isinstance(heard, UnansweredRequest)
             assert isinstance(heard.error, NotMcp)
 
 
@@ -121,7 +121,7 @@ async def test_a_session_that_is_gone_is_told_to_all_of_it_and_is_no_proof_that_
         ids = {owner.call("any") for _ in range(16)}
         for _ in range(16):
             heard = await owner.hear()
-            assert isinstance(heard, Lost)
+            assert isinstance(heard, UnansweredRequest)
             assert isinstance(heard.error, SessionGone)
             assert not heard.resend
             ids.remove(heard.id)  # type: ignore[arg-type]
@@ -141,11 +141,11 @@ async def test_what_is_under_way_when_the_session_goes_has_a_moment_left() -> No
     async with facing(call) as (owner, _):
         slow, gone = owner.call("slow"), owner.call("gone")
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert heard.id == gone
         again = owner.call("again")
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert (heard.id, heard.resend) == (again, True)
         assert await owner.answer(slow) == {"ok": 1}
         assert isinstance(await owner.end(), SessionGone)
@@ -273,12 +273,12 @@ async def test_credentials_that_fail_or_are_no_headers() -> None:
         keys.keys[0] = "a\r\nb: c"
         owner.call("any")
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert isinstance(heard.error, Unauthorized)
         keys.keys.clear()
         owner.call("any")
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         assert isinstance(heard.error, Unauthorized)
         keys.keys.append("new")
 
@@ -392,7 +392,7 @@ async def test_a_wire_that_is_killed_leaves_nothing_and_nothing_raises_afterward
         owner.call("any")
         owner.note("notifications/x")
         owner.wire.forget(id)
-        owner.wire.agreed("2025-11-25")
+        owner.wire.on_negotiated("2025-11-25")
         exit(owner.wire.pid, Shutdown())
         assert owner.silent()
 

@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.transports.tls.authority import Authority
+from tests.transports.tls.certificate_authority import Authority
 
 from greenroom import ConfigError, HttpConfig
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import Trust
-from greenroom.transports.client.interfaces import Lost
+from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .owner import HELLO, opened, text
-from .test_ours import company
+from .test_own_server import company
+from .wire_owner import HELLO, opened, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -39,7 +39,7 @@ async def refused(route: HttpRoute) -> Exception:
     async with opened(route) as owner:
         owner.ask("initialize", HELLO)
         heard = await owner.hear()
-        assert isinstance(heard, Lost)
+        assert isinstance(heard, UnansweredRequest)
         return heard.error
 
 

@@ -53,7 +53,7 @@ async def test_abandoned_sessions_are_gone_after_their_time(count: int) -> None:
     assert (await count_children(company.sessions)).active == 0
     assert there() == before
     assert not company.subscription_table.sessions
-    assert not company.subscription_table.readers
+    assert not company.subscription_table.subscribers
     supervisor: Any = current_node().names[company.name("sessions")].behaviour
     assert isinstance(supervisor, SessionSupervisor)
     assert (supervisor._callers, supervisor._counts) == ({}, {})

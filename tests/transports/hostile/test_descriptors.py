@@ -12,7 +12,7 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.ports import free_port
+from tests.free_ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

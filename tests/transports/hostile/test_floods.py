@@ -232,4 +232,4 @@ async def test_subscriptions_are_bounded_by_number_by_length_and_by_all_of_them(
     await session.end()
     await asyncio.sleep(1.0)
     assert not company.subscription_table.sessions
-    assert not company.subscription_table.readers
+    assert not company.subscription_table.subscribers

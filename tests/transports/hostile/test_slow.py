@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .crowd import Caller, Gone, stage, until_cut
+from .raw_clients import Caller, Gone, stage, until_cut
 
 if TYPE_CHECKING:
-    from .crowd import Stage
+    from .raw_clients import Stage
 
 TIGHT = 4096
 """A kernel's buffer so small that a peer who does not read is soon noticed."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from .crowd import stage, until_dropped
+from .raw_clients import stage, until_dropped
 
 if TYPE_CHECKING:
-    from .crowd import Caller, Stage
+    from .raw_clients import Caller, Stage
 
 TIGHT = 4096
 """What the kernel takes for each of them."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .crowd import STAGE, VERSION, stage, until_cut
+from .raw_clients import STAGE, VERSION, stage, until_cut
 
 if TYPE_CHECKING:
-    from .crowd import Caller, Stage
+    from .raw_clients import Caller, Stage
 
 STORM = [150, pytest.param(3_000, marks=pytest.mark.soak)]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision.testing import advance
-from greenroom.transports.asgi import Endpoint, Shell, pages, relative_path
+from greenroom.transports.asgi import AsgiEndpoint, AsgiRouter, make_pages, relative_path
 from greenroom.transports.http_config import HttpConfig
-from greenroom.transports.http_engine import Engine
+from greenroom.transports.http_engine import HttpEngine
 
-from .desk import BOTH, HELLO
-from .fakes import FakeDoor
-from .wire import house, message
+from .engine_driver import BOTH, HELLO
+from .fake_sessions import FakeDoor
+from .raw_http import house, message
 
 if TYPE_CHECKING:
     from greenroom.transports.asgi import App, Receive, Scope, Send
@@ -89,8 +89,8 @@ def door() -> FakeDoor:
     return FakeDoor()
 
 
-def endpoint(door: FakeDoor, **settings: Any) -> Endpoint:
-    return Endpoint(Engine(door, HttpConfig(**settings)))
+def endpoint(door: FakeDoor, **settings: Any) -> AsgiEndpoint:
+    return AsgiEndpoint(HttpEngine(door, HttpConfig(**settings)))
 
 
 # --- where it is mounted
@@ -325,12 +325,12 @@ async def test_a_host_may_cancel_a_request(door: FakeDoor) -> None:
 
 async def test_the_front_page_is_quarts_and_the_endpoint_is_not() -> None:
     door = FakeDoor()
-    engine = Engine(door, HttpConfig(max_body=1234, body_timeout=9.0))
-    config = pages("weather", engine.config).config
+    engine = HttpEngine(door, HttpConfig(max_body=1234, body_timeout=9.0))
+    config = make_pages("weather", engine.config).config
     assert (config["MAX_CONTENT_LENGTH"], config["BODY_TIMEOUT"]) == (1234, 9.0)
     assert config["RESPONSE_TIMEOUT"] is None
 
-    async with house(Shell(engine, name="weather")) as opened:
+    async with house(AsgiRouter(engine, name="weather")) as opened:
         client = await opened.client()
         front = await client.ask("GET", "/", accept="text/html, */*")
         assert front.json == {"server": "weather", "status": "ok", "mcp": "/mcp"}

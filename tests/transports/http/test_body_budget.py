@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from greenroom import ConfigError
 from greenroom.transports.http_config import HttpConfig
-from greenroom.transports.http_exchange import BodyBudget, BodyShare
+from greenroom.transports.http_request import BodyBudget, BodyShare
 from greenroom.transports.interfaces import Peer
 
+from .raw_http import Client, house, message, request
 from .test_listener import until
-from .wire import Client, house, message, request
 
 if TYPE_CHECKING:
-    from .wire import House
+    from .raw_http import House
 
 MIB = 1024 * 1024
 BODY = 100_000

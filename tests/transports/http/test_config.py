@@ -6,7 +6,7 @@ import pytest
 
 from greenroom.errors import ConfigError
 from greenroom.transports.http_config import HttpConfig, is_loopback
-from greenroom.transports.http_exchange import Origins
+from greenroom.transports.http_request import AllowedOrigins
 
 
 @pytest.mark.row("ST-02")
@@ -52,7 +52,7 @@ def test_a_public_address_without_origins_is_refused_with_what_to_do(host: str) 
 def test_a_public_address_with_origins_is_fine(origins: list[str]) -> None:
     config = HttpConfig(host="0.0.0.0", allowed_origins=origins)
     assert config.allow_missing_origin
-    Origins(config)
+    AllowedOrigins(config)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_makes_no_sense_is_refused(settings: dict[str, object], why: str) -
 
 def test_lists_that_cannot_be_read_are_refused() -> None:
     with pytest.raises(ConfigError, match="scheme://"):
-        Origins(HttpConfig(allowed_origins=["app.example"]))
+        AllowedOrigins(HttpConfig(allowed_origins=["app.example"]))
     for wrong, instead in (
         ("http://app.example", "app.example"),
         ("https://app.example:8443/mcp", "app.example:8443"),

@@ -189,7 +189,7 @@ async def test_connections_stay_within_the_limit_of_open_files(
 ) -> None:
     async with house(**settings) as opened:
         base = lowest_free()
-        monkeypatch.setattr("greenroom.transports.open_connections.connections_within", five)
+        monkeypatch.setattr("greenroom.transports.open_connections.connection_limit", five)
         kept = [await client_from(opened, "127.0.0.1") for _ in range(5)]
         assert await served(kept[-1])
         assert await is_refused(await client_from(opened, "127.0.0.1"))

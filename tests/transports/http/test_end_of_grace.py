@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .wire import house, message, request
+from .raw_http import house, message, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.supervision.testing import run as run_virtual
 
-from .desk import HELLO, Desk, Paper
-from .wire import Client, House, house, message, request
+from .engine_driver import HELLO, Desk, Paper
+from .raw_http import Client, House, house, message, request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.transports import http1_wire
-from greenroom.transports.turn import AHEAD
+from greenroom.transports import http1_connection
+from greenroom.transports.http1_request import UNREAD_LIMIT
 
+from .raw_http import house, message, request
 from .test_listener import connections, until
-from .wire import house, message, request
 
 if TYPE_CHECKING:
     from greenroom.transports.asgi import Receive, Scope, Send
 
-    from .wire import Client
+    from .raw_http import Client
 
 
 class App:
@@ -57,19 +57,19 @@ def shut(client: Client) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1_wire, "LOOK", 0.01)
+    monkeypatch.setattr(http1_connection, "PEER_CHECK", 0.01)
 
 
 @pytest.fixture
 def noticed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when a FIN has been dealt with."""
-    event, received = asyncio.Event(), http1_wire.Http1Wire.eof_received
+    event, received = asyncio.Event(), http1_connection.Http1Connection.eof_received
 
-    def noted(wire: http1_wire.Http1Wire) -> bool:
+    def noted(wire: http1_connection.Http1Connection) -> bool:
         event.set()
         return received(wire)
 
-    monkeypatch.setattr(http1_wire.Http1Wire, "eof_received", noted)
+    monkeypatch.setattr(http1_connection.Http1Connection, "eof_received", noted)
     return event
 
 
@@ -189,7 +189,7 @@ async def test_a_peer_of_http_1_0_hears_nothing_but_its_answer(
         looked.set()
         return False
 
-    monkeypatch.setattr(http1_wire, "is_broken", is_broken)
+    monkeypatch.setattr(http1_connection, "has_socket_error", is_broken)
     app = App(LENGTH)
     async with house(app) as opened:
         client = await opened.client()
@@ -247,7 +247,7 @@ async def test_others_have_their_turn_while_a_body_in_tiny_chunks_is_read(*, hyp
         if not hypercorn:
             client.writer.write_eof()  # which is heard while what came before is still being read
         assert (await reading).body == b"%d" % chunks
-        assert turns > 3 * chunks / http1_wire.STEPS
+        assert turns > 3 * chunks / http1_connection.STEPS_PER_TURN
 
 
 async def test_a_peer_that_goes_while_its_tiny_chunks_are_read_is_noticed() -> None:
@@ -270,7 +270,7 @@ async def test_a_peer_that_is_not_read_from_is_seen_to_leave() -> None:
     app = App(LENGTH)
     async with house(app, heartbeat=0.01, header_timeout=0.01) as opened:
         client = await opened.client()
-        await client.send(request("GET", "/") + b"x" * 4 * AHEAD)
+        await client.send(request("GET", "/") + b"x" * 4 * UNREAD_LIMIT)
         await app.asked.wait()
         raw = client.writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypercorn.events import RawData
 
-from greenroom.transports.connection import Http1
+from greenroom.transports.hypercorn_connection import HypercornHttp1
 
-from .wire import house, message, request
+from .raw_http import house, message, request
 
 if TYPE_CHECKING:
     from hypercorn.events import Event
@@ -20,14 +20,14 @@ BAD = b"x:" + b" " * 1000 + b"\0\r\n"
 @pytest.fixture
 def passed(monkeypatch: pytest.MonkeyPatch) -> bytearray:
     """What Hypercorn was given to read."""
-    data, handle = bytearray(), Http1.handle
+    data, handle = bytearray(), HypercornHttp1.handle
 
-    async def noted(protocol: Http1, event: Event) -> None:
+    async def noted(protocol: HypercornHttp1, event: Event) -> None:
         if isinstance(event, RawData):
             data.extend(event.data)
         await handle(protocol, event)
 
-    monkeypatch.setattr(Http1, "handle", noted)
+    monkeypatch.setattr(HypercornHttp1, "handle", noted)
     return data
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .desk import Desk
+from .engine_driver import Desk
 
 
 async def test_a_larger_limit_holds_for_whole_messages() -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision import ProcessExited, kill, restart_child, terminate_child, wait_down, which_children
-from greenroom.transports.binding import Binding, CannotListen
-from greenroom.transports.listener import SLACK, HttpListener
+from greenroom.transports.http_listener import SLACK, HttpListener
+from greenroom.transports.listening_sockets import Binding, CannotListen
 
-from .desk import HELLO
-from .wire import DEFAULTS, Client, house, message, request
+from .engine_driver import HELLO
+from .raw_http import DEFAULTS, Client, house, message, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

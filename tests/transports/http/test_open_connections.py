@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from greenroom import HttpConfig
-from greenroom.transports.open_connections import prepare
+from greenroom.transports.open_connections import set_socket_options
 
 
 async def test_what_is_sent_in_small_pieces_waits_for_no_acknowledgement() -> None:
@@ -17,7 +17,7 @@ async def test_what_is_sent_in_small_pieces_waits_for_no_acknowledgement() -> No
         with socket.create_connection(listening.getsockname()):
             accepted, _ = listening.accept()
             transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, accepted)
-            prepare(transport, HttpConfig())
+            set_socket_options(transport, HttpConfig())
             raw = transport.get_extra_info("socket")
             try:
                 assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

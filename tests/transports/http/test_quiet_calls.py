@@ -14,7 +14,7 @@ from greenroom.errors import ConfigError
 from greenroom.supervision import which_children
 from greenroom.supervision.testing import advance
 
-from .desk import Desk, Paper, note, sse
+from .engine_driver import Desk, Paper, note, sse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

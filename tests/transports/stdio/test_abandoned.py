@@ -9,21 +9,23 @@ from typing import Any
 import pytest
 
 from greenroom.transports import stdio
-from greenroom.transports.stdio import Stdio
+from greenroom.transports.stdio import StdioProcess
 
 GRACE = 5.0
 
 
-def channel(*, busy: bool = True, hung_up: bool = True) -> tuple[Stdio, Any]:
-    wire: Any = SimpleNamespace(sink=SimpleNamespace(busy=busy, moved=0), source=SimpleNamespace(hung_up=hung_up))
-    return Stdio(wire, GRACE), wire
+def channel(*, has_unwritten: bool = True, hung_up: bool = True) -> tuple[StdioProcess, Any]:
+    wire: Any = SimpleNamespace(
+        sink=SimpleNamespace(has_unwritten=has_unwritten, written=0), source=SimpleNamespace(hung_up=hung_up)
+    )
+    return StdioProcess(wire, GRACE), wire
 
 
 def _nothing(*_: object) -> None:
     return
 
 
-async def abandoned_within(served: Stdio, seconds: float) -> bool:
+async def abandoned_within(served: StdioProcess, seconds: float) -> bool:
     """Looked at once a second."""
     for _ in range(int(seconds)):
         if served._is_abandoned():
@@ -43,15 +45,20 @@ async def test_the_grace_of_a_peer_begins_with_the_process_and_not_with_the_mach
 ) -> None:
     await asyncio.sleep(100 * GRACE)
     served, wire = channel()
-    wire.over, wire.open, wire.channel, wire.read = asyncio.Event(), lambda: None, SimpleNamespace(carry=None), None
+    wire.finished, wire.open, wire.channel, wire.read = (
+        asyncio.Event(),
+        lambda: None,
+        SimpleNamespace(forward_replies=None),
+        None,
+    )
     monkeypatch.setattr(stdio, "spawn_link", _nothing)
-    monkeypatch.setattr(served, "_look_again", lambda: None)
+    monkeypatch.setattr(served, "_check_peer_later", lambda: None)
     served.init()
     assert not await abandoned_within(served, GRACE - 1)
     assert await abandoned_within(served, 2)
 
 
-@pytest.mark.parametrize("here", [{"busy": False}, {"hung_up": False}], ids=str)
+@pytest.mark.parametrize("here", [{"has_unwritten": False}, {"hung_up": False}], ids=str)
 async def test_a_peer_that_has_not_hung_up_or_has_nothing_to_read_is_waited_for(here: dict[str, bool]) -> None:
     served, _ = channel(**here)
     assert not await abandoned_within(served, 100 * GRACE)
@@ -61,4 +68,4 @@ async def test_a_peer_that_reads_slowly_is_waited_for() -> None:
     served, wire = channel()
     for _ in range(100):
         assert not await abandoned_within(served, GRACE - 1)
-        wire.sink.moved += 1
+        wire.sink.written += 1

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.transports.descriptors import PolledSource, ThreadSink, ThreadSource, sink_of, source_of
+from greenroom.transports.descriptor_io import PolledSource, ThreadSink, ThreadSource, open_sink, open_source
 
-from .fakes import until
+from .fake_sessions import until
 from .test_stdio import pipes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from greenroom.transports.descriptors import Source
+    from greenroom.transports.descriptor_io import Source
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -84,7 +84,7 @@ async def test_a_connection_that_is_reset_is_an_end() -> None:
         there, _ = door.accept()
         there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         there.close()
-        source = source_of(here.fileno())
+        source = open_source(here.fileno())
         assert isinstance(source, PolledSource)
         assert [await source.read(), await source.read()] == [b"", b""]
 
@@ -92,14 +92,14 @@ async def test_a_connection_that_is_reset_is_an_end() -> None:
 async def test_where_nothing_can_be_watched_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     with pipes() as (input_end, output_end, write_end, read_end):
         monkeypatch.delattr(select, "poll")
-        source, sink = source_of(input_end), sink_of(output_end)
+        source, sink = open_source(input_end), open_sink(output_end)
         assert isinstance(source, ThreadSource)
         assert isinstance(sink, ThreadSink)
         os.write(write_end, b"in")
         assert await source.read() == b"in"
         for piece in (b"o", b"u", b"t"):
-            sink.put(piece)
-        await sink.drained()
+            sink.write(piece)
+        await sink.wait_drained()
         assert os.read(read_end, 10) == b"out"
         source.close()
         sink.close()
@@ -111,20 +111,20 @@ async def test_a_thread_writes_all_of_it_also_where_the_pipe_does_not_block() ->
     with pipes() as (_, output_end, _, read_end):
         os.set_blocking(output_end, False)
         sink = ThreadSink(output_end)
-        sink.put(data)
+        sink.write(data)
         got = bytearray()
         while len(got) < len(data):
             got += await asyncio.to_thread(os.read, read_end, 50_000)
-        await sink.drained()
+        await sink.wait_drained()
         assert got == data
         sink.close()
 
 
 async def test_who_does_not_wait_any_more_keeps_nobody_else_waiting() -> None:
     with pipes() as (_, output_end, _, read_end):
-        sink = sink_of(output_end)
-        sink.put(b"x" * 1_000_000)
-        first, second = (asyncio.ensure_future(sink.drained()) for _ in range(2))
+        sink = open_sink(output_end)
+        sink.write(b"x" * 1_000_000)
+        first, second = (asyncio.ensure_future(sink.wait_drained()) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
         got = 0
@@ -159,7 +159,7 @@ def test_threads_end_when_their_loop_is_gone() -> None:
 
         async def begin() -> None:
             reading = asyncio.ensure_future(ThreadSource(input_end).read())
-            ThreadSink(output_end).put(b"x" * 1_000_000)
+            ThreadSink(output_end).write(b"x" * 1_000_000)
             await until(lambda: len(threads() - before) == 2)
             reading.cancel()
 

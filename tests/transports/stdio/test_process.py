@@ -14,9 +14,9 @@ import tty
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
-from .processes import EVERYTHING, LOAD, program
+from .child_programs import EVERYTHING, LOAD, program
 
 if TYPE_CHECKING:
     from pathlib import Path

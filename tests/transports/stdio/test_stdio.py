@@ -26,10 +26,17 @@ from greenroom.supervision import (
     whereis,
     which_child,
 )
-from greenroom.transports.descriptors import PolledSink, PolledSource, ThreadSink, ThreadSource, sink_of, source_of
-from greenroom.transports.stdio import Stdio, StdioWire, stdio_child
+from greenroom.transports.descriptor_io import (
+    PolledSink,
+    PolledSource,
+    ThreadSink,
+    ThreadSource,
+    open_sink,
+    open_source,
+)
+from greenroom.transports.stdio import StdioProcess, StdioWire, stdio_child
 
-from .fakes import FakeDoor, line, until
+from .fake_sessions import FakeDoor, line, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -42,7 +49,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 class Ends:
     """A wire with a process on it, and the peer's ends of its two descriptors."""
 
-    def __init__(self, door: FakeDoor, served: Ref[Stdio], wire: StdioWire, write: int, read: int) -> None:
+    def __init__(self, door: FakeDoor, served: Ref[StdioProcess], wire: StdioWire, write: int, read: int) -> None:
         self.door, self.served, self.wire, self.write_end, self.read_end = door, served, wire, write, read
         self._pending: list[dict[str, Any]] = []
         self._rest = b""
@@ -102,7 +109,7 @@ async def served(
         door = FakeDoor()
         wire = StdioWire(door, input_end, output_end, line_limit=line_limit)
         top = await start(Supervisor, [stdio_child(wire, grace=grace, name=name)])
-        ref: Ref[Stdio] = Ref((await which_child(top, "stdio")).pid)
+        ref: Ref[StdioProcess] = Ref((await which_child(top, "stdio")).pid)
         try:
             yield Ends(door, ref, wire, write_end, read_end)
         finally:
@@ -182,8 +189,8 @@ async def test_at_the_end_of_the_input_what_was_asked_is_answered_first() -> Non
         await until(lambda: bool(ends.door.sessions))
         session = ends.door.sessions[0]
         ends.hang_up()
-        finished = asyncio.ensure_future(ends.wire.over.wait())
-        await until(lambda: bool(ends.wire.input_over))
+        finished = asyncio.ensure_future(ends.wire.finished.wait())
+        await until(lambda: bool(ends.wire.input_ended))
         assert not session.ended
         session.answer(session.held[0])
         assert (await ends.hear())["id"] == 1
@@ -195,7 +202,7 @@ async def test_a_call_that_does_not_come_to_an_end_has_only_the_grace() -> None:
     async with served(grace=0.01) as ends:
         ends.say(line("hold", 1))
         ends.hang_up()
-        await asyncio.wait_for(ends.wire.over.wait(), 5)
+        await asyncio.wait_for(ends.wire.finished.wait(), 5)
         assert ends.door.sessions[0].ended
         assert (await ends.hear())["error"]["code"] == -32603  # every request gets an answer
 
@@ -204,7 +211,7 @@ async def test_a_cancelled_request_is_not_waited_for() -> None:
     async with served(grace=1000) as ends:
         ends.say(line("hold", 1) + line("notifications/cancelled", requestId=1))
         ends.hang_up()
-        await asyncio.wait_for(ends.wire.over.wait(), 5)
+        await asyncio.wait_for(ends.wire.finished.wait(), 5)
         assert ends.door.sessions[0].ended
 
 
@@ -263,11 +270,11 @@ async def test_a_peer_that_does_not_read_is_not_listened_to() -> None:
 async def test_a_peer_that_has_hung_up_and_does_not_read_is_not_waited_for(kind: str) -> None:
     async with served(grace=0.2, sockets=kind == "sockets") as ends:
         ends.say(line("talk", 0, times=300, pad="x" * 4096))  # more than there is room for
-        await until(lambda: ends.wire.sink.busy if ends.door.sessions else False)
+        await until(lambda: ends.wire.sink.has_unwritten if ends.door.sessions else False)
         ends.say(line("echo", 1))  # never read: the reader waits for the output
         ends.hang_up()
         async with asyncio.timeout(5 * 1.0):
-            await ends.wire.over.wait()
+            await ends.wire.finished.wait()
         assert ends.door.sessions[0].ended
 
 
@@ -287,7 +294,7 @@ async def test_a_peer_that_has_gone_ends_the_channel_and_nothing_else() -> None:
         os.close(ends.read_end)
         ends.read_end, spare = os.pipe()
         ends.say(line("talk", 2, times=10, pad="x"))
-        await asyncio.wait_for(ends.wire.over.wait(), 5)
+        await asyncio.wait_for(ends.wire.finished.wait(), 5)
         assert ends.door.sessions[0].ended
         ends.say(line("echo", 3))  # the answer would have no reader
         for _ in range(20):
@@ -320,7 +327,7 @@ async def test_a_permanent_child_stands_still_at_the_end_of_the_input_and_uses_u
         assert spec.restart == PERMANENT
         top = await start(Supervisor, [spec], intensity=0)
         os.close(write_end)
-        await asyncio.wait_for(wire.over.wait(), 5)
+        await asyncio.wait_for(wire.finished.wait(), 5)
         assert (await which_child(top, "stdio")).pid is not None
         await stop(top)
         wire.close()
@@ -348,30 +355,30 @@ async def test_pipes_and_sockets_are_polled_and_files_have_threads(tmp_path: Pat
     with (tmp_path / "file").open("r+b") as file, pipes() as (input_end, output_end, _, _):
         here, there = socket.socketpair()
         with here, there:
-            assert isinstance(source_of(input_end), PolledSource)
-            assert isinstance(sink_of(output_end), PolledSink)
-            assert isinstance(source_of(here.fileno()), PolledSource)
-            sink = sink_of(here.fileno())
+            assert isinstance(open_source(input_end), PolledSource)
+            assert isinstance(open_sink(output_end), PolledSink)
+            assert isinstance(open_source(here.fileno()), PolledSource)
+            sink = open_sink(here.fileno())
             assert isinstance(sink, PolledSink)
             sink.close()
-        source = source_of(file.fileno())
+        source = open_source(file.fileno())
         assert isinstance(source, ThreadSource)
         assert [await source.read(), await source.read(), await source.read()] == [b"some", b"", b""]
-        sink = sink_of(file.fileno())
+        sink = open_sink(file.fileno())
         assert isinstance(sink, ThreadSink)
-        sink.put(b" more")
-        await sink.drained()
+        sink.write(b" more")
+        await sink.wait_drained()
         sink.close()
         assert (tmp_path / "file").read_bytes() == b"some more"
 
 
 async def test_nobody_elses_descriptor_becomes_one_that_does_not_block() -> None:
     with pipes() as (input_end, output_end, write_end, read_end):
-        source, sink = source_of(input_end), sink_of(output_end)
+        source, sink = open_source(input_end), open_sink(output_end)
         os.write(write_end, b"x")
         assert await source.read() == b"x"
-        sink.put(b"y")
-        await sink.drained()
+        sink.write(b"y")
+        await sink.wait_drained()
         assert os.read(read_end, 1) == b"y"
         assert os.get_blocking(input_end)
         assert os.get_blocking(output_end)
@@ -381,11 +388,11 @@ async def test_a_terminal_can_be_read_and_written() -> None:
     control, terminal = pty.openpty()
     tty.setraw(terminal)
     try:
-        source, sink = source_of(terminal), sink_of(terminal)
+        source, sink = open_source(terminal), open_sink(terminal)
         os.write(control, b"in\n")
         assert await source.read() == b"in\n"
-        sink.put(b"out\n")
-        await sink.drained()
+        sink.write(b"out\n")
+        await sink.wait_drained()
         assert await asyncio.to_thread(os.read, control, 10) == b"out\n"
         sink.close()
     finally:
@@ -404,12 +411,12 @@ async def test_large_writes_are_complete_for_a_reader_who_takes_their_time(kind:
             stack.enter_context(here)
             stack.enter_context(there)
             output_end, read_end = here.fileno(), there.fileno()
-        sink = sink_of(output_end)
-        sink.put(data)
+        sink = open_sink(output_end)
+        sink.write(data)
         got = bytearray()
         while len(got) < len(data):
             got += await asyncio.to_thread(os.read, read_end, 100_000)
-        await sink.drained()
+        await sink.wait_drained()
         assert got == data
         sink.close()
 
@@ -425,14 +432,14 @@ async def test_a_reader_who_has_gone_is_no_error(kind: str) -> None:
         else:
             _, output_end, _, read_end = stack.enter_context(pipes())
             os.close(read_end)
-        sink = sink_of(output_end) if kind != "thread" else ThreadSink(output_end)
-        sink.put(b"x" * 10)
+        sink = open_sink(output_end) if kind != "thread" else ThreadSink(output_end)
+        sink.write(b"x" * 10)
         await asyncio.sleep(0)
-        sink.put(b"x" * 10_000_000)
-        await until(lambda: bool(sink.gone))
-        await sink.drained()
-        sink.put(b"x")
-        await sink.drained()
+        sink.write(b"x" * 10_000_000)
+        await until(lambda: bool(sink.reader_gone))
+        await sink.wait_drained()
+        sink.write(b"x")
+        await sink.wait_drained()
         sink.close()
 
 
@@ -458,7 +465,7 @@ async def test_what_comes_while_nobody_reads_is_not_looked_at_again_and_again() 
         os.write(write_end, b"first")
         assert await source.read() == b"first"
         os.write(write_end, b"second")
-        await until(lambda: not source.watching)
+        await until(lambda: not source.is_watching)
         assert await source.read() == b"second"
         source.close()
         assert not loop.remove_reader(input_end)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from tests.interop.__main__ import play
 from tests.interop.peers import NODE, PEERS
-from tests.serving import served
+from tests.served_program import served
 
-from .authority import Authority
+from .certificate_authority import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

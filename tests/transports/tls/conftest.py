@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .authority import Authority
+from .certificate_authority import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path

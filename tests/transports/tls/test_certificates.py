@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.transports.http.wire import house
+from tests.transports.http.raw_http import house
 
 from greenroom import ConfigError, HttpConfig, Server
 from greenroom.supervision import Supervisor, start, stop
 from greenroom.transports.client.http_settings import Trust
 from greenroom.transports.tls import BadCertificate, Certificates
 
-from .authority import Authority
+from .certificate_authority import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,41 +10,41 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
-from tests.transports.http.wire import house
+from tests.transports.http.raw_http import house
 
 from greenroom.supervision import kill
-from greenroom.transports.http2 import (
-    ALL_WINDOWS,
-    BLOCK_STEPS,
+from greenroom.transports.http2_connection import (
+    CONNECTION_WINDOW,
     CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
     GOAWAY,
+    HEADER_FRAME_STEPS,
     HEADERS,
     LINGER,
     PING,
     PRIORITY,
     SETTINGS,
-    STEPS,
-    WINDOW,
+    STEPS_PER_TURN,
+    STREAM_WINDOW,
     WINDOW_UPDATE,
-    Http2,
+    Http2Connection,
 )
 from greenroom.transports.http_config import HttpConfig
-from greenroom.transports.listener import HttpListener
+from greenroom.transports.http_listener import HttpListener
 
-from .frames import Frames, head, spoken
+from .raw_http2 import Frames, head, spoken
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, Callable
 
-    from tests.transports.http.wire import House
+    from tests.transports.http.raw_http import House
 
     from greenroom.transports.asgi import App, Receive, Scope, Send
 
-    from .authority import Authority
+    from .certificate_authority import Authority
 
 NO_ERROR, INTERNAL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 0, 2, 6, 7, 8, 11
 
@@ -241,7 +241,7 @@ async def test_a_body_that_nobody_reads_stalls_no_other(opened: Any) -> None:
         deaf = [frames.begin("POST", "/deaf") for _ in range(20)]
         for stream in deaf:  # 1.3 MB that the application does not read
             for _ in range(4):
-                frames.data(stream, b"x" * (WINDOW // 4))
+                frames.data(stream, b"x" * (STREAM_WINDOW // 4))
             await frames.until(lambda: frames.windows.get(0, 0) >= 0)
         for size in (10, 60_000):
             stream = frames.begin("POST", "/reads")
@@ -252,7 +252,7 @@ async def test_a_body_that_nobody_reads_stalls_no_other(opened: Any) -> None:
         hold.set()
         for stream in deaf:
             frames.data(stream, b"z", end=True)
-            assert (await frames.answer(stream)).body == b"%d" % (WINDOW // 4 * 4 + 1)
+            assert (await frames.answer(stream)).body == b"%d" % (STREAM_WINDOW // 4 * 4 + 1)
 
 
 async def test_the_connections_window_is_given_back_to_the_byte(opened: Any) -> None:
@@ -265,14 +265,14 @@ async def test_the_connections_window_is_given_back_to_the_byte(opened: Any) -> 
     async with opened(app) as (_, frames):
         await frames.until(lambda: 0 in frames.windows)
         before = frames.windows[0]
-        quarter, piece = ALL_WINDOWS // 4, 8192
+        quarter, piece = CONNECTION_WINDOW // 4, 8192
         for turn in (
             1,
             2,
         ):  # each quarter is owed in full when its last byte is here, and the next one begins at nothing
             stream = frames.begin("POST", "/reads")
             for at in range(0, quarter, piece):
-                await frames.until(lambda: at + piece - frames.windows.get(stream, 0) <= WINDOW)  # noqa: B023 - within this turn
+                await frames.until(lambda: at + piece - frames.windows.get(stream, 0) <= STREAM_WINDOW)  # noqa: B023 - within this turn
                 frames.data(stream, b"x" * piece, end=at + piece == quarter)
             assert (await frames.answer(stream)).body == b"read"
             assert frames.windows[0] - before == turn * quarter
@@ -503,7 +503,7 @@ async def test_a_connection_that_has_ended_is_read_a_little_longer_unless_its_li
     wire: Any = Wire()
     loop = asyncio.get_running_loop()
     hall: Any = SimpleNamespace(config=HttpConfig(), loop=loop, ending=ending, enter=Mock())
-    connection = Http2(hall)
+    connection = Http2Connection(hall)
     connection.connection_made(wire)
     connection._finish()
     connection._finish()
@@ -774,7 +774,7 @@ async def test_others_have_their_turn_while_tiny_frames_are_read(opened: Any) ->
             frames.data(stream, b"x")
         frames.data(stream, b"", end=True)
         assert (await frames.answer(stream)).body == b"%d" % size
-        assert turns.stop() > size / STEPS
+        assert turns.stop() > size / STEPS_PER_TURN
 
 
 async def test_others_have_their_turn_while_requests_in_one_piece_are_begun(opened: Any) -> None:
@@ -787,19 +787,19 @@ async def test_others_have_their_turn_while_requests_in_one_piece_are_begun(open
         streams = [frames.begin("GET", end=True) for _ in range(100)]
         for stream in streams:
             assert (await frames.answer(stream)).status == 204
-        assert turns.stop() > 100 * BLOCK_STEPS / STEPS
+        assert turns.stop() > 100 * HEADER_FRAME_STEPS / STEPS_PER_TURN
 
 
 async def test_a_socket_is_not_read_while_too_much_of_it_waits(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[int] = []
-    relax = Http2._relax
+    relax = Http2Connection._update_reading
 
-    def noted(connection: Http2) -> None:
+    def noted(connection: Http2Connection) -> None:
         relax(connection)
         if not connection._reading:
-            paused.append(len(connection._waiting))
+            paused.append(len(connection._unread))
 
-    monkeypatch.setattr(Http2, "_relax", noted)
+    monkeypatch.setattr(Http2Connection, "_update_reading", noted)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive())["more_body"]:

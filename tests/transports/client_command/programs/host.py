@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from greenroom.supervision import Node, inbox
-from greenroom.transports.client.command import Command
+from greenroom.transports.client.server_command import Command
 
 WICKED = str(Path(__file__).with_name("wicked.py"))
 DIRECT = (sys.executable, "-S", WICKED, "--stay")

@@ -1,0 +1,170 @@
+"""What a program may give as `auth` of a client, and the credentials that it means."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias
+
+from greenroom.auth.errors import SignInError
+from greenroom.errors import ConfigError
+from greenroom.transports.client.fetch import Fetcher
+from greenroom.transports.client.http_address import Guard, ServerUrl, is_local
+from greenroom.transports.client.interfaces import FixedHeaders
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable, Mapping
+
+    from greenroom.auth.auth_info import AuthInfo
+    from greenroom.transports.client.http_settings import Trust
+    from greenroom.transports.client.interfaces import Credentials
+
+_BEARER_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/:]+=*\Z")
+
+
+class SignIn(Protocol):
+    """A way to log in: `OAuth`, `ClientCredentials`, `EnterpriseManaged`, `GivenTokens`."""
+
+    def credentials(self, url: str) -> Credentials:
+        """For one server."""
+        ...
+
+
+Auth: TypeAlias = "str | SignIn | Credentials"
+
+
+def credentials_for(auth: Auth, url: str) -> Credentials:
+    """A text is a bearer token. Raises `ConfigError`."""
+    if isinstance(auth, str):
+        if not _BEARER_TOKEN.match(auth):
+            raise ConfigError("a bearer token is one word of letters, digits and -._~+/, without `Bearer` before it")
+        check_server_url(url)
+        return FixedHeaders({"authorization": f"Bearer {auth}"})
+    make = getattr(auth, "credentials", None)
+    if make is not None:
+        made: Credentials = make(url)
+        return made
+    if hasattr(auth, "headers") and hasattr(auth, "refused"):
+        return auth  # type: ignore[return-value]  # it has both
+    raise ConfigError(f"auth is a token, OAuth(…) or another way to log in, not {type(auth).__name__}")
+
+
+# --- How far a login may reach: a server on this machine may have its authorization server here, too; no other may send us here.
+
+
+def fetcher_for(url: str, *, private: bool = False, trust: Trust | None = None) -> Fetcher:
+    """For what a server at that URL has us fetch. Raises `ConfigError` when nothing secret can be sent there at all."""
+    address = check_server_url(url)
+    return Fetcher(Guard(loopback=is_local(address.host), private=private), trust=trust)
+
+
+def check_server_url(url: str) -> ServerUrl:
+    """Raises `ConfigError` for a server that a token would travel to in the open."""
+    address = ServerUrl.of(url)
+    if not address.secure and not is_local(address.host):
+        raise ConfigError(f"{address.origin} is not https: a token would be read by whoever is between")
+    return address
+
+
+# --- Credentials of a gateway's callers: a caller's own connection to an upstream shows what the program's function returns for that caller.
+# The function is asked before each request, so a revoked login ends with the next one, and nothing is kept beyond the connection.
+
+if TYPE_CHECKING:
+    CallerAuth: TypeAlias = "Callable[[CallerIdentity], Auth | Awaitable[Auth | None] | None]"
+
+_log: Final = logging.getLogger("greenroom.gateway")
+
+
+class CallerIdentity(NamedTuple):
+    """Identity of a gateway's caller. Equal for all connections, sessions and tokens of one principal.
+
+    It has no scopes or claims: they belong to one token, and a connection may serve several tokens of the principal.
+    """
+
+    subject: str | None
+    issuer: str | None
+    client_id: str | None
+    """The program, where it acts for itself and the token has no subject."""
+
+
+class CallerNotSignedIn(SignInError):
+    """A gateway's caller is anonymous, or has no credentials at the upstream. Nothing was sent. The message may be shown to the caller."""
+
+    reason: ClassVar[str] = "caller_sign_in"
+
+    def __init__(self, message: str) -> None:
+        """`message` has neither credentials in it nor words of the program's function."""
+        super().__init__("caller", message)
+        self.args = (message,)  # the constructor's arguments, so that the error can be pickled
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def caller_identity(auth: AuthInfo | None, principal: Hashable) -> CallerIdentity:
+    """The identity of an authenticated caller. Raises `CallerNotSignedIn`."""
+    if auth is not None and principal is not None and auth.principal == principal:
+        client_id = auth.client_id if auth.subject is None else None
+        if auth.subject or client_id:
+            return CallerIdentity(auth.subject or None, auth.issuer or None, client_id or None)
+    raise CallerNotSignedIn(
+        "each caller's own login is used there, and this caller is anonymous: sign in at the gateway"
+    )
+
+
+class CallerCredentials:
+    """Credentials of one caller for one connection. Neither its repr nor its errors have secrets in them."""
+
+    def __init__(self, ask: CallerAuth, caller: CallerIdentity, url: str) -> None:
+        """`ask` is the program's function, `url` the upstream's."""
+        self._ask = ask
+        self._caller = caller
+        self._url = url
+        self._given: Auth | None = None
+        self._made: Credentials | None = None
+
+    def __repr__(self) -> str:
+        return "CallerCredentials()"
+
+    async def headers(self) -> Mapping[str, str]:
+        """The caller's. Raises `CallerNotSignedIn` where there are none."""
+        return await (await self._caller_credentials()).headers()
+
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
+        """Whether the caller has other credentials by now, or can renew these."""
+        before = self._made
+        own = await self._caller_credentials()
+        if isinstance(own, FixedHeaders):
+            return dict(await own.headers()) != dict(sent)
+        return own is not before or await own.refused(status, challenge, sent)
+
+    async def _caller_credentials(self) -> Credentials:
+        try:
+            found = self._ask(self._caller)
+            given = await found if inspect.isawaitable(found) else found
+            if given is not None and (self._made is None or not _is_unchanged(given, self._given)):
+                self._made = credentials_for(given, self._url)
+                self._given = given
+        except Exception as error:  # noqa: BLE001 - the program's function may raise anything, with a secret in its text
+            kind = type(error).__name__
+            _log.warning("caller_auth failed for one caller: %s%s", kind, _raised_at(error))
+            raise CallerNotSignedIn(f"the credentials of this caller could not be had ({kind})") from None
+        if given is None or self._made is None:
+            self._given = self._made = None
+            raise CallerNotSignedIn("this caller has no credentials there")
+        return self._made
+
+
+def _is_unchanged(one: Auth, other: Auth | None) -> bool:
+    return one is other or (isinstance(one, str) and isinstance(other, str) and one == other)
+
+
+def _raised_at(error: BaseException) -> str:
+    """The line that raised it, for the log: a line's number has no secret, the error's text may have."""
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" in {trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno}"

@@ -1,0 +1,281 @@
+"""Becoming known to an authorization server: as it was agreed beforehand, by a document of our own, or by asking it (RFC 7591).
+
+What a server has given us is kept under its issuer, and is shown to no other.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote_plus, urlsplit
+
+from greenroom.auth.auth_info import number, text
+from greenroom.auth.errors import SignInError
+from greenroom.auth.jose import public_key, sign
+from greenroom.errors import ConfigError
+from greenroom.protocol.jsonrpc import encode
+
+from .login_process import LoginSettings
+from .metadata_discovery import fetch_in_step
+from .token_requests import DEVICE, response_object
+from .token_stores import store_failures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from greenroom.auth.jose import Algorithm, JsonWebKey
+    from greenroom.transports.client.fetch import FetchFunction
+
+    from .metadata_discovery import AuthorizationServerMetadata
+    from .token_stores import TokenStore
+
+log = logging.getLogger(__name__)
+_STEP: Final = "registration"
+
+
+def check_metadata_url(url: str) -> str:
+    """The URL of a client's own metadata document, if it can be one. Raises `ConfigError`."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or parts.path in ("", "/") or parts.fragment:
+        raise ConfigError(
+            "client_metadata_url is an https URL with a path: there is the document that says who this client is"
+        )
+    return url
+
+
+@dataclass(eq=False, repr=False)
+class ClientRegistrar:
+    """Sees to it that a program is known."""
+
+    store: TokenStore
+    fetch: FetchFunction
+    configured: ClientIdentity | None
+    """What was agreed beforehand."""
+    metadata_url: str | None
+    """Where our own metadata are."""
+    client_name: str
+    account: str
+    _unsaved: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"], init=False)
+    """What the store could not take, by its key."""
+
+    async def registered_identity(self, issuer: str, client_id: str) -> ClientIdentity | None:
+        """The identity that we had at that issuer, by its client id."""
+        if self.configured is not None:
+            return self.configured if self.configured.client_id == client_id else None
+        if client_id == self.metadata_url:
+            return ClientIdentity(client_id, method="none")
+        for device in (False, True):
+            entry = await self._registration(issuer, device=device)
+            found = None if entry is None else _identity_from(entry)
+            if found is not None and found.client_id == client_id:
+                return found
+        return None
+
+    async def registered_redirect(self, issuer: str) -> str | None:
+        """Where the issuer was told that its users come back to."""
+        if self.configured is not None or self.metadata_url is not None:
+            return None
+        return text((await self._registration(issuer) or {}).get("redirect_uri"))
+
+    async def identity(
+        self, server: AuthorizationServerMetadata, redirect_uri: str | None, scopes: str | None
+    ) -> ClientIdentity:
+        """Become known there, if we are not. Raises `SignInError`."""
+        if self.configured is not None:
+            return self.configured
+        if self.metadata_url is not None and server.accepts_client_documents:
+            return ClientIdentity(self.metadata_url, method="none")
+        device = redirect_uri is None
+        entry = await self._registration(server.issuer, device=device)
+        if entry is not None and entry.get("redirect_uri") == redirect_uri:
+            found = _identity_from(entry)
+            if found is not None:
+                return found
+        if server.registration_endpoint is None:
+            raise SignInError(
+                _STEP,
+                f"{server.issuer} registers nobody by itself: register this program there, and give its client_id (and client_secret)",
+            )
+        wanted = _registration_request(server, redirect_uri, scopes, self.client_name)
+        headers = {"content-type": "application/json"}
+        endpoint, body = server.registration_endpoint, encode(wanted)
+        answer = response_object(
+            await fetch_in_step(endpoint, self.fetch, _STEP, method="POST", headers=headers, body=body), _STEP
+        )
+        kept = {**answer, "redirect_uri": redirect_uri}
+        kept.setdefault("token_endpoint_auth_method", "" if answer.get("client_secret") else "none")
+        found = _identity_from(kept)
+        if found is None:
+            raise SignInError(_STEP, f"{server.issuer} has registered this program, and did not say as whom")
+        key = self._key(server.issuer, device=device)
+        try:
+            await self.store.put(key, kept)
+            self._unsaved.pop(key, None)
+        except (SignInError, OSError) as error:
+            self._unsaved[key] = kept
+            log.warning("the new registration at %s is used, and could not be kept: %s", server.issuer, error)
+        return found
+
+    async def forget(self, issuer: str, client_id: str) -> None:
+        """The issuer knows that client no more."""
+        for device in (False, True):
+            key = self._key(issuer, device=device)
+            if (self._unsaved.get(key) or {}).get("client_id") == client_id:
+                del self._unsaved[key]
+            entry = await self._load(key)
+            if entry is None or entry.get("client_id") != client_id:
+                continue
+            try:
+                await self.store.put(key, None)
+            except (SignInError, OSError) as error:
+                self._unsaved.setdefault(key, {})  # as if it were gone
+                log.warning("the registration at %s is of no use, and stays in the store: %s", issuer, error)
+
+    async def _registration(self, issuer: str, *, device: bool = False) -> Mapping[str, Any] | None:
+        key = self._key(issuer, device=device)
+        return self._unsaved[key] if key in self._unsaved else await self._load(key)
+
+    async def _load(self, key: str) -> Mapping[str, Any] | None:
+        with store_failures():
+            return await self.store.get(key)
+
+    def _key(self, issuer: str, *, device: bool) -> str:
+        # Apart, since an issuer gives a client the grants that it asked for when it was registered, and no other.
+        return f"client {'device ' if device else ''}{issuer} {self.account}"
+
+
+def _registration_request(
+    server: AuthorizationServerMetadata, redirect_uri: str | None, scopes: str | None, name: str
+) -> dict[str, Any]:
+    order = ("none", "client_secret_basic", "client_secret_post")
+    wanted: dict[str, Any] = {
+        "client_name": name,
+        "application_type": "native",
+        "grant_types": ["authorization_code" if redirect_uri else DEVICE, "refresh_token"],
+        "response_types": ["code"] if redirect_uri else [],
+        "token_endpoint_auth_method": next((each for each in order if each in server.auth_methods), "none"),
+    }
+    if redirect_uri:
+        wanted["redirect_uris"] = [redirect_uri]
+    if scopes:
+        wanted["scope"] = scopes
+    return wanted
+
+
+def _identity_from(entry: Mapping[str, Any]) -> ClientIdentity | None:
+    client_id, secret, method = (
+        text(entry.get(name)) for name in ("client_id", "client_secret", "token_endpoint_auth_method")
+    )
+    ends = number(entry.get("client_secret_expires_at"))
+    if client_id is None or (secret is not None and ends and ends <= time.time()):
+        return None
+    usable = method if method in METHODS and method != "private_key_jwt" else None
+    if usable in ("client_secret_basic", "client_secret_post") and secret is None:
+        usable = None
+    return ClientIdentity(client_id, secret=secret if usable != "none" else None, method=usable)
+
+
+# --- How a program authenticates at a token endpoint: with nothing, a secret, or a signed assertion. Its repr has no secret in it.
+
+METHODS: Final = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
+_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_ASSERTION_SECONDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """One client, known to one authorization server."""
+
+    client_id: str
+    secret: str | None = field(default=None, repr=False)
+    key: JsonWebKey | None = None
+    algorithm: str = "ES256"
+    assertion: str | None = field(default=None, repr=False)
+    """One that was signed elsewhere."""
+    method: str | None = None
+    """How it is to show itself; None: as the server likes it best of what can be done."""
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError`."""
+        if not self.client_id:
+            raise ConfigError("a client has a client_id")
+        if self.method is not None and self.method not in METHODS:
+            raise ConfigError(f"method is one of {', '.join(METHODS)}, not {self.method!r}")
+        if sum(each is not None for each in (self.secret, self.key, self.assertion)) > 1:
+            raise ConfigError("a client has a secret, a key or an assertion, and one of them only")
+
+    def auth_method(self, offered: Sequence[str]) -> str:
+        """How to show itself at a server that offers these; nothing offered means what RFC 8414 says it does."""
+        if self.method is not None:
+            return self.method
+        if self.key is not None or self.assertion is not None:
+            return "private_key_jwt"
+        if self.secret is None:
+            return "none"
+        if offered and "client_secret_basic" not in offered and "client_secret_post" in offered:
+            return "client_secret_post"
+        return "client_secret_basic"
+
+    def add_to_request(
+        self, form: dict[str, str], headers: dict[str, str], *, offered: Sequence[str] = (), audience: str, step: str
+    ) -> None:
+        """Put it into a request. `audience` is the server that an assertion is for. Raises `SignInError`."""
+        method = self.auth_method(offered)
+        form["client_id"] = self.client_id  # also beside a login, since some servers look for it there first
+        if method == "client_secret_basic":
+            login = f"{quote_plus(self.client_id)}:{quote_plus(self._required_secret(step))}".encode()
+            headers["authorization"] = f"Basic {base64.b64encode(login).decode('ascii')}"
+        elif method == "client_secret_post":
+            form["client_secret"] = self._required_secret(step)
+        elif method == "private_key_jwt":
+            form["client_assertion_type"] = _ASSERTION
+            form["client_assertion"] = self.assertion or self._signed_assertion(audience, step)
+
+    def _required_secret(self, step: str) -> str:
+        if self.secret is None:
+            raise SignInError(
+                step, f"the client {self.client_id} has to show a secret, and has none: give client_secret"
+            )
+        return self.secret
+
+    def _signed_assertion(self, audience: str, step: str) -> str:
+        if self.key is None:
+            raise SignInError(step, f"the client {self.client_id} has to sign an assertion, and has no key: give key")
+        now = int(time.time())
+        claims = {
+            "iss": self.client_id,
+            "sub": self.client_id,
+            "aud": audience,
+            "jti": secrets.token_urlsafe(16),
+            "iat": now,
+            "exp": now + _ASSERTION_SECONDS,
+        }
+        try:
+            return sign(claims, self.key, self.algorithm, {"typ": "JWT"})
+        except ConfigError as error:
+            raise SignInError(step, str(error)) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OAuthClientSettings(LoginSettings):
+    """What is said of a program that an authorization server knows."""
+
+    client_secret: str | None = field(default=None, repr=False)
+    key: JsonWebKey | None = None
+    """What to sign with instead of a secret."""
+    algorithm: Algorithm = "ES256"
+    issuer: str | None = None
+    """The authorization server that knows this program: no other authorization server is shown its id, or its secret."""
+
+    def client_identity(self, client_id: str) -> ClientIdentity:
+        """The identity of the program where it is known by that id."""
+        return ClientIdentity(client_id, secret=self.client_secret, key=self.key, algorithm=self.algorithm)
+
+
+def signing_key(pem: str | bytes, *, kid: str | None = None) -> JsonWebKey:
+    """A private key to sign with: of RSA, EC or Ed25519, in PEM. `kid` is its name where the authorization server knows several. Raises `ConfigError`."""
+    return public_key(pem, kid=kid)

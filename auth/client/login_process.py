@@ -1,0 +1,466 @@
+"""The credentials that a wire asks for its headers: they look at the login that its keeper shows, and have the keeper do what takes longer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.auth.errors import SignInError
+from greenroom.supervision import (
+    NORMAL,
+    ActorError,
+    AlreadyRegistered,
+    GenServer,
+    Options,
+    Ref,
+    Reject,
+    StartFailed,
+    Stop,
+    send_after,
+    whereis,
+)
+
+from .auth_option import fetcher_for
+from .metadata_discovery import TokenSource, discover
+from .token_requests import OAuthEndpoint, TokenRequest, request_token
+from .token_stores import LoginRecord, MemoryStore, os_error_text, store_failures
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+
+    from greenroom.supervision import NoReply, Pid
+    from greenroom.transports.client.fetch import FetchFunction
+    from greenroom.transports.client.http_settings import Trust
+
+    from .token_requests import LoginMethod
+    from .token_stores import TokenStore
+
+LOGIN_TIMEOUT: Final = 900.0
+"""Seconds for a user to sign in, with everything around it, and for the requests before it."""
+_SCHEME: Final = "Bearer "
+
+
+class LoginCredentials:
+    """`Credentials` of one way to log in at one server. Those with equal ways and stores share one keeper."""
+
+    def __init__(self, login_method: LoginMethod, store: TokenStore, fetch: FetchFunction) -> None:
+        """Nothing is asked before a request needs it."""
+        self._login_method = login_method
+        self._store = store
+        self._fetch = fetch
+        self._name = ("greenroom credential", store.name, login_method.name)
+        self._pid: Pid | None = None
+        self._view = LoginView()
+
+    def __repr__(self) -> str:
+        return f"KeptCredentials({self._login_method.url.partition('?')[0]!r})"
+
+    async def headers(self) -> Mapping[str, str]:
+        """The token, if there is one. Raises `SignInError`."""
+        process = await self._process()
+        view = self._view
+        view.used_at = now = asyncio.get_running_loop().time()
+        record = view.record
+        if (
+            not view.is_loaded
+            or (record is None and self._login_method.logs_in_early)
+            or (record is not None and record.is_expiring() and now >= view.renew_after)
+        ):
+            with _process_failures():
+                await process.call(LoginProcess.ensure_fresh, view.failures)
+            record = view.record
+        return {} if record is None else {"authorization": f"{_SCHEME}{record.access_token}"}
+
+    async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
+        """The server said 401 or 403. Raises `SignInError`."""
+        process = await self._process()
+        self._view.used_at = asyncio.get_running_loop().time()
+        value = sent.get("authorization", "")
+        token = value.removeprefix(_SCHEME) if value.startswith(_SCHEME) else None
+        with _process_failures():
+            return await process.call(LoginProcess.renew, status, challenge, token, self._view.failures)
+
+    async def add_scopes(self, scopes: Sequence[str]) -> LoginRecord:
+        """Have a login that has these scopes besides its own. Raises `SignInError`."""
+        process = await self._process()
+        with _process_failures():
+            return await process.call(LoginProcess.add_scopes, tuple(scopes), self._view.failures)
+
+    async def _process(self) -> Ref[LoginProcess]:
+        while True:
+            pid = whereis(self._name)
+            if pid is not None and pid == self._pid:
+                return Ref(pid, LOGIN_TIMEOUT)
+            if pid is None:
+                view = LoginView()
+                options = Options(name=self._name, label="credential")
+                try:
+                    ref = await options.start(LoginProcess, self._login_method, self._store, self._fetch, view)
+                except (AlreadyRegistered, StartFailed) as error:
+                    if whereis(self._name) is None:
+                        raise _process_lost(error) from None
+                    continue
+                self._pid, self._view = whereis(self._name), view
+                return Ref(ref.target, LOGIN_TIMEOUT)
+            try:
+                self._view = await Ref[LoginProcess](pid, LOGIN_TIMEOUT).call(LoginProcess.view)
+            except ActorError as error:
+                if whereis(self._name) == pid:
+                    raise _process_lost(error) from None
+                continue
+            self._pid = pid
+
+
+@contextmanager
+def _process_failures() -> Generator[None]:
+    try:
+        yield
+    except ActorError as error:
+        raise _process_lost(error) from None
+
+
+def _process_lost(error: BaseException) -> SignInError:
+    return SignInError("credential", f"whoever keeps the login has ended: {error}", temporary=True)
+
+
+# --- The process that keeps one login: requests that need a token, or were refused with one, come here, one after another.
+# So a hundred requests that are refused at once are one refresh: the first has it done, and the others find that their token is not the one that holds any more.
+# The same goes for other processes, since all is done under the store's lock, and what is kept is looked at before a server is asked.
+# What cannot be reached takes nothing away: a token goes on until it is refused, a refresh token until its issuer does not want it.
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS: Final = 900.0
+"""Seconds without a question after which the process ends; it begins again with the next."""
+RENEW_PAUSE: Final = 10.0
+"""Seconds before a token that is about to end is tried to be renewed again, when that did not go well."""
+MOST_LOGINS: Final = 3
+"""How often in a minute one logs in anew, and how often for the same scopes: a server that is never content is not asked for ever."""
+_MINUTE: Final = 60.0
+_MOST_SCOPE_SETS: Final = 64
+_FORBIDDEN: Final = 403
+_UNKNOWN_CLIENT: Final = frozenset({"invalid_client", "unauthorized_client"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoginSettings(ABC):
+    """What all ways to log in can be told."""
+
+    scopes: Sequence[str] = ()
+    """What to ask for in any case: instead of all that the server says there is."""
+    store: TokenStore = field(default_factory=MemoryStore)
+    """Where logins are kept."""
+    private: bool = False
+    """Whether authorization servers may be in networks that are not public."""
+    trust: Trust | None = None
+    """The TLS trust for requests to authorization servers."""
+    fetch: FetchFunction | None = None
+    """What fetches, instead of our own."""
+
+    def fetcher(self, url: str) -> FetchFunction:
+        """What fetches for a login at that server."""
+        return self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
+
+    def credentials(self, url: str) -> LoginCredentials:
+        """For one server. Raises `ConfigError`."""
+        fetch = self.fetcher(url)
+        return LoginCredentials(self.login_method(url, fetch), self.store, fetch)
+
+    @abstractmethod
+    def login_method(self, url: str, fetch: FetchFunction) -> LoginMethod:
+        """How to log in at that server."""
+
+
+@dataclass(slots=True)
+class LoginView:
+    """The login as callers may read it without a call to its keeper."""
+
+    record: LoginRecord | None = None
+    is_loaded: bool = False
+    failures: int = 0
+    """How many attempts have failed: a caller says how many there were, and so shares in the failure that it waited for."""
+    used_at: float = 0.0
+    renew_after: float = 0.0
+
+
+class LoginProcess(GenServer):
+    """The process."""
+
+    def __init__(self, login_method: LoginMethod, store: TokenStore, fetch: FetchFunction, view: LoginView) -> None:
+        """`shown` is where the login is seen."""
+        self._login_method = login_method
+        self._store = store
+        self._fetch = fetch
+        self._view = view
+        self._failure: SignInError | None = None
+        self._logins: deque[float] = deque(maxlen=MOST_LOGINS)
+        self._scope_requests: dict[frozenset[str], int] = {}
+        self._source: TokenSource | None = None
+        self._unsaved = False
+        """Whether what is held is newer than what the store has, which could not be written."""
+
+    def init(self) -> None:
+        """Look now and then whether the login is still used."""
+        self._view.used_at = _now()
+        send_after(IDLE_SECONDS, self.pid, "idle?")
+
+    def handle_info(self, message: Any) -> NoReply | Stop | None:
+        """Stop when the login has not been used for `IDLE_SECONDS` seconds."""
+        if message != "idle?":
+            return super().handle_info(message)  # type: ignore[return-value]  # it is no coroutine
+        if _now() - self._view.used_at >= IDLE_SECONDS and not self._unsaved:
+            return Stop(NORMAL)
+        send_after(IDLE_SECONDS, self.pid, "idle?")
+        return None
+
+    def view(self) -> LoginView:
+        """What is seen of it."""
+        return self._view
+
+    async def ensure_fresh(self, seen: int) -> None:
+        """Have a token, if one can be had without the user, and one that holds for a moment."""
+        view = self._view
+        with self._shared_failure(seen):
+            if not view.is_loaded:
+                view.record = await self._load() or await self._login_method.initial_record()
+                view.is_loaded = True
+            if view.record is None:
+                if self._login_method.logs_in_early:
+                    async with self._locked():
+                        view.record = await self._load() or await self._log_in(None, (), None)
+            elif view.record.is_expiring() and _now() >= view.renew_after:
+                await self._renew_early(view.record)
+
+    async def renew(self, status: int, header: str, sent: str | None, seen: int) -> bool:
+        """The server has refused that token, or wants more. Whether another try is worth it."""
+        with self._shared_failure(seen):
+            held = self._view.record
+            if held is not None and held.access_token != sent:
+                return True
+            async with self._locked():
+                kept = await self._load()
+                if kept is not None and kept.access_token != sent and not kept.is_expired():
+                    self._view.record = kept
+                else:
+                    await self._renew_refused(status, header, kept or held)
+        return True
+
+    async def add_scopes(self, scopes: Sequence[str], seen: int) -> LoginRecord:
+        """Have a login that has these scopes besides its own: the user is asked where the one that is kept lacks some."""
+        with self._shared_failure(seen):
+            async with self._locked():
+                kept = await self._load()
+                if kept is not None and kept.access_token and set(scopes) <= set(kept.scopes):
+                    return kept
+                return await self._log_in(None, tuple(scopes), kept, adds_scopes=True)
+
+    # --- how
+
+    @contextmanager
+    def _shared_failure(self, seen: int) -> Generator[None]:
+        """One attempt: a caller that has waited for one that failed shares its failure, and this one's is for the callers that wait now."""
+        if self._failure is not None and self._view.failures > seen:
+            raise Reject(self._failure)
+        try:
+            yield
+        except (SignInError, OSError) as error:
+            if isinstance(error, SignInError):
+                self._failure = error
+            else:  # of the program's own functions, as of its `browser`: it fails this login, and not the process
+                what = f"a function that signs in has failed: {type(error).__name__}: {os_error_text(error)}"
+                self._failure = SignInError("authorization", what, temporary=True)
+            self._view.failures += 1
+            log.warning("signing in at %s: %s", self._login_method.url.partition("?")[0], self._failure)
+            raise Reject(self._failure) from None
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            with store_failures():
+                await stack.enter_async_context(self._store.lock(self._login_method.name))
+            yield
+
+    async def _load(self) -> LoginRecord | None:
+        """What is in the store, unless what is held could not be written there and is newer."""
+        with store_failures():
+            kept = LoginRecord.read(await self._store.get(self._login_method.name))
+        held = self._view.record
+        if self._unsaved and held is not None and (kept is None or kept.obtained_at <= held.obtained_at):
+            return held
+        return kept
+
+    async def _save(self, record: LoginRecord) -> LoginRecord:
+        self._view.record = record
+        self._view.is_loaded = True
+        self._view.renew_after = 0.0
+        try:
+            await self._store.put(self._login_method.name, record.as_dict())
+            self._unsaved = False
+        except (SignInError, OSError) as error:
+            self._unsaved = True
+            log.warning("the new token is used, and could not be kept: %s", error)
+        return record
+
+    async def _renew_early(self, old: LoginRecord) -> None:
+        """Before it ends: the token was not refused yet, so nothing is lost when it does not go well."""
+        try:
+            async with self._locked():
+                kept = await self._load()
+                if kept is not None and kept.access_token != old.access_token and not kept.is_expiring():
+                    self._view.record = kept
+                elif self._login_method.is_unattended:
+                    await self._log_in(None, (), None)
+                elif await self._refresh(kept or old, None) is None:
+                    self._view.renew_after = float("inf")
+        except (
+            SignInError,
+            OSError,
+        ) as error:  # of the store as well: the token that is held is good until it is refused
+            log.info("a token that is about to end could not be renewed yet: %s", error)
+            self._view.renew_after = _now() + RENEW_PAUSE
+
+    async def _renew_refused(self, status: int, header: str, old: LoginRecord | None) -> LoginRecord:
+        challenge = bearer_challenge(header)
+        params: Mapping[str, str] = {} if challenge is None else challenge.params
+        scopes = tuple(params.get("scope", "").split())
+        if status == _FORBIDDEN:
+            self._count_scope_request(scopes)
+            source = self._source or await self._discover(params.get("resource_metadata"))
+            return await self._log_in(source, scopes, old, adds_scopes=True)
+        found: TokenSource | None = None
+        try:
+            found = await self._discover(params.get("resource_metadata"))
+        except SignInError as error:
+            if old is None or not error.temporary:
+                raise
+        if old is not None and (found is None or found.server.issuer == old.issuer):
+            renewed = await self._refresh(old, found)
+            if renewed is not None:
+                return renewed
+        if found is None:
+            raise SignInError(
+                "discovery", "the authorization server cannot be reached: try again later", temporary=True
+            )
+        return await self._log_in(found, scopes, old)
+
+    async def _discover(self, resource_metadata: str | None) -> TokenSource:
+        source = self._login_method.source
+        if source is None:
+            source = await discover(
+                self._login_method.url,
+                self._fetch,
+                resource_metadata=resource_metadata,
+                issuer=self._login_method.issuer,
+            )
+        self._source = source
+        return source
+
+    async def _refresh(self, old: LoginRecord, source: TokenSource | None) -> LoginRecord | None:
+        """With its refresh token; None where there is none that is good. What cannot be reached is raised, and takes nothing away."""
+        if old.refresh_token is None:
+            return None
+        identity = await self._login_method.identity(old)
+        if identity is None:
+            return None
+        methods = source.server.auth_methods if source is not None else ()
+        url = (source.server.token_endpoint if source is not None else None) or old.token_endpoint
+        try:
+            form = {"grant_type": "refresh_token", "refresh_token": old.refresh_token}
+            endpoint = OAuthEndpoint(url, old.issuer, methods)
+            tokens = await request_token(endpoint, identity, self._fetch, form, resource=old.resource, step="refresh")
+        except SignInError as error:
+            if error.temporary:
+                raise
+            if error.code in _UNKNOWN_CLIENT:
+                await self._login_method.forget(old)
+            log.info("the refresh token is of no use any more: %s", error)
+            kept = await self._load()
+            if kept is None or kept.refresh_token == old.refresh_token:
+                await self._save(replace(old, refresh_token=None))
+            return None
+        return await self._save(old.with_tokens(tokens))
+
+    async def _log_in(
+        self, source: TokenSource | None, scopes: tuple[str, ...], old: LoginRecord | None, *, adds_scopes: bool = False
+    ) -> LoginRecord:
+        now = _now()
+        if len(self._logins) == MOST_LOGINS and now - self._logins[0] < _MINUTE:
+            raise SignInError(
+                "token",
+                f"the server has refused {MOST_LOGINS} new logins within a minute: what it wants is not what its own authorization server gives",
+            )
+        self._logins.append(now)
+        if source is None:
+            source = await self._discover(None)
+        before = old if old is not None and old.issuer == source.server.issuer else None
+        if self._login_method.is_issuer_bound and old is not None and before is None:
+            raise SignInError(
+                "discovery",
+                f"the server wants tokens of {source.server.issuer} now, and this client is known to {old.issuer}: register it there",
+            )
+        return await self._save(await self._login_method.obtain(source, TokenRequest(scopes, before, adds_scopes)))
+
+    def _count_scope_request(self, scopes: tuple[str, ...]) -> None:
+        wanted = frozenset(scopes)
+        times = self._scope_requests.get(wanted, 0)
+        if times >= MOST_LOGINS or len(self._scope_requests) >= _MOST_SCOPE_SETS:
+            raise SignInError(
+                "authorization",
+                f"the server wants {' '.join(sorted(wanted)) or 'other scopes'}, which it was not content with {times} times: ask its operator",
+                code="insufficient_scope",
+            )
+        self._scope_requests[wanted] = times + 1
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# --- What a server says with its 401 or 403: `WWW-Authenticate` read into challenges, leniently, bounded, and in linear time. Pure.
+
+LONGEST_CHALLENGE: Final = 8192
+_WORD: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_SCHEME_START: Final = re.compile(rf"[\s,]*({_WORD})(?:[ \t]+|\Z|(?=,))")
+_PARAM: Final = re.compile(rf'[\s,]*({_WORD})[ \t]*=[ \t]*(?:"([^"\\]*(?:\\.[^"\\]*)*)"|([^\s,"]*))')
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthChallenge:
+    """One of them. Names of schemes and params are lower-cased; of a param that came twice, the first counts."""
+
+    scheme: str
+    params: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def parse_challenges(header: str) -> list[AuthChallenge]:
+    """All challenges of a header's value, as far as they can be read."""
+    header = header[:LONGEST_CHALLENGE]
+    found: list[AuthChallenge] = []
+    at = 0
+    params: dict[str, str] = {}
+    while at < len(header):
+        param = _PARAM.match(header, at) if found else None
+        if param is not None:
+            value = param[3] if param[2] is None else _ESCAPED.sub(r"\1", param[2])
+            params.setdefault(param[1].lower(), value)
+            at = param.end()
+            continue
+        scheme = _SCHEME_START.match(header, at)
+        if scheme is None:
+            break
+        params = {}
+        found.append(AuthChallenge(scheme[1].lower(), params))
+        at = scheme.end()
+    return found
+
+
+def bearer_challenge(header: str) -> AuthChallenge | None:
+    """The first that asks for a bearer token."""
+    return next((each for each in parse_challenges(header) if each.scheme == "bearer"), None)

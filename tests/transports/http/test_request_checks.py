@@ -1,0 +1,192 @@
+"""Hosts and origins are compared by their parts, media types by their meaning, and no header says more than it seems to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.transports import http_request as checks
+from greenroom.transports.http_config import HttpConfig
+from greenroom.transports.http_request import EVENTS, JSON, AllowedHosts, AllowedOrigins
+
+LOCAL_HOSTS = ["localhost", "localhost:9090", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:9090", "LocalHost:80"]
+FOREIGN_HOSTS = [
+    None,
+    "",
+    "evil.example",
+    "evil.example:9090",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "127.0.0.1:9090.evil.example",
+    "127.0.0.1@evil.example",
+    "localhost, evil.example",
+    "localhost:port",
+    "::1",
+    "[::2]",
+    "0.0.0.0",
+    "localhost\x00",
+    "http://localhost",
+]
+
+
+@pytest.mark.parametrize("host", LOCAL_HOSTS)
+def test_this_machines_names_are_ours(host: str) -> None:
+    assert AllowedHosts(HttpConfig()).allow(host)
+
+
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
+def test_a_foreign_name_is_not_ours_and_nor_is_none(host: str | None) -> None:
+    assert not AllowedHosts(HttpConfig()).allow(host)
+
+
+def test_an_empty_list_means_nobody_and_any_means_all() -> None:
+    assert not AllowedHosts(HttpConfig(allowed_hosts=[])).allow("localhost")
+    assert AllowedHosts(HttpConfig(allowed_hosts="any")).allow("evil.example")
+    assert not AllowedOrigins(HttpConfig(allowed_origins=[])).allow("http://localhost")
+
+
+def test_a_listed_host_may_be_bound_to_a_port() -> None:
+    hosts = AllowedHosts(
+        HttpConfig(allowed_hosts=["api.example:8443", "other.example", "[2001:db8::1]", "2001:db8::2"])
+    )
+    assert hosts.allow("api.example:8443")
+    assert not hosts.allow("api.example:443")
+    assert not hosts.allow("api.example")
+    assert hosts.allow("OTHER.example:1")
+    assert hosts.allow("[2001:db8::1]:7")
+    assert hosts.allow("[2001:db8::2]")
+
+
+def test_the_name_that_is_listened_on_is_ours_too() -> None:
+    assert AllowedHosts(HttpConfig(host="127.0.0.2")).allow("127.0.0.2:9090")
+
+
+@pytest.mark.row("SX-01")
+@pytest.mark.row("SX-02")
+@pytest.mark.parametrize("scheme", ["http", "https", "HTTP", "Https"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+@pytest.mark.parametrize("port", ["", ":80", ":3000"])
+def test_pages_of_this_machine_may_call(scheme: str, host: str, port: str) -> None:
+    assert AllowedOrigins(HttpConfig()).allow(f"{scheme}://{host}{port}")
+
+
+@pytest.mark.row("SX-01")
+@pytest.mark.row("SX-02")
+@pytest.mark.row("SX-03")
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "null",
+        "",
+        "http://evil.example",
+        "http://localhost.evil.example",
+        "http://127.0.0.1.evil.example",
+        "http://localhost@evil.example",
+        "http://evil.example/localhost",
+        "http://localhost/",
+        "localhost",
+        "//localhost",
+        "ftp://localhost",
+        "file://localhost",
+        "http://localhost:80:80",
+        "http://localhost http://evil.example",
+        "http://localhost\r\nx: y",
+        "http://[::1",
+        "http://0.0.0.0",
+    ],
+)
+def test_other_pages_may_not(origin: str) -> None:
+    assert not AllowedOrigins(HttpConfig()).allow(origin)
+
+
+@pytest.mark.row("SX-01")
+def test_listed_origins_match_scheme_host_and_port_and_not_prefixes() -> None:
+    origins = AllowedOrigins(HttpConfig(allowed_origins=["https://app.example", "http://dev.example:3000"]))
+    assert origins.allow("https://app.example")
+    assert origins.allow("https://APP.example:443")
+    assert not origins.allow("http://app.example")
+    assert not origins.allow("https://app.example:444")
+    assert not origins.allow("https://app.example.evil.example")
+    assert origins.allow("http://dev.example:3000")
+    assert not origins.allow("http://dev.example")
+    assert not origins.allow("http://localhost")
+
+
+@pytest.mark.row("SX-03")
+def test_null_is_an_origin_which_may_be_listed() -> None:
+    assert AllowedOrigins(HttpConfig(allowed_origins=["null"])).allow("null")
+    assert not AllowedOrigins(HttpConfig(allowed_origins=["https://app.example"])).allow("null")
+    assert AllowedOrigins(HttpConfig(allowed_origins="any")).allow("null")
+
+
+@pytest.mark.row("ST-02")
+def test_a_missing_origin_is_welcome_everywhere_unless_said_otherwise() -> None:
+    assert AllowedOrigins(HttpConfig()).allow(None)
+    assert not AllowedOrigins(HttpConfig(allow_missing_origin=False)).allow(None)
+    assert AllowedOrigins(HttpConfig(host="0.0.0.0", allowed_origins=["https://a.example"])).allow(None)
+    assert not AllowedOrigins(HttpConfig(host="0.0.0.0", allowed_origins="any", allow_missing_origin=False)).allow(None)
+
+
+@pytest.mark.row("WC-16")
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("application/json, text/event-stream", (JSON, EVENTS)),
+        ("text/event-stream,application/json", (EVENTS, JSON)),
+        ("*/*", (JSON, EVENTS)),
+        ("APPLICATION/JSON;q=0.5 , Text/Event-Stream; charset=utf-8", (JSON, EVENTS)),
+        ("application/*, text/*", (JSON, EVENTS)),
+        ("application/json", (JSON,)),
+        ("application/json, text/event-stream;q=0", (JSON,)),
+        ("application/json;q=0.0, */*", (JSON, EVENTS)),
+        ("text/html, application/jsonx", ()),
+        ("", ()),
+        (",;,", ()),
+    ],
+)
+def test_what_a_peer_accepts(header: str, taken: tuple[str, ...]) -> None:
+    assert checks.accepted_types(header) == taken
+
+
+@pytest.mark.row("ST-26")
+@pytest.mark.parametrize(
+    ("kind", "is_it"),
+    [
+        (None, True),
+        ("application/json", True),
+        ("Application/JSON; charset=utf-8", True),
+        ("text/plain", False),
+        ("application/jsonx", False),
+        ("application/json-patch+json", False),
+        ("multipart/form-data; application/json", False),
+        ("", False),
+    ],
+)
+def test_what_may_be_json(kind: str | None, is_it: bool) -> None:  # noqa: FBT001
+    assert checks.is_json(kind) is is_it
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("x", "a\r\nset-cookie: b"), ("x", "a\nb"), ("x", "a\x00"), ("x", "é"), ("x\r\n", "a"), ("x:", "a"), ("", "a")],
+)
+def test_no_header_can_carry_another(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match="no header"):
+        checks.checked_header(name, value)
+
+
+def test_headers_are_folded_by_name_and_single_ones_stay_single() -> None:
+    folded = checks.headers_by_name([("Accept", " a "), (b"ACCEPT", b"b"), ("X-Y", "z")])
+    assert folded == {"accept": "a, b", "x-y": "z"}
+    with pytest.raises(checks.DuplicateHeader):
+        checks.headers_by_name([("Host", "a"), ("host", "a")])
+
+
+@given(st.text(max_size=40))
+def test_no_text_upsets_a_check(text: str) -> None:
+    AllowedHosts(HttpConfig()).allow(text)
+    AllowedOrigins(HttpConfig()).allow(text)
+    checks.accepted_types(text)
+    checks.is_json(text)
+    assert text == "null" or checks.parse_origin(text) is None or "://" in text

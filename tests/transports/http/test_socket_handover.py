@@ -1,0 +1,435 @@
+"""Listening sockets that several processes accept on: handed over to a process that has the ticket, and to no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+import struct
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from greenroom.supervision import is_alive, kill, start, stop, wait_down, whereis
+from greenroom.supervision.supervisors.supervisor import Supervisor
+from greenroom.transports import listening_sockets as handover
+from greenroom.transports.http_listener import BalancedAcceptor
+from greenroom.transports.listening_sockets import (
+    AcceptShares,
+    Binding,
+    CannotListen,
+    SocketHandover,
+    SocketHandoverFailed,
+    SocketTicket,
+    create_shares_file,
+    handover_child,
+    new_socket_ticket,
+    receive_sockets,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from greenroom.supervision import Ref
+
+pytestmark = pytest.mark.greenroom(clock="real")
+log = logging.getLogger("greenroom.http")
+
+
+@pytest.fixture(name="page")
+def _page() -> Generator[int]:
+    made = create_shares_file(2)
+    yield made
+    os.close(made)
+
+
+async def opened(page: int) -> tuple[Binding, SocketTicket, Ref[SocketHandover]]:
+    binding, made = Binding("127.0.0.1", 0), new_socket_ticket()
+    return binding, made, await start(SocketHandover, binding, made, page)
+
+
+async def sockets_for(ticket: SocketTicket, timeout: float = 5.0) -> list[socket.socket]:
+    handed = await receive_sockets(ticket, timeout)
+    os.close(handed.page)
+    return handed.sockets
+
+
+async def test_sockets_that_are_shut_down_listen_in_no_process_and_are_not_handed_over_again(
+    page: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    binding, made, _ = await opened(page)
+    shared = Binding.of(await sockets_for(made), AcceptShares(page, 0))
+    acceptor = BalancedAcceptor(shared.copies(), asyncio.Protocol, log, shared.shares, int)  # type: ignore[arg-type]
+    here = binding.addresses[0]
+    binding.shut_down()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*here)
+    async with asyncio.timeout(30):
+        while acceptor.sockets:  # noqa: ASYNC110 - the kernel wakes its reader, and tells the test nothing
+            await asyncio.sleep(0)
+    assert not caplog.records
+    with pytest.raises(CannotListen, match="were shut down"):
+        binding.copies()
+    with pytest.raises(SocketHandoverFailed, match="the listening sockets"):
+        await sockets_for(made)
+    shared.close()
+
+
+async def test_whoever_has_the_ticket_gets_sockets_that_accept_on_the_same_port(page: int) -> None:
+    binding, made, door = await opened(page)
+    found = await sockets_for(made)
+    assert [each.getsockname() for each in found] == list(binding.addresses)
+    assert not found[0].get_inheritable()
+    shared = Binding.of(found, AcceptShares(page, 0))
+    assert shared.addresses == binding.addresses
+    assert shared.port == binding.port
+    shared.close()
+    with pytest.raises(CannotListen, match="another process's"):
+        shared.copies()
+    with socket.create_connection(("127.0.0.1", binding.port), timeout=5):
+        pass  # the process that handed it over has it still
+    await stop(door)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", binding.port), timeout=5).close()
+
+
+async def test_who_shows_anything_else_gets_nothing(page: int) -> None:
+    binding, made, door = await opened(page)
+    for secret in (b"x" * 32, made.secret[:-1] + b"\0", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 32):
+        with pytest.raises(SocketHandoverFailed):
+            await sockets_for(made._replace(secret=secret))
+    with pytest.raises(SocketHandoverFailed, match="within"):
+        await sockets_for(made._replace(secret=made.secret[:-1]), timeout=0.05)
+    assert is_alive(door)
+    assert "secret" not in repr(made)
+    assert made.secret.hex() not in repr(made)
+    (found,) = await sockets_for(made)
+    found.close()
+    await stop(door)
+    with pytest.raises(SocketHandoverFailed):
+        await sockets_for(made, timeout=0.1)
+    assert not binding._sockets
+
+
+async def test_a_door_full_of_people_who_say_nothing_is_no_end(page: int) -> None:
+    _, made, door = await opened(page)
+    loop = asyncio.get_running_loop()
+    silent: list[socket.socket] = []
+    for _ in range(80):
+        each = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        each.setblocking(False)  # noqa: FBT003 - its only argument
+        await loop.sock_connect(each, f"\0{made.address[1:]}")
+        silent.append(each)
+    with pytest.raises(SocketHandoverFailed):
+        await sockets_for(made, timeout=0.5)
+    for each in silent:
+        each.close()
+    while True:
+        try:
+            (found,) = await sockets_for(made, timeout=0.5)
+        except SocketHandoverFailed:
+            continue  # it has not seen yet that they are gone
+        break
+    found.close()
+    await stop(door)
+
+
+async def test_an_address_that_cannot_be_listened_on_is_told_and_nothing_stays_open(page: int, tmp_path: Path) -> None:
+    binding = Binding("127.0.0.1", 0)
+    binding.open()
+    before = lowest_free()
+    with pytest.raises(Exception, match="No such file or directory"):
+        await start(SocketHandover, binding, SocketTicket(str(tmp_path / "missing" / "door"), b"x" * 32), page)
+    assert lowest_free() == before
+    binding.close()
+    started = await start(Supervisor, [])  # the node has buried it, and goes on
+    await stop(started)
+
+
+def lowest_free() -> int:
+    found = os.dup(0)
+    os.close(found)
+    return found
+
+
+async def test_it_comes_back_at_the_same_address_and_the_port_was_never_free(page: int) -> None:
+    binding, made = Binding("127.0.0.1", 0), new_socket_ticket()
+    await start(Supervisor, [handover_child(binding, made, page).but(name="door")])
+    before = whereis("door")
+    assert before is not None
+    kill(before)
+    await wait_down(before)
+    (found,) = await sockets_for(made)
+    assert found.getsockname()[1] == binding.port
+    found.close()
+
+
+async def test_who_waits_in_a_shared_socket_is_taken_by_who_is_left(page: int) -> None:
+    binding, made, door = await opened(page)
+    (one,), (other,) = await sockets_for(made), await sockets_for(made)
+    waiting = socket.create_connection(("127.0.0.1", binding.port), timeout=5)
+    one.close()  # as its process dies
+    met: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
+
+    class Greeter(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            met.set_result(transport)
+
+    acceptor = BalancedAcceptor([other], Greeter, log, AcceptShares(page, 0), lambda: 0)
+    transport = await asyncio.wait_for(met, 5)
+    assert transport.get_extra_info("peername") == waiting.getsockname()
+    transport.close()
+    acceptor.close()
+    acceptor.close()
+    waiting.close()
+    await stop(door)
+
+
+async def test_a_burst_is_shared_out(page: int) -> None:
+    binding, made, door = await opened(page)
+    counts = [0, 0]
+    done = asyncio.Event()
+
+    def greeter(who: int) -> type[asyncio.Protocol]:
+        class Greeter(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                counts[who] += 1
+                transport.close()
+                if sum(counts) == 40:
+                    done.set()
+
+        return Greeter
+
+    sockets = [(await sockets_for(made))[0] for _ in (0, 1)]
+    burst = [socket.create_connection(("127.0.0.1", binding.port), timeout=5) for _ in range(40)]
+    acceptors = [
+        BalancedAcceptor([sockets[who]], greeter(who), log, AcceptShares(page, who), lambda: 0) for who in (0, 1)
+    ]
+    await asyncio.wait_for(done.wait(), 5)
+    assert counts == [20, 20]
+    for acceptor in acceptors:
+        acceptor.close()
+    for each in burst:
+        each.close()
+    await stop(door)
+
+
+async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
+    page: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("greenroom.supervision.acceptor.PAUSE", 0.01)
+    binding, made, door = await opened(page)
+    (found,) = await sockets_for(made)
+    met = asyncio.Event()
+
+    class Tired:
+        """A socket that cannot accept, once."""
+
+        tired = True
+
+        def fileno(self) -> int:
+            return found.fileno()
+
+        def getsockname(self) -> object:
+            return found.getsockname()
+
+        def accept(self) -> object:
+            if self.tired:
+                self.tired = False
+                raise OSError(24, "Too many open files")
+            return found.accept()
+
+        def close(self) -> None:
+            found.close()
+
+    class Greeter(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            transport.close()
+            met.set()
+
+    tired: Any = Tired()
+    acceptor = BalancedAcceptor([tired], Greeter, log, AcceptShares(page, 0), lambda: 0)
+    with socket.create_connection(("127.0.0.1", binding.port), timeout=5):
+        await asyncio.wait_for(met.wait(), 5)
+    assert "Too many open files" in caplog.text
+    acceptor.close()
+    await stop(door)
+
+
+async def knocked(door: SocketTicket) -> socket.socket:
+    """A client at the door that has said nothing yet."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.setblocking(False)  # noqa: FBT003 - its only argument
+    await asyncio.get_running_loop().sock_connect(found, f"\0{door.address[1:]}")
+    return found
+
+
+async def gone(guest: socket.socket) -> bool:
+    """Whether the door was shut, once it is."""
+    try:
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(guest, 1), 25) == b""
+    except ConnectionResetError:
+        return True  # with what was said still unread
+
+
+async def test_who_says_half_a_ticket_and_no_more_is_shown_out(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.transports.listening_sockets._HANDOVER_TIMEOUT", 0.05)
+    _, made, door = await opened(page)
+    with await knocked(made) as guest:
+        guest.send(made.secret[:7])
+        assert await gone(guest)
+    with await knocked(made) as guest:
+        assert await gone(guest)
+    await stop(door)
+
+
+async def test_a_ticket_may_come_in_pieces(page: int) -> None:
+    binding, made, door = await opened(page)
+    with await knocked(made) as guest:
+        guest.send(made.secret[:7])
+        (found,) = await sockets_for(made)  # others are served meanwhile
+        found.close()
+        guest.send(made.secret[7:])
+        while True:
+            try:
+                said, numbers, _, _ = socket.recv_fds(guest, 1, 16)
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+                continue
+            break
+        assert said == bytes((2,))
+        for each in numbers:
+            os.close(each)
+    assert binding.port
+    await stop(door)
+
+
+async def test_who_is_at_the_door_when_it_closes_is_shown_out(page: int) -> None:
+    _, made, door = await opened(page)
+    with await knocked(made) as guest:
+        (found,) = await sockets_for(made)  # so the other was let in before
+        found.close()
+        await stop(door)
+        assert await gone(guest)
+
+
+async def test_somebody_elses_process_is_not_let_in(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made, door = await opened(page)
+
+    def somebody(*_: object) -> tuple[int, int, int]:
+        """The credentials of the other end, as the kernel gives them."""
+        return 1, os.geteuid() + 1, 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handover, "struct", SimpleNamespace(unpack=somebody, calcsize=struct.calcsize))
+        with await knocked(made) as guest:
+            guest.send(made.secret)
+            assert await gone(guest)
+    (found,) = await sockets_for(made)
+    found.close()
+    await stop(door)
+
+
+def descriptors() -> int:
+    """How many are open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_a_door_that_hands_out_less_than_it_says_is_refused(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    address = str(tmp_path / "door")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door, socket.socket() as page:
+        door.bind(address)
+        door.listen()
+        door.setblocking(False)  # noqa: FBT003 - its only argument
+        before = descriptors()
+        for said, given in ((b"\x03", [page.fileno()] * 2), (b"\x01", [page.fileno()]), (b"\x02", []), (b"", [])):
+            asking = asyncio.create_task(receive_sockets(SocketTicket(address, b"x" * 32)))
+            guest, _ = await loop.sock_accept(door)
+            with guest:
+                assert await loop.sock_recv(guest, 64) == b"x" * 32
+                if given:
+                    socket.send_fds(guest, [said], given)
+                elif said:
+                    guest.send(said)
+            with pytest.raises(SocketHandoverFailed, match="were refused"):
+                await asking
+        assert descriptors() == before
+
+
+@pytest.fixture
+def short_path() -> Generator[Path]:
+    """A folder whose path leaves room for a socket's, which has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        yield Path(folder)
+
+
+async def test_where_descriptors_cannot_be_sent_by_name_the_socket_is_a_private_file(
+    page: int, monkeypatch: pytest.MonkeyPatch, short_path: Path
+) -> None:
+    monkeypatch.setattr("greenroom.transports.listening_sockets.sys.platform", "darwin")
+    monkeypatch.setattr("greenroom.transports.listening_sockets.tempfile.gettempdir", lambda: str(short_path))
+    made = new_socket_ticket()
+    monkeypatch.undo()
+    where = Path(made.address)
+    assert where.parent == short_path
+    with pytest.raises(SocketHandoverFailed, match="within"):
+        await sockets_for(made, timeout=0.1)
+    monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
+    where.write_text("what a predecessor has left")  # noqa: ASYNC240 - a small one
+    binding = Binding("127.0.0.1", 0)
+    door = await start(SocketHandover, binding, made, page)
+    assert stat.S_IMODE(where.stat().st_mode) == 0o600  # noqa: ASYNC240 - as above
+    (found,) = await sockets_for(made)
+    found.close()
+    kill(door)
+    await wait_down(door)
+    assert not where.exists()  # noqa: ASYNC240 - as above
+    binding.close()
+
+
+async def test_a_ticket_for_nowhere_is_told_as_that(tmp_path: Path) -> None:
+    with pytest.raises(SocketHandoverFailed, match="cannot be had"):
+        await sockets_for(SocketTicket(str(tmp_path / ("x" * 200)), b"x" * 32))
+
+
+async def test_an_acceptor_that_pauses_can_be_closed_and_who_is_gone_again_is_nobody(
+    page: int,
+) -> None:
+    _, made, door = await opened(page)
+    (found,) = await sockets_for(made)
+    tried = asyncio.Event()
+
+    class Odd:
+        """A socket whose first guest is gone before he is let in, and then there are no descriptors left."""
+
+        tries = 0
+
+        def fileno(self) -> int:
+            return found.fileno()
+
+        def getsockname(self) -> object:
+            return found.getsockname()
+
+        def accept(self) -> object:
+            self.tries += 1
+            if self.tries == 1:
+                raise ConnectionAbortedError
+            tried.set()
+            raise OSError(24, "Too many open files")
+
+        def close(self) -> None:
+            found.close()
+
+    odd: Any = Odd()
+    acceptor = BalancedAcceptor([odd], asyncio.Protocol, log, AcceptShares(page, 0), lambda: 0)
+    with socket.create_connection(found.getsockname(), timeout=5):
+        await asyncio.wait_for(tried.wait(), 25)
+        acceptor.close()
+        assert found.fileno() == -1
+    await stop(door)

@@ -1,0 +1,482 @@
+"""One child process with its process group and its three pipes: started, watched, ended and reaped. Knows nothing of MCP.
+
+The child leads a session of its own, so that a Ctrl-C at the terminal is not its, it cannot stop over a password prompt, and whatever it
+starts can be ended with it. Our ends of the pipes are our own and do not block; no other process holds them, also no child that this
+program forks. Its end is told by a descriptor of the process where the system has those, else by a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .errors import ConnectFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LOST_STATUS: Final = 255
+"""What is told when other code has taken the exit status."""
+_BLOCKING_WAIT: Final = 0.1
+"""How long a killed process is waited for where nothing can be awaited."""
+_GROUP_CHECK: Final = 0.01
+"""How often it is looked whether a group is empty: nothing tells."""
+
+_open: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
+_unreaped: set[int] = set()
+
+
+class ChildProcess:
+    """A process that runs, and its group."""
+
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], folder: str | None, called: str | None = None
+    ) -> None:
+        """Start it. Raises `ConnectFailed`, which calls the program as is said, and leaves nothing behind then."""
+        if not hasattr(os, "killpg"):
+            raise ConnectFailed("child processes are started on POSIX systems only, so far")
+        _reap_leftovers()
+        self.pid = 0
+        self.status: int | None = None
+        """How it ended, as `wait` tells it."""
+        self.reaped = asyncio.Event()
+        self._host = os.getpid()
+        self._pidfd: int | None = None
+        self._told: Callable[[], None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._pipes: set[int] = set()
+        theirs: list[int] = []
+        pipe = 0
+        try:
+            their_input, self.input = self._pipe(theirs, ours=1)
+            self.output, their_output = self._pipe(theirs, ours=0)
+            self.errors, their_errors = self._pipe(theirs, ours=0)
+            pipe = os.fstat(self.input).st_ino
+            orphan_reaper.expect(pipe)
+            started = subprocess.Popen(  # noqa: S603 - what to start is what this is about
+                words,
+                stdin=their_input,
+                stdout=their_output,
+                stderr=their_errors,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            if pipe:
+                orphan_reaper.failed(pipe)
+            self.close_pipes()
+            program = called or words[0]
+            if isinstance(error, OSError) and error.filename == words[0]:
+                error.filename = program  # a message with the cause shows that
+            raise ConnectFailed(_start_error(error, words[0], program, environment, folder)) from error
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        self.pid = started.pid
+        started.returncode = 0  # waited for here only
+        orphan_reaper.guard(self.pid, pipe)
+        _open.add(self)
+
+    def _pipe(self, theirs: list[int], ours: int) -> tuple[int, int]:
+        ends = os.pipe()
+        theirs.append(ends[1 - ours])
+        self._pipes.add(ends[ours])
+        os.set_blocking(ends[ours], False)
+        return ends
+
+    # --- its end
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Call `told` in the loop once it has ended: it is reaped by then, and `status` is known."""
+        self._told = told
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+            self._loop.add_reader(self._pidfd, self._ended)
+        except (AttributeError, OSError):  # not on this system, or not in this sandbox
+            threading.Thread(target=self._wait, name=f"greenroom-wait-{self.pid}", daemon=True).start()
+
+    def _wait(self) -> None:
+        status = _reap(self.pid, 0)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._settle, status)
+
+    def _ended(self) -> None:
+        status = _reap(self.pid, getattr(os, "WNOHANG", 0))
+        if status is not None:
+            self._settle(status)
+
+    def _settle(self, status: int | None) -> None:
+        if self.status is not None:
+            return
+        self.status = LOST_STATUS if status is None else status
+        self._forget_pidfd(watched=True)
+        self.reaped.set()
+        if self._told is not None:
+            self._told()
+        if not self.group_lives():
+            orphan_reaper.dismiss(self.pid)
+
+    # --- its group
+
+    def signal(self, number: int) -> None:
+        """To all of the group."""
+        if self._host == os.getpid():
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, number)
+
+    def group_lives(self) -> bool:
+        """Whether a process of it is left, dead or alive. No other group gets its number for as long as that is so."""
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def group_breathes(self) -> bool:
+        """Whether a process of it is left alive: a parent that reaps no children (a container may have such a one) leaves the dead in their group."""
+        return self.group_lives() and (self.status is None or _has_live_member(self.pid))
+
+    async def end(self, grace: float, *, politely: bool = True) -> None:
+        """End all of the group: at the end of the input (if `politely`), at SIGTERM, at SIGKILL; `grace` is for each of the first two."""
+        self.close_input()
+        if politely:
+            await self.wait(grace)
+        if self.group_breathes():
+            self.signal(signal.SIGTERM)
+            self.signal(signal.SIGCONT)  # a stopped process can do nothing about the other
+            await self.wait(grace, group=True)
+        await self.kill()
+
+    async def wait(self, seconds: float, *, group: bool = False) -> bool:
+        """Wait for the process to end, or for all of its `group`; whether that came in time."""
+        until = self._loop.time() + seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self.reaped.wait()
+                while group and self.group_breathes():  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(_GROUP_CHECK)
+        return self.reaped.is_set() and not (group and self.group_breathes())
+
+    async def kill(self) -> None:
+        """Kill what is left of the group, and wait until that is done."""
+        while not self.reaped.is_set() or self.group_breathes():
+            self.signal(signal.SIGKILL)
+            if not self.reaped.is_set():
+                await self.reaped.wait()
+            elif self.group_breathes():
+                await asyncio.sleep(_GROUP_CHECK)
+        orphan_reaper.dismiss(self.pid)
+
+    def destroy(self) -> None:
+        """The end of everything that is left, here and now: for where nothing can be awaited. Again is nothing."""
+        if self._host != os.getpid():
+            return
+        self.close_pipes()
+        if self.status is None or self.group_lives():
+            self.signal(signal.SIGKILL)
+        until = time.monotonic() + _BLOCKING_WAIT
+        while self.status is None and self._pidfd is not None:
+            status = _reap(self.pid, os.WNOHANG)
+            if status is not None:
+                self.status = status
+                if not self._loop.is_closed():
+                    self.reaped.set()
+            elif time.monotonic() > until:
+                _unreaped.add(self.pid)
+                break
+            else:
+                time.sleep(0.0005)
+        self._forget_pidfd(watched=not self._loop.is_closed())
+        orphan_reaper.dismiss(self.pid)
+        _open.discard(self)
+
+    # --- its descriptors
+
+    def holds(self, descriptor: int) -> bool:
+        """Whether that pipe is open still: later its number belongs to another file."""
+        return descriptor in self._pipes
+
+    def close_input(self) -> None:
+        """The child reads an end of its input."""
+        self._close(self.input)
+
+    def close_pipes(self) -> None:
+        """Let go of all that lead to it."""
+        for descriptor in tuple(self._pipes):
+            self._close(descriptor)
+
+    def _close(self, descriptor: int) -> None:
+        if descriptor in self._pipes:
+            self._pipes.discard(descriptor)
+            if not self._loop.is_closed():
+                self._loop.remove_reader(descriptor)
+                self._loop.remove_writer(descriptor)
+            os.close(descriptor)
+
+    def _forget_pidfd(self, *, watched: bool) -> None:
+        if self._pidfd is not None:
+            if watched:
+                self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def forked(self) -> None:
+        """This is a forked child of the program: let go, and touch neither the loop nor the process."""
+        pipes, self._pipes = self._pipes, set()
+        for descriptor in (*pipes, *([] if self._pidfd is None else [self._pidfd])):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._pidfd = None
+
+
+def _has_live_member(group: int) -> bool:
+    """Whether a process in it is more than a zombie; where nothing tells, it is taken to be so."""
+    proc = Path("/proc")
+    try:
+        places = [place for place in proc.iterdir() if place.name.isdigit()]
+    except OSError:
+        return True
+    for place in places:
+        with contextlib.suppress(OSError, ValueError, IndexError):  # gone meanwhile
+            state, _, its_group, *_ = (place / "stat").read_bytes().rpartition(b") ")[2].split()
+            if int(its_group) == group and state not in (b"Z", b"X"):
+                return True
+    return not places
+
+
+def _reap(pid: int, options: int) -> int | None:
+    """Reap it. None when it has not ended yet."""
+    try:
+        found, status = os.waitpid(pid, options)
+    except ChildProcessError:  # other code has waited for it, or the program ignores SIGCHLD
+        return LOST_STATUS
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def _reap_leftovers() -> None:
+    for pid in tuple(_unreaped):
+        if _reap(pid, os.WNOHANG) is not None:
+            _unreaped.discard(pid)
+    for child in list(_open):
+        if child._loop.is_closed():  # noqa: SLF001 - something keeps what should have ended it from ending
+            child.destroy()
+
+
+def _start_error(
+    error: Exception, started: str, program: str, environment: Mapping[str, str], folder: str | None
+) -> str:
+    """What is wrong with what was to be started, by the name that may be shown, and what to do about it."""
+    if folder is not None and not Path(folder).is_dir():
+        return f"cannot start {program}: its working directory {folder} {'is no directory' if Path(folder).exists() else 'does not exist'}"
+    where = Path(folder or ".", started)
+    if isinstance(error, FileNotFoundError):
+        if os.sep not in started:
+            words = program.split()
+            if len(words) > 1:
+                return f"there is no program named {program!r}: write Command({', '.join(map(repr, words))})"
+            return (
+                f"there is no program named {program} in {environment.get('PATH', os.defpath)}: "
+                "install it, or give its path, or a PATH in env"
+            )
+        if where.exists():
+            return f"cannot start {program}: the interpreter that its first line names does not exist"
+        return f"there is no program {program}: give the path of one, or its name alone to look for it in PATH"
+    if isinstance(error, PermissionError):
+        what = "it is a directory" if where.is_dir() else "it is not executable: chmod +x may be what it lacks"
+        return f"cannot start {program}: {what}"
+    if isinstance(error, OSError) and error.strerror == "Exec format error":
+        return f"cannot start {program}: it is no program for this machine, or a script without a first line like #!/bin/sh"
+    return f"cannot start {program}: {error}"
+
+
+# --- The guardian, which ends our children when we cannot: one small shell beside the program, which waits for the program's death.
+# A program that is killed with SIGKILL, or by the kernel, ends nothing any more. So a shell holds the reading end of a pipe whose only
+# writer is this program, and is told which process groups are ours. When the pipe ends, the groups that are left get a moment to see the
+# end of their input, then SIGTERM, then SIGKILL.
+# No child escapes between its start and the moment it is told of: what is told *before* the start is the pipe that will be its input. The
+# child holds the writing end, too, until it executes its program (Python closes everything on that); so by the time the shell sees the
+# end, the child is what it will be, and the shell finds it by its input in /proc.
+# It is a shell because that is small: a start of half a millisecond and a tenth of a megabyte of its own, where a Python takes
+# fifteen times as long and thirty times as much. It runs for as long as there are children.
+
+log = logging.getLogger("greenroom.command")
+
+SHELL: Final = "/bin/sh"
+_SCRIPT: Final = r"""
+trap '' HUP INT QUIT TERM TSTP TTIN TTOU
+groups=' ' pipes=' '
+while read -r sign what pipe; do
+  case $sign in
+  '?') pipes="$pipes$what " ;;
+  '!') case $pipes in *" $what "*) pipes="${pipes%% $what *} ${pipes#* $what }" ;; esac ;;
+  +) groups="$groups$what "
+     case $pipes in *" $pipe "*) pipes="${pipes%% $pipe *} ${pipes#* $pipe }" ;; esac ;;
+  -) case $groups in *" $what "*) groups="${groups%% $what *} ${groups#* $what }" ;; esac ;;
+  esac
+done
+if [ "$pipes" != ' ' ]; then
+  for found in $(ls -l /proc/[0-9]*/fd/0 | sed -n 's|.*/proc/\([0-9]*\)/fd/0 -> pipe:\[\([0-9]*\)\]$|\1:\2|p'); do
+    case $pipes in *" ${found#*:} "*) groups="$groups${found%%:*} " ;; esac
+  done
+fi
+[ "$groups" = ' ' ] && exit
+sleep 1
+for group in $groups; do kill -s TERM -- -$group; kill -s CONT -- -$group; done
+sleep 1
+for group in $groups; do kill -s KILL -- -$group; done
+"""
+
+
+class OrphanReaper:
+    """This program's. Any thread may speak to it."""
+
+    def __init__(self) -> None:
+        """Nothing runs before there is something to guard."""
+        self._renew()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: set[int] = set()
+        self._expected: set[int] = set()
+        self._lifeline: int | None = None
+        self._pid = 0
+        self._missing = False
+
+    @property
+    def pid(self) -> int:
+        """Of the shell; 0 while there is none."""
+        return 0 if self._lifeline is None else self._pid
+
+    def expect(self, pipe: int) -> None:
+        """A child is about to be started whose input is the pipe of that inode. Raises `OSError` when there is no room for a shell."""
+        with self._lock:
+            self._expected.add(pipe)
+            self._tell(f"? {pipe}")
+
+    def guard(self, group: int, pipe: int) -> None:
+        """It was started: it leads that group."""
+        with self._lock:
+            self._expected.discard(pipe)
+            self._groups.add(group)
+            self._mention(f"+ {group} {pipe}")
+
+    def failed(self, pipe: int) -> None:
+        """It was not."""
+        with self._lock:
+            self._expected.discard(pipe)
+            if self._lifeline is not None:
+                self._mention(f"! {pipe}")
+            self._rest()
+
+    def dismiss(self, group: int) -> None:
+        """Take that group off the list: it is empty."""
+        with self._lock:
+            if group in self._groups:
+                self._groups.discard(group)
+                self._mention(f"- {group}")
+                self._rest()
+
+    def forget(self) -> None:
+        """This is a forked child of the program: the children are not its own, and neither is the shell."""
+        if self._lifeline is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._lifeline)
+        self._renew()
+
+    def _mention(self, word: str) -> None:
+        """Tell it, or the next one, which will be told everything: a child that runs is not given up for want of a shell."""
+        with contextlib.suppress(OSError):
+            self._tell(word)
+
+    def _tell(self, word: str) -> None:
+        if self._missing:
+            return
+        for _ in range(2):
+            if self._lifeline is None:
+                self._begin()
+                return  # which has told it everything
+            try:
+                os.write(self._lifeline, f"{word}\n".encode())
+            except OSError:  # the shell was killed, or it was stopped until the pipe was full
+                self._end()
+            else:
+                return
+
+    def _begin(self) -> None:
+        reading, writing = os.pipe()
+        words = [*(f"? {pipe}\n" for pipe in self._expected), *(f"+ {group}\n" for group in self._groups)]
+        try:
+            shell = subprocess.Popen(  # noqa: S603 - our own words
+                [SHELL, "-c", _SCRIPT],
+                stdin=reading,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": os.defpath},
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(writing)
+            if not isinstance(error, FileNotFoundError | PermissionError):
+                raise  # it is there, and there is no room for it: nor for a child
+            self._missing = True
+            log.warning("nobody will end the server processes should this program be killed: no %s (%s)", SHELL, error)
+            return
+        else:
+            _wake_at_end(reading, shell.pid)
+        finally:
+            os.close(reading)
+        self._pid, shell.returncode = shell.pid, 0  # waited for here only
+        self._lifeline = writing
+        os.write(writing, "".join(words).encode())
+        os.set_blocking(writing, False)
+
+    def _rest(self) -> None:
+        if not self._groups and not self._expected and self._lifeline is not None:
+            self._end()
+
+    def _end(self) -> None:
+        assert self._lifeline is not None
+        # Killed first, so that it neither acts on the end of the pipe nor is waited for.
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.waitpid(self._pid, 0)
+        os.close(self._lifeline)
+        self._lifeline = None
+
+
+def _wake_at_end(reading: int, pid: int) -> None:
+    """A shell that is stopped would read no end: the kernel sends it SIGCONT with whatever comes through the pipe, its end too (Linux alone can)."""
+    signalled = getattr(fcntl, "F_SETSIG", None)
+    if signalled is not None:
+        with contextlib.suppress(OSError):  # not in this sandbox
+            fcntl.fcntl(reading, signalled, signal.SIGCONT)
+            fcntl.fcntl(reading, fcntl.F_SETOWN, pid)
+            fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+orphan_reaper = OrphanReaper()
+
+
+def _after_fork_in_child() -> None:
+    for child in list(_open):
+        child.forked()
+    orphan_reaper.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
