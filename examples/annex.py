@@ -18,12 +18,12 @@ import sys
 from pathlib import Path
 
 from greenroom import ClientError, Command, Host, Server
-from greenroom.actors.federation.specs import UpstreamSpec
-from greenroom.host import Annex
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
+from greenroom.host import ConnectionProcess
 from greenroom.supervision import Node
 
 HERE = Path(__file__).resolve()
-BESIDE = Annex("beside", memory=512 * 1024 * 1024)
+BESIDE = ConnectionProcess("beside", memory=512 * 1024 * 1024)
 
 server = Server("work")
 

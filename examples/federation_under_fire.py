@@ -6,14 +6,14 @@ Run it: `python examples/federation_under_fire.py`. It prints
 
     kill upstream shop/connection      shop RequestLost, bank done, post done
     kill upstream shop                 shop RequestLost, bank done, post done
-    kill upstream shop/curator         shop done, bank done, post done
+    kill upstream shop/refresher       shop done, bank done, post done
     kill sessions/*                    shop done, bank PeerError, post done
     crash upstream bank/connection     shop done, bank RequestLost, post done
-    kill upstreams/*/sentry            shop done, bank done, post done
+    kill upstreams/*/probe             shop done, bank done, post done
     nothing                            shop done, bank done, post done
     done twice: []
     the tree is the same: True
-    started again: bank/connection, bank/sentry, post/sentry, shop/curator, shop/sentry
+    started again: bank/connection, bank/probe, post/probe, shop/refresher, shop/probe
     what must never be, and was: []
 """
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 PLAN = FaultPlan.of(
     Fault(1.5, "kill", "upstream shop/connection"),
     Fault(3.5, "kill", "upstream shop"),
-    Fault(5.5, "kill", "upstream shop/curator"),
+    Fault(5.5, "kill", "upstream shop/refresher"),
     Fault(7.5, "kill", "sessions/*"),  # on the server's side; the eldest is the bank's by then
     Fault(9.5, "crash", "upstream bank/connection"),
-    Fault(11.5, "kill", "upstreams/*/sentry", which="all"),
+    Fault(11.5, "kill", "upstreams/*/probe", which="all"),
 )
 """Each in the middle of three calls. The post is spared."""
 

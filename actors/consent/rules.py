@@ -81,7 +81,7 @@ def _bad(rule: Rule, why: str) -> BadRule:
     return BadRule(f"{rule.where or 'a rule'}: {why}")
 
 
-class _Meaning(NamedTuple):
+class _ParsedPattern(NamedTuple):
     server: str
     tool: str = ""
     elicits: bool = False
@@ -89,7 +89,7 @@ class _Meaning(NamedTuple):
     """The whole pattern, where it is of tools as Claude Code calls them."""
 
 
-def _parse(rule: Rule) -> _Meaning:
+def _parse(rule: Rule) -> _ParsedPattern:
     """The servers and tools that a rule is about, as patterns."""
     pattern, home = rule.pattern, rule.server
     if pattern.startswith("Elicit") and (found := _ELICIT.fullmatch(pattern)):
@@ -98,7 +98,7 @@ def _parse(rule: Rule) -> _Meaning:
             raise _bad(rule, "say whose: Elicit(server), or Elicit(*) for all")
         if home is not None and who != home:
             raise _bad(rule, f"{pattern} in the block of {home!r} is about another server: write Elicit")
-        return _Meaning(who, elicits=True)
+        return _ParsedPattern(who, elicits=True)
     if pattern.startswith("Elicit("):
         raise _bad(rule, f"{pattern!r} is not closed: write Elicit(server)")
     if _CALL.match(pattern):
@@ -108,15 +108,15 @@ def _parse(rule: Rule) -> _Meaning:
             f"{pattern!a} is no tool: with a bracket there is only Elicit(server); ? stands for one in a tool's name",
         )
     if home is not None:
-        return _Meaning(home, pattern)
+        return _ParsedPattern(home, pattern)
     if pattern.startswith("mcp__"):
         server, _, tool = pattern.removeprefix("mcp__").partition("__")
-        return _Meaning(server, tool or "*", claude=pattern)
+        return _ParsedPattern(server, tool or "*", claude=pattern)
     server, colon, tool = pattern.partition(":")
-    return _Meaning(server, tool) if colon else _Meaning("*", pattern)
+    return _ParsedPattern(server, tool) if colon else _ParsedPattern("*", pattern)
 
 
-class Decided(NamedTuple):
+class RuleDecision(NamedTuple):
     """What holds, and because of which rule; None when no rule says anything, which is to ask, or when none were written."""
 
     verdict: Verdict
@@ -136,7 +136,7 @@ class Decided(NamedTuple):
         return f"{self.verdict}: {self.rule}"
 
 
-class Dead(NamedTuple):
+class DeadRule(NamedTuple):
     """A rule that can never decide anything, and why."""
 
     rule: Rule
@@ -156,8 +156,8 @@ class Permissions:
         if isinstance(said, Mapping) or not all(isinstance(one, Rule) for one in given):
             raise BadRule(f'permissions are rules, as in Permissions([Rule("deny", "git:push")]), not {said!r}')
         self.rules: Sequence[Rule] = given
-        self._otherwise = Decided(otherwise, None, bool(self.rules))
-        steps: dict[str, list[tuple[Rule, _Meaning]]] = {f"{scope} {verdict}": [] for scope, verdict in ORDER}
+        self._otherwise = RuleDecision(otherwise, None, bool(self.rules))
+        steps: dict[str, list[tuple[Rule, _ParsedPattern]]] = {f"{scope} {verdict}": [] for scope, verdict in ORDER}
         for rule in self.rules:
             steps[rule.step].append((rule, _parse(rule)))
         self._steps = [(rule, meaning) for step in steps.values() for rule, meaning in step]
@@ -168,45 +168,45 @@ class Permissions:
     def __repr__(self) -> str:
         return f"<Permissions: {len(self.rules)} rules>"
 
-    def of_tool(self, server: str, tool: str) -> Decided:
+    def of_tool(self, server: str, tool: str) -> RuleDecision:
         """What holds for a call of this tool."""
         return self._first(elicits=False, server=server, tool=tool)
 
-    def of_elicitation(self, server: str) -> Decided:
+    def of_elicitation(self, server: str) -> RuleDecision:
         """What holds when this server wants to ask the user something."""
         return self._first(elicits=True, server=server, tool="")
 
-    def _first(self, *, elicits: bool, server: str, tool: str) -> Decided:
+    def _first(self, *, elicits: bool, server: str, tool: str) -> RuleDecision:
         for rule, meaning in self._steps:
             if meaning.elicits is elicits and _fits(rule, meaning, server, tool):
-                return Decided(rule.verdict, rule)
+                return RuleDecision(rule.verdict, rule)
         return self._otherwise
 
-    def dead(self, servers: Iterable[str]) -> list[Dead]:
+    def dead(self, servers: Iterable[str]) -> list[DeadRule]:
         """The rules that can never decide: about no known server, about servers other than their block's, or behind another rule that takes all of theirs."""
         known = list(servers)
-        found: list[Dead] = []
+        found: list[DeadRule] = []
         for place, (rule, meaning) in enumerate(self._steps):
             about = [each for each in known if _is_about(rule, meaning, each)]
             if not about:
-                found.append(Dead(rule, f"there is no server called {meaning.server!a}"))
+                found.append(DeadRule(rule, f"there is no server called {meaning.server!a}"))
                 continue
             if rule.only is not None and rule.only.isdisjoint(about):
-                found.append(Dead(rule, "a project's file allows nothing of the servers of other files"))
+                found.append(DeadRule(rule, "a project's file allows nothing of the servers of other files"))
                 continue
-            if rule.server is not None and (whose := _server_said(rule.pattern)) in known:
+            if rule.server is not None and (whose := _named_server(rule.pattern)) in known:
                 why = f"in the block of {rule.server!a} it is a tool's name alone, and {whose!a} is a server"
-                found.append(Dead(rule, why))
+                found.append(DeadRule(rule, why))
                 continue
             before = next(
-                (other for other, wide in self._steps[:place] if _takes_all(other, wide, rule, meaning)), None
+                (other for other, wide in self._steps[:place] if _decides_all_of(other, wide, rule, meaning)), None
             )
             if before is not None:
-                found.append(Dead(rule, f"{before} comes first"))
+                found.append(DeadRule(rule, f"{before} comes first"))
         return found
 
 
-def _server_said(pattern: str) -> str | None:
+def _named_server(pattern: str) -> str | None:
     """The server that a pattern names; None when it names none, as is right in a server's block."""
     if pattern.startswith("mcp__"):
         return pattern.removeprefix("mcp__").partition("__")[0]
@@ -214,7 +214,7 @@ def _server_said(pattern: str) -> str | None:
     return head if colon else None
 
 
-def _fits(rule: Rule, meaning: _Meaning, server: str, tool: str) -> bool:
+def _fits(rule: Rule, meaning: _ParsedPattern, server: str, tool: str) -> bool:
     if rule.only is not None and server not in rule.only:
         return False
     if not meaning.claude:
@@ -225,11 +225,11 @@ def _fits(rule: Rule, meaning: _Meaning, server: str, tool: str) -> bool:
         return any(
             _names(whose, server) and (matches(what, tool) or matches(what, own)) for whose, what in _readings(meaning)
         )
-    named = (whole, f"mcp__{server}__{tool}", f"mcp__{server}", _of_claude(server))
+    named = (whole, f"mcp__{server}__{tool}", f"mcp__{server}", _claude_server_name(server))
     return any(matches(meaning.claude, each) for each in named)
 
 
-def _is_about(rule: Rule, meaning: _Meaning, server: str) -> bool:
+def _is_about(rule: Rule, meaning: _ParsedPattern, server: str) -> bool:
     """Whether it may be about a tool of this server."""
     if rule.server is not None:
         return meaning.server == server
@@ -239,19 +239,19 @@ def _is_about(rule: Rule, meaning: _Meaning, server: str) -> bool:
         return any(_names(whose, server) for whose, _ in _readings(meaning))
     return any(
         matches(meaning.claude, each) or may_begin(meaning.claude, f"{each}__")
-        for each in (f"mcp__{server}", _of_claude(server))
+        for each in (f"mcp__{server}", _claude_server_name(server))
     )
 
 
-def _of_claude(server: str) -> str:
+def _claude_server_name(server: str) -> str:
     return claude_name(server, "").removesuffix("__")
 
 
 def _names(whose: str, server: str) -> bool:
-    return matches(whose, server) or matches(whose, _of_claude(server).removeprefix("mcp__"))
+    return matches(whose, server) or matches(whose, _claude_server_name(server).removeprefix("mcp__"))
 
 
-def _readings(meaning: _Meaning) -> Iterator[tuple[str, str]]:
+def _readings(meaning: _ParsedPattern) -> Iterator[tuple[str, str]]:
     """Each server and tool that the pattern may mean, by each `__` that may part them."""
     yield meaning.server, meaning.tool
     parts = meaning.claude.removeprefix("mcp__").split("__")
@@ -261,7 +261,7 @@ def _readings(meaning: _Meaning) -> Iterator[tuple[str, str]]:
             yield server, "__".join(parts[length:])
 
 
-def _takes_all(other: Rule, wide: _Meaning, rule: Rule, narrow: _Meaning) -> bool:
+def _decides_all_of(other: Rule, wide: _ParsedPattern, rule: Rule, narrow: _ParsedPattern) -> bool:
     """Whether `other` plainly decides whatever `rule` would."""
     if wide.elicits is not narrow.elicits or not (
         other.only is None or (rule.only is not None and rule.only <= other.only)
@@ -295,14 +295,14 @@ def may_begin(pattern: str, beginning: str) -> bool:
     places = {0}
     for each in beginning:
         following: set[int] = set()
-        for place in _past_stars(pattern, places):
+        for place in _positions_after_stars(pattern, places):
             if place < len(pattern) and pattern[place] in (each, "?", "*"):
                 following.add(place if pattern[place] == "*" else place + 1)
         places = following
     return bool(places)
 
 
-def _past_stars(pattern: str, places: set[int]) -> set[int]:
+def _positions_after_stars(pattern: str, places: set[int]) -> set[int]:
     """Where one may be as well, as a `*` may take nothing."""
     found = set(places)
     for place in places:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from greenroom.actors.consent.consent import Consent
-from greenroom.actors.federation.specs import State
 
+from .actors.federation.upstream_spec import UpstreamState
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.settings import ClientSettings
     from greenroom.actors.federation.federation import Federation
-    from greenroom.actors.federation.specs import Standing
-    from greenroom.actors.output.limits import Limiter
-    from greenroom.auth.client.door import Auth
-    from greenroom.config.config_sync import Household, Step
-    from greenroom.config.routes import SignIn
-    from greenroom.config.values import HostConfig, ServerConfig
+    from greenroom.config.config_sync import ConfigSync, SyncStep
+
+    from .actors.federation.upstream_spec import UpstreamStatus
+    from .actors.output.output_limits import OutputLimiter
+    from .auth.client.auth_option import Auth
+    from .config.configured_upstreams import SignIn
+    from .config.host_config import HostConfig, ServerConfig
 
 WATCH = 1.0
 """How often files are looked at, in seconds, where nothing else is said."""
@@ -51,10 +52,10 @@ class ServerReport:
 class HostFiles:
     """What a host has of its files. `Host` has the servers."""
 
-    limiter: Limiter | None
+    limiter: OutputLimiter | None
     consent: Consent | None
     federation: Federation
-    _household: Household | None = None
+    _config_sync: ConfigSync | None = None
     _follows = False
     """Whether the rules in the files are those of its consent; else they deny, and no more."""
 
@@ -82,9 +83,10 @@ class HostFiles:
         where they ask, the answer is no; where there are none, everything is allowed that is as it was pinned. A `consent` with rules of its own
         goes by those, and by what the files deny. `only` are the names of servers to have, where not all are wanted. `options` are a host's own.
         """
-        from greenroom.config.config_sync import Household  # noqa: PLC0415 - a host without files needs none of it
+        from greenroom.config.config_sync import ConfigSync  # noqa: PLC0415 - a host without files needs none of it
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
-        from greenroom.config.reader import read  # noqa: PLC0415 - as above
+
+        from .config.config_reader import read  # noqa: PLC0415 - as above
 
         def again() -> HostConfig:
             found = read(*paths, environment=environment, project=project, inputs=inputs)
@@ -103,22 +105,24 @@ class HostFiles:
             raise BadConfig([one for one in config.mistakes if not one.harmless])
 
         def usual(server: ServerConfig) -> Auth | None:
-            from greenroom.config.sign_in import usual_sign_in  # noqa: PLC0415 - few sign in anywhere
+            from greenroom.config.sign_in import default_sign_in  # noqa: PLC0415 - few sign in anywhere
 
-            return usual_sign_in(config.oauth_port, named=bool(paths))(server)
+            return default_sign_in(config.oauth_port, named=bool(paths))(server)
 
         signs_in = sign_in or usual
-        household = Household(config, again, settings=settings, sign_in=signs_in, watch=every, free=consent is None)
+        sync = ConfigSync(
+            config, again, settings=settings, sign_in=signs_in, watch=every, allows_by_default=consent is None
+        )
         asked = Consent() if consent is None else consent
         follows = consent is None or not asked.permissions
         made: Any = cls
-        host: Self = made(household.begin(), consent=asked, limits=config.limits, settings=settings, **options)
-        host._household, host._follows = household, follows
-        household.settle_in(cast("Any", host), host._hold)
-        host._hold(household.config)
+        host: Self = made(sync.initial_specs(), consent=asked, limits=config.limits, settings=settings, **options)
+        host._config_sync, host._follows = sync, follows
+        sync.attach(cast("Any", host), host._apply_config)
+        host._apply_config(sync.config)
         return host
 
-    def _hold(self, config: HostConfig) -> None:
+    def _apply_config(self, config: HostConfig) -> None:
         """This holds from now on, of what is looked up at each call."""
         if self.limiter is not None:
             self.limiter.limits = config.limits
@@ -126,17 +130,17 @@ class HostFiles:
             rules = self._files().rules
             self.consent.permissions = rules if self._follows else rules.beside(self.consent.permissions)
 
-    def _files(self) -> Household:
-        if self._household is None:
+    def _files(self) -> ConfigSync:
+        if self._config_sync is None:
             raise ConfigError("this host was not made from files: Host.from_config(…)")
-        return self._household
+        return self._config_sync
 
     @property
     def config(self) -> HostConfig:
         """What holds. Raises `ConfigError` for a host that was not made from files."""
         return self._files().config
 
-    async def reload(self, config: HostConfig | None = None) -> tuple[Step, ...]:
+    async def reload(self, config: HostConfig | None = None) -> tuple[SyncStep, ...]:
         """Have this configuration hold, or what the files say now. Returned when all servers are as they are wanted.
 
         Only what is different is touched, and calls under way come to their end on the old server. Raises `BadConfig` when something is wrong with it;
@@ -146,15 +150,15 @@ class HostFiles:
 
     def _failures(self) -> dict[str, str]:
         """Servers of the files that could not be made, and why."""
-        household = self._household
-        if household is None:
+        sync = self._config_sync
+        if sync is None:
             return {}
-        troubles = {name: household.why(name) for name in household.troubles}
-        return troubles | {name: "; ".join(map(str, mistakes)) for name, mistakes in household.config.failed.items()}
+        failures = {name: sync.failure_text(name) for name in sync.failures}
+        return failures | {name: "; ".join(map(str, mistakes)) for name, mistakes in sync.config.failed.items()}
 
     def reports(self) -> dict[str, ServerReport]:
         """How each configured server is: connected, failed and why, or disabled. One that failed is tried again all the while."""
-        config, failures, standings = self._files().config, self._failures(), self.federation.standings()
+        config, failures, standings = self._files().config, self._failures(), self.federation.statuses()
         found: dict[str, ServerReport] = {}
         for name in (*config.servers, *config.failed):
             server = config.servers.get(name)
@@ -178,14 +182,14 @@ class HostFiles:
         return reports
 
 
-def _report(name: str, standing: Standing | None) -> ServerReport:
+def _report(name: str, standing: UpstreamStatus | None) -> ServerReport:
     if standing is None:
         return ServerReport(name, "connecting")
     beside = standing.next_attempt, standing.in_progress
-    if standing.state is State.STARTING:
+    if standing.state is UpstreamState.STARTING:
         return ServerReport(name, "connecting", "", *beside)
-    if standing.state is State.READY:
+    if standing.state is UpstreamState.READY:
         return ServerReport(name, "connected", "", *beside)
-    if standing.state is State.NEEDS_SIGN_IN:
+    if standing.state is UpstreamState.NEEDS_SIGN_IN:
         return ServerReport(name, "needs_sign_in", standing.reason, *beside, standing.sign_in_url)
     return ServerReport(name, "failed", standing.reason or standing.state.value, *beside)

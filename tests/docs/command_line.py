@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from greenroom.cli import endings
-from greenroom.cli.commands import COMMANDS
-from greenroom.cli.door import Argument, Command, Group, Option
+from greenroom.cli import exit_codes
+from greenroom.cli.click_app import CliCommand, CommandArgument, CommandGroup, CommandOption
+from greenroom.cli.command_table import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def render() -> str:
 def codes() -> list[tuple[str, str]]:
     """The exit codes, as the module about them lists them: a line that begins with spaces goes on with the one before."""
     found: list[tuple[str, str]] = []
-    for line in (endings.__doc__ or "").splitlines():
+    for line in (exit_codes.__doc__ or "").splitlines():
         code, _, meaning = line.partition("  ")
         if code.isdigit():
             found.append((code, meaning.strip()))
@@ -57,21 +57,21 @@ def codes() -> list[tuple[str, str]]:
     return found
 
 
-def _all(command: click.Command, path: Sequence[str]) -> Iterator[tuple[Sequence[str], Command]]:
+def _all(command: click.Command, path: Sequence[str]) -> Iterator[tuple[Sequence[str], CliCommand]]:
     here = (*path, str(command.name))
-    if isinstance(command, Command):
+    if isinstance(command, CliCommand):
         yield here, command
-    elif isinstance(command, Group):
+    elif isinstance(command, CommandGroup):
         for each in command.commands.values():
             yield from _all(each, here)
 
 
-def _section(path: Sequence[str], command: Command) -> Iterator[str]:
+def _section(path: Sequence[str], command: CliCommand) -> Iterator[str]:
     yield from ("", f"## {' '.join(path)}", "", f"{command.short_help}.", "")
-    arguments = [each for each in command.params if isinstance(each, Argument)]
+    arguments = [each for each in command.params if isinstance(each, CommandArgument)]
     words = [f"{str(each.name).upper()}{'…' if each.nargs < 0 else ''}" for each in arguments]
-    shown = [word if each.needed else f"[{word}]" for word, each in zip(words, arguments, strict=True)]
-    behind = " [-- COMMAND…]" if command.behind else ""
+    shown = [word if each.is_required else f"[{word}]" for word, each in zip(words, arguments, strict=True)]
+    behind = " [-- COMMAND…]" if command.takes_command else ""
     yield from (
         "```console",
         f"$ greenroom {' '.join(path)}{''.join(f' {word}' for word in shown)} [OPTIONS]{behind}",
@@ -82,7 +82,7 @@ def _section(path: Sequence[str], command: Command) -> Iterator[str]:
         yield f"- `{str(each.name).upper()}`: {each.about}"
     section = ""
     for option in command.params:
-        if not isinstance(option, Option):
+        if not isinstance(option, CommandOption):
             continue
         if option.section != section:
             section = option.section
@@ -96,7 +96,7 @@ def _section(path: Sequence[str], command: Command) -> Iterator[str]:
             yield from ("", *rest)
 
 
-def _written(option: Option) -> str:
+def _written(option: CommandOption) -> str:
     if option.secondary_opts:
         return f"{option.opts[0]}/{option.secondary_opts[0]}"
     choices: Sequence[str] = getattr(option.type, "choices", ())
@@ -104,7 +104,7 @@ def _written(option: Option) -> str:
     return option.opts[0] + value + "".join(f", {each}" for each in option.opts[1:])
 
 
-def _about(option: Option) -> str:
+def _about(option: CommandOption) -> str:
     unset = f", or `none` for {option.unset}" if option.unset else ""
     return option.about + (f" (or `{option.variable}`)" if option.variable else "") + unset
 

@@ -6,8 +6,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.config.fields import ROOT, SERVER, Table, Tables, schema
-from greenroom.config.variables import CONNECT, FALLBACKS, INPUT, PORT, PROJECT, TOKENS, TOOL, Environment
+from greenroom.config.fields import ROOT, SERVER, TableMapType, TableType, schema
+from greenroom.config.variables import (
+    CONNECT_VARIABLE,
+    FALLBACKS,
+    INPUT_PREFIX,
+    PORT_VARIABLE,
+    PROJECT_VARIABLES,
+    TOKENS_VARIABLE,
+    TOOL_VARIABLE,
+    Environment,
+)
 
 from .protocol import table as rows_of
 
@@ -66,27 +75,32 @@ def _tables() -> Iterator[str]:
     yield ""
     yield from _fields(SERVER)
     for name, field in SERVER.fields.items():
-        if isinstance(field.kind, Table):
+        if isinstance(field.kind, TableType):
             yield f"### {name}"
             yield ""
-            yield f"`[server.NAME.{name}]`: {field.says[0].lower()}{field.says[1:]}"
+            yield f"`[server.NAME.{name}]`: {field.description[0].lower()}{field.description[1:]}"
             yield ""
             yield from _fields(field.kind)
 
 
-def _fields(table: Table) -> Iterator[str]:
+def _fields(table: TableType) -> Iterator[str]:
     rows = [
-        [f"`{name}`", "tables" if isinstance(one.kind, Tables) else one.kind.said, one.says, one.default]
+        [
+            f"`{name}`",
+            "tables" if isinstance(one.kind, TableMapType) else one.kind.expected,
+            one.description,
+            one.default,
+        ]
         for name, one in table.fields.items()
     ]
     yield from rows_of(["Field", "Is", "Says", "Without it"], rows)
 
 
 def _variables() -> Iterator[str]:
-    named = " and ".join(f"`${{{name}}}`" for name in PROJECT)
+    named = " and ".join(f"`${{{name}}}`" for name in PROJECT_VARIABLES)
     yield f"{named} are the folder of the project, unless they are set. In files of other programs `${{env:NAME}}`, `${{workspaceFolder}}`,"
     yield "`${workspaceFolderBasename}`, `${userHome}`, `${pathSeparator}` and `${cwd}` are known as well, and `${input:api-key}` is"
-    yield f"`{INPUT}API_KEY`."
+    yield f"`{INPUT_PREFIX}API_KEY`."
     yield ""
 
 
@@ -96,19 +110,24 @@ def _environment() -> Iterator[str]:
     plain = Environment()
     rows = [
         [
-            f"`{CONNECT}`",
-            f"`{FALLBACKS[CONNECT]}`",
+            f"`{CONNECT_VARIABLE}`",
+            f"`{FALLBACKS[CONNECT_VARIABLE]}`",
             "seconds that a server may take to start and to shake hands",
             f"{plain.connect:g}",
         ],
-        [f"`{TOOL}`", f"`{FALLBACKS[TOOL]}`", "seconds that a call of a tool may take", f"{plain.tool:g}"],
         [
-            f"`{TOKENS}`",
+            f"`{TOOL_VARIABLE}`",
+            f"`{FALLBACKS[TOOL_VARIABLE]}`",
+            "seconds that a call of a tool may take",
+            f"{plain.tool:g}",
+        ],
+        [
+            f"`{TOKENS_VARIABLE}`",
             "none: servers have one of their own",
             "tokens of an answer that a model gets",
             str(plain.output_tokens),
         ],
-        [f"`{PORT}`", "none", "the port where a user who signs in comes back to", "any that is free"],
+        [f"`{PORT_VARIABLE}`", "none", "the port where a user who signs in comes back to", "any that is free"],
     ]
     yield from rows_of(["Variable", "If that is not set", "Is", "Else"], rows)
     yield "What a server's own block says comes first. The variables in the second column are Claude Code's, in milliseconds; a number under 1000 is"

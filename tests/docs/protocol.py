@@ -78,8 +78,8 @@ def members(shape: type[msgspec.Struct] | None) -> str:
     return ", ".join(found) or ("" if shape in {BaseParams, BaseResult} else "empty")
 
 
-def _line(method: Method, hearer: PeerSide) -> list[str]:
-    needs = f"{method.declarer(hearer).value}: `{method.capability}`" if method.capability else ""
+def _line(method: Method, receiver: PeerSide) -> list[str]:
+    needs = f"{method.declarer(receiver).value}: `{method.capability}`" if method.capability else ""
     return [f"`{method.name}`", members(method.params), members(method.result), needs, method.since, method.until or ""]
 
 
@@ -97,14 +97,14 @@ def methods_page() -> str:
         "",
     ]
     head = ("Method", "Params", "Result", "Needs", "Since", "Until")
-    for title, kind, hearer in (
+    for title, kind, receiver in (
         ("Requests to a server", MethodKind.REQUEST, PeerSide.SERVER),
         ("Requests to a client", MethodKind.REQUEST, PeerSide.CLIENT),
         ("Notifications to a server", MethodKind.NOTIFICATION, PeerSide.SERVER),
         ("Notifications to a client", MethodKind.NOTIFICATION, PeerSide.CLIENT),
     ):
         rows = [
-            _line(each, hearer) for each in METHODS.values() if each.kind is kind and each.direction.reaches(hearer)
+            _line(each, receiver) for each in METHODS.values() if each.kind is kind and each.direction.reaches(receiver)
         ]
         keep = [column for column in range(len(head)) if kind is MethodKind.REQUEST or head[column] != "Result"]
         lines += [f"## {title}", ""]

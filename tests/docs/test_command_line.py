@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from greenroom.cli.commands import COMMANDS
-from greenroom.cli.door import Argument, Command, Group, Option
+from greenroom.cli.click_app import CliCommand, CommandArgument, CommandGroup, CommandOption
+from greenroom.cli.command_table import COMMANDS
 
 from . import command_line
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def every(commands: Iterable[click.Command]) -> Iterator[click.Command]:
     for each in commands:
         yield each
-        if isinstance(each, Group):
+        if isinstance(each, CommandGroup):
             yield from every(each.commands.values())
 
 
@@ -39,8 +39,8 @@ def test_a_page_that_is_due_is_told_and_written(tmp_path: Path, capsys: pytest.C
 
 def test_the_code_of_every_command_is_where_the_table_says() -> None:
     for each in every(COMMANDS):
-        assert isinstance(each, Command) or (isinstance(each, Group) and each.commands)
-        if isinstance(each, Command):
+        assert isinstance(each, CliCommand) or (isinstance(each, CommandGroup) and each.commands)
+        if isinstance(each, CliCommand):
             module, _, name = each.run.partition(":")
             assert callable(getattr(import_module(module), name))
 
@@ -48,4 +48,4 @@ def test_the_code_of_every_command_is_where_the_table_says() -> None:
 def test_every_word_is_explained() -> None:
     for each in every(COMMANDS):
         assert each.short_help
-        assert all(isinstance(one, Argument | Option) and one.about for one in each.params)
+        assert all(isinstance(one, CommandArgument | CommandOption) and one.about for one in each.params)

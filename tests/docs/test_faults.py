@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .pages import blocks_of, play, programs_of
-from .test_tests import INI, outcome
+from .test_testing_page import INI, outcome
 
 if TYPE_CHECKING:
     from pathlib import Path

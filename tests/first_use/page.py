@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tests.docs.pages import blocks_of
-from tests.ports import free_port
+from tests.free_ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.terminal import Terminal
+from tests.pty_terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.serving import served
+from tests.served_program import served
 
 from .judging import differences, said
 from .questions import MODULES, NODE, demo, everything, filesystem, git, ours

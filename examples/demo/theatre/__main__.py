@@ -12,8 +12,8 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-from .screen import screen_for
-from .show import Show
+from .simulation import Show
+from .terminal_screen import screen_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ import sys
 
 def main() -> None:
     """Run the command that was typed, and exit as it went."""
-    _open_what_is_closed()
+    _open_missing_streams()
     try:
-        from .commands import run  # noqa: PLC0415 - its library is an extra
+        from .command_table import run  # noqa: PLC0415 - its library is an extra
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
@@ -18,7 +18,7 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def _open_what_is_closed() -> None:
+def _open_missing_streams() -> None:
     """A program that is started without a standard stream gets one that leads nowhere: else its number would be that of some socket."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:

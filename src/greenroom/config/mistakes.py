@@ -14,7 +14,7 @@ from greenroom.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_SHOWN: Final = 20
+_MOST_SHOWN: Final = 20
 """Mistakes that an error shows; `mistakes` has all of them."""
 _LONG: Final = 60
 _LONGEST: Final = 4096
@@ -48,12 +48,12 @@ class Mistake:
 
     def __str__(self) -> str:
         server = "" if self.server is None else f"server {self.server}"
-        where = "".join(f"{_seemly(part, _LONG)}: " for part in (server, self.field or "") if part)
+        where = "".join(f"{_printable(part, _LONG)}: " for part in (server, self.field or "") if part)
         said = f"{self.what}{f'; {self.hint}' if self.hint else ''}"
-        return f"{_seemly(str(self.source), _LONGEST)}: {where}{_seemly(said, _LONGEST)}"
+        return f"{_printable(str(self.source), _LONGEST)}: {where}{_printable(said, _LONGEST)}"
 
 
-DOUBT: Final = Mistake(
+RULES_UNREADABLE: Final = Mistake(
     Source("permissions", 0),
     None,
     None,
@@ -73,9 +73,9 @@ class BadConfig(ConfigError):
         self.mistakes = tuple(mistakes)
 
     def __str__(self) -> str:
-        lines = [str(one) for one in self.mistakes[:_SHOWN]]
-        if len(self.mistakes) > _SHOWN:
-            lines.append(f"and {len(self.mistakes) - _SHOWN} more")
+        lines = [str(one) for one in self.mistakes[:_MOST_SHOWN]]
+        if len(self.mistakes) > _MOST_SHOWN:
+            lines.append(f"and {len(self.mistakes) - _MOST_SHOWN} more")
         return "\n".join(lines)
 
 
@@ -92,10 +92,10 @@ def known_servers(name: str, known: Sequence[str]) -> str:
 
 def quoted(word: str) -> str:
     """A word from a file, as it may stand in a message: on one line, and not for ever."""
-    return f"{_seemly(word, _LONG)!r}"
+    return f"{_printable(word, _LONG)!r}"
 
 
-def _seemly(text: str, most: int) -> str:
+def _printable(text: str, most: int) -> str:
     """As it may be shown on a terminal, which obeys some signs."""
     shown = "".join(one if one.isprintable() else "�" for one in text[:most])
     return shown if len(text) <= most else f"{shown}…"

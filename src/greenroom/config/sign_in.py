@@ -6,17 +6,17 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from greenroom.auth.client.code_flow import open_browser
-from greenroom.auth.client.oauth import OAuth
-from greenroom.auth.client.stores import best_store
+from greenroom.auth.client.interactive_flows import open_browser
+from greenroom.auth.client.oauth_login import OAuth
+from greenroom.auth.client.token_stores import best_store
 
-from .values import OAuthConfig
+from .host_config import OAuthConfig
 
 if TYPE_CHECKING:
-    from greenroom.auth.client.code_flow import Browser
+    from greenroom.auth.client.interactive_flows import Browser
 
-    from .routes import SignIn
-    from .values import ServerConfig
+    from .configured_upstreams import SignIn
+    from .host_config import ServerConfig
 
 
 def oauth_of(
@@ -43,8 +43,8 @@ def oauth_of(
         scopes=known.scopes,
         account=known.account,
         browser=browser,
-        advice=f"run `{_login(server, named=named)}` in a terminal, once",
-        command=_login(server, named=named),
+        advice=f"run `{_login_command(server, named=named)}` in a terminal, once",
+        command=_login_command(server, named=named),
         port=port if known.port is None else known.port,
         store=best_store(),
         authorization_endpoint=known.authorization_endpoint if manual else None,
@@ -52,23 +52,23 @@ def oauth_of(
     )
 
 
-def usual_sign_in(port: int = 0, *, named: bool = False) -> SignIn:
+def default_sign_in(port: int = 0, *, named: bool = False) -> SignIn:
     """How users sign in where a program says nothing of it: with their browser if a user sits at the terminal, else as `greenroom login` left it.
 
     A run without a user would open a browser in vain, and wait until the user's time is over.
     """
 
     def sign_in(server: ServerConfig) -> OAuth | None:
-        return oauth_of(server, port=port, browser=open_browser if somebody_is_there() else None, named=named)
+        return oauth_of(server, port=port, browser=open_browser if user_at_terminal() else None, named=named)
 
     return sign_in
 
 
-def somebody_is_there() -> bool:
+def user_at_terminal() -> bool:
     """Whether a user sits at a terminal who can be asked. A stream may be closed, or not there at all."""
     return all(stream is not None and not stream.closed and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def _login(server: ServerConfig, *, named: bool) -> str:
+def _login_command(server: ServerConfig, *, named: bool) -> str:
     where = f" --config {shlex.quote(server.source.file)}" if named else ""
     return f"greenroom login {server.name}{where}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.actors.consent import consent as memory
-from greenroom.actors.consent.consent import Memory
+from greenroom.actors.consent.consent import DecisionMemory
 from greenroom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def now() -> float:
 
 
 def test_the_oldest_decisions_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_MEMORY_MOST", 3)
-    kept = Memory(now)
+    monkeypatch.setattr(memory, "_MOST_DECISIONS", 3)
+    kept = DecisionMemory(now)
     keys = [f"git:t{number}" for number in range(4)]
     for key in keys:
         kept.keep(key, "hash", allow=True, seconds=60.0)
@@ -32,7 +32,7 @@ def test_the_oldest_decisions_make_room(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_a_file_what_is_for_good_lasts_as_long_as_the_program_and_can_be_forgotten() -> None:
-    kept = Memory(now)
+    kept = DecisionMemory(now)
     kept.keep(PUSH, "hash", allow=False, seconds=None)
     kept.keep("Elicit(git)", "", allow=True, seconds=None)
     assert kept.of(PUSH, "hash") is False
@@ -40,14 +40,14 @@ def test_without_a_file_what_is_for_good_lasts_as_long_as_the_program_and_can_be
     assert kept.forget(PUSH) == 1
     assert kept.of(PUSH, "hash") is None
     assert kept.forget() == 1
-    assert len(Memory(now)) == 0
+    assert len(DecisionMemory(now)) == 0
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_lying_and_the_decision_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "decisions.json"
-    kept = Memory(now, path)
+    kept = DecisionMemory(now, path)
     kept.keep("git:pull", "hash", allow=True, seconds=None)
     before = path.read_bytes()
 
@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_lying_and_the_decision_hol
 
 def test_what_somebody_else_has_written_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "decisions.json"
-    Memory(now, path).keep(PUSH, "hash", allow=True, seconds=None)
+    DecisionMemory(now, path).keep(PUSH, "hash", allow=True, seconds=None)
     if os.geteuid() == 0:
         os.chown(path, 4711, -1)
     else:
@@ -72,7 +72,7 @@ def test_what_somebody_else_has_written_is_not_believed(tmp_path: Path, monkeypa
     with pytest.raises(
         ConfigError, match=r"decisions\.json: .* \(it is somebody else's\): mend the file, or remove it"
     ):
-        Memory(now, path)
+        DecisionMemory(now, path)
 
 
 def test_what_is_far_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_what_is_far_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
     path.touch(0o600)
     os.truncate(path, memory._LARGEST + 1)
     with pytest.raises(ConfigError, match="it is larger than 16777216 bytes"):
-        Memory(now, path)
+        DecisionMemory(now, path)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from greenroom.actors.consent.rules import (
     ORDER,
     BadRule,
-    Decided,
     Permissions,
     Rule,
+    RuleDecision,
     Verdict,
     covers,
     matches,
@@ -87,9 +87,9 @@ def test_calibans_bug_a_servers_allow_does_not_beat_a_global_deny_by_where_it_is
         "between": [*more, allow, deny, *more],
     }[place]
 
-    assert Permissions(written).of_tool("git", "push") == Decided("deny", deny)
+    assert Permissions(written).of_tool("git", "push") == RuleDecision("deny", deny)
     asked, answered = Rule("deny", "Elicit(*)"), Rule("allow", "Elicit", "git")
-    assert Permissions([answered, *written, asked]).of_elicitation("git") == Decided("deny", asked)
+    assert Permissions([answered, *written, asked]).of_elicitation("git") == RuleDecision("deny", asked)
 
 
 @pytest.mark.row("CB-16", "CB-17")

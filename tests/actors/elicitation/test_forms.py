@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.elicitation.bridge import Choice, NotAnAnswer, fields_of
+from greenroom.actors.elicitation.bridge import FormChoice, InvalidAnswer, fields_of
 
 
 def field(**schema: Any) -> Any:
@@ -66,7 +66,7 @@ def test_what_is_typed_is_a_value(schema: dict[str, Any], typed: str, value: Any
     ],
 )
 def test_what_is_no_value_is_told_in_words(schema: dict[str, Any], typed: str, says: str) -> None:
-    with pytest.raises(NotAnAnswer, match=says):
+    with pytest.raises(InvalidAnswer, match=says):
         field(**schema).read(typed)
 
 
@@ -88,8 +88,8 @@ def test_a_form_is_its_fields_in_order() -> None:
         ("kind", "kind", "one of", False),
     ]
     assert [each.hint for each in fields] == ["", "a whole number, at least 1", "Apple"]
-    assert fields[2].choices == [Choice("a", "Apple")]
-    with pytest.raises(NotAnAnswer, match="Your name cannot be left out"):
+    assert fields[2].choices == [FormChoice("a", "Apple")]
+    with pytest.raises(InvalidAnswer, match="Your name cannot be left out"):
         fields[0].read("")
 
 

@@ -15,7 +15,7 @@ from fcntl import ioctl
 from typing import TYPE_CHECKING
 
 import pytest
-from examples.demo.theatre.picture import uncoloured
+from examples.demo.theatre.tree_picture import uncoloured
 
 if TYPE_CHECKING:
     from collections.abc import Callable

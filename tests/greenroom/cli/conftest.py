@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.cli.commands import run
+from greenroom.cli.command_table import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ import pytest
 
 from greenroom import Client, Command
 from greenroom.auth import SignInError, open_browser
-from greenroom.cli import asking
+from greenroom.cli import terminal_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ async def test_no_browser_gets_what_is_no_plain_address(url: str, monkeypatch: p
 
     question: Any = Question(url)
     prompt: Any = SimpleNamespace(confirmed=confirmed)
-    await asking._visit(question, prompt)
+    await terminal_prompts._open_page(question, prompt)
     assert question.answers == ["decline"]
     with pytest.raises(SignInError):
         await open_browser(url)
@@ -106,7 +106,7 @@ async def test_a_plain_address_is_opened_as_it_is(monkeypatch: pytest.MonkeyPatc
     url = "https://a.example/b%20c?d=e&f=$(x);#part"
     question: Any = Question(url)
     prompt: Any = SimpleNamespace(confirmed=confirmed)
-    await asking._visit(question, prompt)
+    await terminal_prompts._open_page(question, prompt)
     assert (question.answers, opened) == (["accept"], [url])
 
 

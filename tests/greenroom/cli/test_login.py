@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.first_use.page import PAGE, PORTS, Saved, Words, free_ports, steps_of
 from tests.first_use.shells import installed
-from tests.terminal import CTRL_C, WITHIN, at_terminal
+from tests.pty_terminal import CTRL_C, WITHIN, at_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

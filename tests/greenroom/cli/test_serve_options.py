@@ -12,17 +12,17 @@ import pytest
 
 from greenroom import HttpConfig, Server, Settings
 from greenroom.actors.settings import BadSetting
-from greenroom.cli import serving as renewing
-from greenroom.cli.endings import Ended, Misused
+from greenroom.cli import serve_command as renewing
+from greenroom.cli.exit_codes import CommandFailed, UsageError
+from greenroom.cli.serve_command import http_config, typed_settings
 from greenroom.cli.serve_options import SERVE_OPTIONS
-from greenroom.cli.serving import configured, typed_settings
 from greenroom.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from greenroom.cli.door import Option
+    from greenroom.cli.click_app import CommandOption
 
     from .conftest import Typed
 
@@ -48,7 +48,7 @@ def test_each_option_has_a_name_of_its_own_and_says_what_it_does() -> None:
 @pytest.mark.parametrize(
     "option", [each for each in SERVE_OPTIONS if each.setting], ids=lambda option: str(option.name)
 )
-def test_the_default_that_the_help_names_is_the_true_one(option: Option) -> None:
+def test_the_default_that_the_help_names_is_the_true_one(option: CommandOption) -> None:
     for setting in option.setting.split():
         kind, name = setting.split(".")
         default: Any = next(
@@ -105,7 +105,7 @@ def test_the_file_of_a_password_is_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("open sesame\n")
 
     assert typed_settings({"keyfile_password_file": tmp_path / "secret"}).http == {"keyfile_password": "open sesame"}
-    with pytest.raises(Ended, match="cannot be read"):
+    with pytest.raises(CommandFailed, match="cannot be read"):
         typed_settings({"keyfile_password_file": tmp_path / "gone"})
 
 
@@ -197,7 +197,7 @@ def test_a_server_that_is_watched_has_its_whole_grace(
         seen.append((words, grace))
         return 0
 
-    monkeypatch.setattr(renewing, "serve_again", again)
+    monkeypatch.setattr(renewing, "serve_and_watch", again)
 
     assert typed("serve", "weather.py", "--http", "0", "--watch", *words).code == 0
     assert seen == [(["weather.py", "--http", "0", *passed], patience)]
@@ -239,7 +239,7 @@ def test_settings_of_the_files_own_run_are_named_where_they_are_not_used(
 
 def test_a_public_address_with_its_names_is_typed_in_one_line() -> None:
     typed = typed_settings({"allowed_host": ("mcp.example",), "trusted_proxy": ("10.0.0.0/24",)})
-    config = configured("0.0.0.0:8000", ["none"], typed)
+    config = http_config("0.0.0.0:8000", ["none"], typed)
 
     assert (config.allowed_hosts, config.trusted_proxies, config.allow_missing_origin) == (
         ("mcp.example",),
@@ -281,5 +281,5 @@ def test_the_help_lists_the_options_under_their_headings(typed: Type) -> None:
 
 
 def test_options_of_settings_are_misused_in_words() -> None:
-    with pytest.raises(Misused, match="stand alone"):
+    with pytest.raises(UsageError, match="stand alone"):
         typed_settings({"trusted_proxy": ("none", "10.0.0.1")})

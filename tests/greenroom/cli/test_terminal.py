@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.terminal import CTRL_C, CTRL_D, Terminal, at_terminal
+from tests.pty_terminal import CTRL_C, CTRL_D, Terminal, at_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

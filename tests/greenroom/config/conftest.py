@@ -1,4 +1,4 @@
-"""A desk for each test."""
+"""A workspace for each test."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .files import Desk
+from .config_files import Workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)

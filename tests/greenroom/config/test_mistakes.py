@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.config.config_reader import read, server_named
 from greenroom.config.mistakes import BadConfig
-from greenroom.config.reader import read, server_named
 from greenroom.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .files import Desk
+    from .config_files import Workspace
 
 FINE = '[server.fine]\ncommand = "uvx"\n'
 
 
-def test_every_mistake_is_told_at_once_and_the_others_go_on(desk: Desk) -> None:
-    told = desk.toml(
+def test_every_mistake_is_told_at_once_and_the_others_go_on(workspace: Workspace) -> None:
+    told = workspace.toml(
         """
         [server.fine]
         command = "uvx"
@@ -50,7 +50,7 @@ def test_every_mistake_is_told_at_once_and_the_others_go_on(desk: Desk) -> None:
         "greenroom.toml:12: server Wide: has to be called by 1 to 32 of the signs a-z, 0-9, _ and -",
         "greenroom.toml:15: server Wide: timeouts.tool: has to be a number of seconds, more than 0, not a text; write 60 without quotes",
     ]
-    config = desk.read("greenroom.toml")
+    config = workspace.read("greenroom.toml")
     assert list(config.servers) == ["fine"]
     assert set(config.failed) == {"git", "web", "Wide"}
     assert not config.good
@@ -85,9 +85,9 @@ def test_every_mistake_is_told_at_once_and_the_others_go_on(desk: Desk) -> None:
         ('command = "x"\n[server.x.headers]\nHost = "a"', "headers", ""),
     ],
 )
-def test_fields_that_do_not_go_together(desk: Desk, lines: str, field: str, hint: str) -> None:
-    desk.write("greenroom.toml", f"{FINE}[server.x]\n{lines}\n")
-    config = desk.read("greenroom.toml")
+def test_fields_that_do_not_go_together(workspace: Workspace, lines: str, field: str, hint: str) -> None:
+    workspace.write("greenroom.toml", f"{FINE}[server.x]\n{lines}\n")
+    config = workspace.read("greenroom.toml")
     assert list(config.servers) == ["fine"]
     assert any(
         one.field is not None and one.field.split(".")[0] == field and hint in one.hint for one in config.failed["x"]
@@ -95,9 +95,9 @@ def test_fields_that_do_not_go_together(desk: Desk, lines: str, field: str, hint
 
 
 @pytest.mark.parametrize("name", ["Git", "a b", "a:b", "", "x" * 33, "ä", "a.b"])
-def test_bad_names(desk: Desk, name: str) -> None:
-    desk.write("greenroom.toml", f'{FINE}[server."{name}"]\ncommand = "x"\n')
-    config = desk.read("greenroom.toml")
+def test_bad_names(workspace: Workspace, name: str) -> None:
+    workspace.write("greenroom.toml", f'{FINE}[server."{name}"]\ncommand = "x"\n')
+    config = workspace.read("greenroom.toml")
     assert list(config.servers) == ["fine"]
     assert [one.source.line for one in config.failed[name]] == [3]
 
@@ -118,11 +118,11 @@ def test_bad_names(desk: Desk, name: str) -> None:
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_with_its_line_and_other_files_go_on(
-    desk: Desk, text: str, line: int, what: str, hint: str
+    workspace: Workspace, text: str, line: int, what: str, hint: str
 ) -> None:
-    desk.write("bad.toml", text)
-    desk.write("good.toml", FINE)
-    config = desk.read("bad.toml", "good.toml")
+    workspace.write("bad.toml", text)
+    workspace.write("good.toml", FINE)
+    config = workspace.read("bad.toml", "good.toml")
     first = config.mistakes[0]
     assert (first.source.line, first.server) == (line, "x")
     assert what in first.what
@@ -130,12 +130,12 @@ def test_a_file_that_cannot_be_read_is_told_with_its_line_and_other_files_go_on(
     assert list(config.servers) == ["fine"]
 
 
-def test_a_file_that_is_not_there_is_no_file_or_is_too_large(desk: Desk) -> None:
-    (desk.folder / "folder.toml").mkdir()
-    desk.write("large.toml", "# " + "x" * 1024 * 1024)
-    (desk.folder / "bytes.toml").write_bytes(b"a = 1\nb = '\xff'\n")
-    os.mkfifo(desk.folder / "pipe.toml")
-    told = desk.told("none.toml", "folder.toml", "large.toml", "bytes.toml", "pipe.toml")
+def test_a_file_that_is_not_there_is_no_file_or_is_too_large(workspace: Workspace) -> None:
+    (workspace.folder / "folder.toml").mkdir()
+    workspace.write("large.toml", "# " + "x" * 1024 * 1024)
+    (workspace.folder / "bytes.toml").write_bytes(b"a = 1\nb = '\xff'\n")
+    os.mkfifo(workspace.folder / "pipe.toml")
+    told = workspace.messages("none.toml", "folder.toml", "large.toml", "bytes.toml", "pipe.toml")
     assert [one.split(";")[0] for one in told if "without asking" not in one] == [
         "none.toml: cannot be read: No such file or directory",
         "folder.toml: is no file",
@@ -148,16 +148,16 @@ def test_a_file_that_is_not_there_is_no_file_or_is_too_large(desk: Desk) -> None
 @pytest.mark.parametrize(
     "values", [("server = 3", "server"), ("import = 'x.json'", "import"), ("[servers.x]", "servers")]
 )
-def test_what_is_wrong_at_the_top_is_nobodys_in_particular(desk: Desk, values: tuple[str, str]) -> None:
+def test_what_is_wrong_at_the_top_is_nobodys_in_particular(workspace: Workspace, values: tuple[str, str]) -> None:
     text, field = values
-    desk.write("greenroom.toml", f"{text}\n{FINE if field != 'server' else ''}")
-    config = desk.read("greenroom.toml")
+    workspace.write("greenroom.toml", f"{text}\n{FINE if field != 'server' else ''}")
+    config = workspace.read("greenroom.toml")
     assert [(one.server, one.field, one.source.line) for one in config.mistakes] == [(None, field, 1)]
     assert list(config.servers) == ([] if field == "server" else ["fine"])
 
 
-def test_a_rule_that_can_never_match_is_said_with_its_line_and_does_no_harm(desk: Desk) -> None:
-    told = desk.toml(
+def test_a_rule_that_can_never_match_is_said_with_its_line_and_does_no_harm(workspace: Workspace) -> None:
+    told = workspace.toml(
         """
         [permissions]
         deny = ["rm_*"]
@@ -177,33 +177,33 @@ def test_a_rule_that_can_never_match_is_said_with_its_line_and_does_no_harm(desk
         "greenroom.toml:3: permissions.allow: 'Elicit(nobody)'",
         "greenroom.toml:10: server git: permissions.allow: 'rm_branch'",
     ]
-    config = desk.read("greenroom.toml")
+    config = workspace.read("greenroom.toml")
     assert config.good
     assert list(config.servers) == ["git"]
 
 
 @pytest.mark.parametrize("pattern", ["Elicit(", "Elicit(other)"])
-def test_a_rule_that_says_nothing_is_its_servers_mistake(desk: Desk, pattern: str) -> None:
-    desk.write("greenroom.toml", f'{FINE}[server.x]\ncommand = "a"\n[server.x.permissions]\ndeny = ["{pattern}"]\n')
-    config = desk.read("greenroom.toml")
+def test_a_rule_that_says_nothing_is_its_servers_mistake(workspace: Workspace, pattern: str) -> None:
+    workspace.write("greenroom.toml", f'{FINE}[server.x]\ncommand = "a"\n[server.x.permissions]\ndeny = ["{pattern}"]\n')
+    config = workspace.read("greenroom.toml")
     assert [one.source.line for one in config.failed["x"]] == [6]
     assert list(config.servers) == ["fine"]
 
 
 @pytest.mark.parametrize("bad", ['deny = "rm_*"', 'deny = ["Elicit"]', "deny = [3]", 'denied = ["a"]', "[permissions"])
-def test_where_what_denies_cannot_be_read_nothing_is_allowed(desk: Desk, bad: str) -> None:
-    desk.write("bad.toml", f'[permissions]\nallow = ["log"]\n{bad}\n')
-    desk.write("good.toml", f'{FINE}[server.fine.permissions]\nallow = ["*"]\ndeny = ["x"]\n')
-    config = desk.read("bad.toml", "good.toml")
+def test_where_what_denies_cannot_be_read_nothing_is_allowed(workspace: Workspace, bad: str) -> None:
+    workspace.write("bad.toml", f'[permissions]\nallow = ["log"]\n{bad}\n')
+    workspace.write("good.toml", f'{FINE}[server.fine.permissions]\nallow = ["*"]\ndeny = ["x"]\n')
+    config = workspace.read("bad.toml", "good.toml")
     assert config.doubtful
     assert [(one.verdict, one.pattern) for one in config.permissions.rules] == [("deny", "x")]
     assert config.permissions.of_tool("fine", "log").verdict == "ask"
 
 
-def test_no_value_that_may_be_a_secret_is_ever_said(desk: Desk) -> None:
+def test_no_value_that_may_be_a_secret_is_ever_said(workspace: Workspace) -> None:
     secret = "hunter2-hunter2"
-    desk.environment["URL"] = f"https://anna:{secret}@[bad"
-    told = desk.toml(
+    workspace.environment["URL"] = f"https://anna:{secret}@[bad"
+    told = workspace.toml(
         f"""
         [server.a]
         command = "x"
@@ -223,27 +223,27 @@ def test_no_value_that_may_be_a_secret_is_ever_said(desk: Desk) -> None:
         oauth_config = {{ client_secret = ["{secret}"], port = "{secret}" }}
         """
     )
-    config = desk.read("greenroom.toml")
+    config = workspace.read("greenroom.toml")
     assert set(config.failed) == {"a", "b", "c", "d"}
     assert secret not in "\n".join(told) + repr(config)
 
 
-def test_a_server_is_printed_without_its_secrets(desk: Desk) -> None:
-    desk.toml('[server.a]\ncommand = "x"\nargs = ["${TOKEN}"]\nenv = { A = "${TOKEN}" }\n')
-    server = desk.read("greenroom.toml").servers["a"]
+def test_a_server_is_printed_without_its_secrets(workspace: Workspace) -> None:
+    workspace.toml('[server.a]\ncommand = "x"\nargs = ["${TOKEN}"]\nenv = { A = "${TOKEN}" }\n')
+    server = workspace.read("greenroom.toml").servers["a"]
     assert server.args == ("s3cret",)
     assert "s3cret" not in repr(server)
     assert server.written["args"] == ["${TOKEN}"]
 
 
 @pytest.mark.row("CB-02")
-def test_a_later_file_replaces_a_server_all_of_it_also_when_it_is_wrong(desk: Desk) -> None:
-    desk.write(
+def test_a_later_file_replaces_a_server_all_of_it_also_when_it_is_wrong(workspace: Workspace) -> None:
+    workspace.write(
         "user.toml",
         '[server.a]\ncommand = "user"\nargs = ["x"]\n[server.b]\ncommand = "user"\n[server.c]\ncommand = "user"\n',
     )
-    desk.write("project.toml", '[server.a]\ncommand = "project"\n[server.b]\ncomand = "project"\n')
-    config = desk.read("user.toml", "project.toml")
+    workspace.write("project.toml", '[server.a]\ncommand = "project"\n[server.b]\ncomand = "project"\n')
+    config = workspace.read("user.toml", "project.toml")
     assert config.servers["a"].command == "project"
     assert config.servers["a"].args == ()
     assert set(config.failed) == {"b"}
@@ -251,15 +251,15 @@ def test_a_later_file_replaces_a_server_all_of_it_also_when_it_is_wrong(desk: De
 
 
 @pytest.mark.row("CB-02", "CB-04")
-def test_a_server_that_is_disabled_is_skipped_whatever_it_lacks(desk: Desk) -> None:
-    assert desk.toml('[server.a]\ncommand = "${NOPE}"\ndisabled = true\n') == []
-    config = desk.read("greenroom.toml")
+def test_a_server_that_is_disabled_is_skipped_whatever_it_lacks(workspace: Workspace) -> None:
+    assert workspace.toml('[server.a]\ncommand = "${NOPE}"\ndisabled = true\n') == []
+    config = workspace.read("greenroom.toml")
     assert config.servers["a"].disabled
     assert config.enabled == {}
 
 
-def test_one_server_by_its_name(desk: Desk, tmp_path: Path) -> None:
-    path = desk.write("greenroom.toml", f"{FINE}[server.bad]\n[server.off]\ncommand = 'x'\ndisabled = true\n")
+def test_one_server_by_its_name(workspace: Workspace, tmp_path: Path) -> None:
+    path = workspace.write("greenroom.toml", f"{FINE}[server.bad]\n[server.off]\ncommand = 'x'\ndisabled = true\n")
     assert server_named("fine", path).command == "uvx"
     with pytest.raises(BadConfig, match="command: is missing"):
         server_named("bad", path)
@@ -271,9 +271,9 @@ def test_one_server_by_its_name(desk: Desk, tmp_path: Path) -> None:
         server_named("fine", tmp_path / "none.toml")
 
 
-def test_an_error_shows_some_mistakes_and_has_all(desk: Desk) -> None:
-    desk.toml("".join(f"[server.s{number}]\n" for number in range(30)))
-    error = BadConfig(desk.read("greenroom.toml").mistakes)
+def test_an_error_shows_some_mistakes_and_has_all(workspace: Workspace) -> None:
+    workspace.toml("".join(f"[server.s{number}]\n" for number in range(30)))
+    error = BadConfig(workspace.read("greenroom.toml").mistakes)
     assert len(error.mistakes) == 30
     assert str(error).endswith("and 10 more")
 
@@ -305,10 +305,10 @@ def test_no_text_is_too_much(tmp_path_factory: pytest.TempPathFactory, text: str
         ("a.json", "[" * 500_000),
     ],
 )
-def test_a_file_that_is_made_to_hurt_takes_no_long_time(desk: Desk, name: str, text: str) -> None:
-    desk.write(name, text)
+def test_a_file_that_is_made_to_hurt_takes_no_long_time(workspace: Workspace, name: str, text: str) -> None:
+    workspace.write(name, text)
     before = time.process_time()
-    config = desk.read(name)
+    config = workspace.read(name)
     assert time.process_time() - before < 10
     assert not config.good
     assert not config.servers

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.config.reader import read
-from greenroom.config.routes import route_of
-from greenroom.config.variables import Environment, Input, Variables
+from greenroom.config.config_reader import read
+from greenroom.config.configured_upstreams import route_of
+from greenroom.config.variables import EditorInput, Environment, Variables
 
 if TYPE_CHECKING:
-    from .files import Desk
+    from .config_files import Workspace
 
 SET = {"A": "1", "EMPTY": "", "NESTED": "${A}", "HOME": "/users/anna"}
 
 
 def put(text: str, *, editor: bool = False, given: dict[str, str] | None = None) -> tuple[str, list[str]]:
-    inputs = {"api-key": Input("the key"), "region": Input("", default="eu")}
-    value, problems = Variables(SET, Path("/project"), inputs, given or {}, editor).put(text)
+    inputs = {"api-key": EditorInput("the key"), "region": EditorInput("", default="eu")}
+    value, problems = Variables(SET, Path("/project"), inputs, given or {}, editor).expand(text)
     return value, [one.what for one in problems]
 
 
@@ -91,7 +91,7 @@ def test_editors_words(text: str, value: str) -> None:
 
 def test_an_input_is_also_a_variable() -> None:
     variables = Variables({"GREENROOM_INPUT_API_KEY": "k"}, Path("/"), {}, {}, editor=True)
-    assert variables.put("${input:api-key}") == ("k", [])
+    assert variables.expand("${input:api-key}") == ("k", [])
 
 
 @given(st.text("${}:-AB", max_size=30))
@@ -101,9 +101,9 @@ def test_any_text_has_a_value_or_a_problem(text: str) -> None:
 
 
 @pytest.mark.row("CB-04")
-def test_they_stand_in_all_that_a_server_is_started_with(desk: Desk) -> None:
-    desk.environment |= {"X": "x", "URL": "https://a.example/mcp", "DIR": "work"}
-    told = desk.toml(
+def test_they_stand_in_all_that_a_server_is_started_with(workspace: Workspace) -> None:
+    workspace.environment |= {"X": "x", "URL": "https://a.example/mcp", "DIR": "work"}
+    told = workspace.toml(
         """
         [server.program]
         command = "/bin/${X}"
@@ -119,19 +119,19 @@ def test_they_stand_in_all_that_a_server_is_started_with(desk: Desk) -> None:
         """
     )
     assert told == []
-    servers = desk.read("greenroom.toml").servers
+    servers = workspace.read("greenroom.toml").servers
     program, web = servers["program"], servers["web"]
     assert (program.command, program.args) == ("/bin/x", ("--x", "none"))
-    assert program.env == {"KEY": "s3cret", "HERE": str(desk.folder)}
-    assert program.cwd == str(desk.folder / "work")
+    assert program.env == {"KEY": "s3cret", "HERE": str(workspace.folder)}
+    assert program.cwd == str(workspace.folder / "work")
     assert (web.url, web.headers) == ("https://a.example/mcp", {"Authorization": "Bearer s3cret"})
     assert web.oauth_config is not None
     assert (web.oauth_config.client_id, web.oauth_config.client_secret) == ("x", "s3cret")
 
 
 @pytest.mark.row("CB-04")
-def test_a_missing_variable_is_one_servers_failure_with_its_line(desk: Desk) -> None:
-    told = desk.toml(
+def test_a_missing_variable_is_one_servers_failure_with_its_line(workspace: Workspace) -> None:
+    told = workspace.toml(
         """
         [server.fine]
         command = "uvx"
@@ -146,7 +146,7 @@ def test_a_missing_variable_is_one_servers_failure_with_its_line(desk: Desk) -> 
     assert told == [
         "greenroom.toml:7: server a: args.1: the variable TOKN is not set; did you mean TOKEN? Else set it, or write ${TOKN:-otherwise}"
     ]
-    assert list(desk.read("greenroom.toml").servers) == ["fine"]
+    assert list(workspace.read("greenroom.toml").servers) == ["fine"]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_a_missing_variable_is_one_servers_failure_with_its_line(desk: Desk) -> 
     ],
 )
 def test_what_is_wrong_once_variables_are_in_place_is_told_without_it(
-    desk: Desk, transport: str, field: str, line: str
+    workspace: Workspace, transport: str, field: str, line: str
 ) -> None:
-    desk.environment["BAD"] = "no url\nat all"
-    desk.write("greenroom.toml", f'[server.a]\ntransport = "{transport}"\n{line}\n')
-    mistakes = desk.read("greenroom.toml").failed["a"]
+    workspace.environment["BAD"] = "no url\nat all"
+    workspace.write("greenroom.toml", f'[server.a]\ntransport = "{transport}"\n{line}\n')
+    mistakes = workspace.read("greenroom.toml").failed["a"]
     assert [one.field for one in mistakes] == [field]
     assert "no url" not in str(mistakes)
 
@@ -212,13 +212,13 @@ def test_what_is_no_number_is_said_and_passed_over(name: str, value: str) -> Non
 
 
 @pytest.mark.row("CB-18")
-def test_a_servers_own_word_comes_before_the_environments(desk: Desk) -> None:
-    desk.environment |= {
+def test_a_servers_own_word_comes_before_the_environments(workspace: Workspace) -> None:
+    workspace.environment |= {
         "GREENROOM_MCP_TIMEOUT": "7",
         "MCP_TOOL_TIMEOUT": "8000",
         "GREENROOM_MAX_MCP_OUTPUT_TOKENS": "900",
     }
-    desk.toml(
+    workspace.toml(
         """
         [server.a]
         command = "x"
@@ -228,7 +228,7 @@ def test_a_servers_own_word_comes_before_the_environments(desk: Desk) -> None:
         limits = { output_tokens = 300, tools = { big = { output_tokens = 400, output_bytes = 500 } } }
         """
     )
-    config = desk.read("greenroom.toml")
+    config = workspace.read("greenroom.toml")
     a, b = config.servers["a"], config.servers["b"]
     assert (a.timeouts.connect, a.timeouts.tool, a.limits.output_tokens) == (7, 8, 900)
     assert (b.timeouts.connect, b.timeouts.tool, b.limits.output_tokens) == (1, 2, 300)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.cli import checking
-from greenroom.cli.commands import run
+from greenroom.cli import check_command
+from greenroom.cli.command_table import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,7 +184,7 @@ def test_the_suite_of_a_check_that_is_not_there_is_named(
     def version(_node: str) -> str:
         return "v24.0.0"
 
-    monkeypatch.setattr(checking, "_said", version)
+    monkeypatch.setattr(check_command, "_node_version", version)
     monkeypatch.setattr("shutil.which", str)
     assert run(["check", "weather.py", "--suite", "/no/file"]) == 2
     assert "--suite: there is no file /no/file" in capfd.readouterr().err

@@ -10,9 +10,9 @@ import pytest
 from greenroom import Client, Command, Host, NotReady, Server
 from greenroom.actors.consent.rules import Permissions
 from greenroom.actors.federation.federation_errors import UnknownServer
-from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
 from greenroom.auth import OAuth
-from greenroom.config.reader import read
+from greenroom.config.config_reader import read
 from greenroom.errors import GreenroomError
 from greenroom.host import Consent
 from greenroom.transports import HttpRoute
@@ -288,7 +288,7 @@ CALLED: dict[str, tuple[Callable[[Host], Any], tuple[str, ...]]] = {
 async def test_a_mistake_in_a_call_is_named_with_what_to_write(mistake: str) -> None:
     call, says = CALLED[mistake]
     async with Host({"up": UPSTREAM}, patience=30.0) as host:
-        await host.agent.catalogue()
+        await host.router.catalogue()
         with pytest.raises(GreenroomError) as caught:
             await call(host)
     said = str(caught.value)

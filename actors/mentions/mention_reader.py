@@ -1,0 +1,501 @@
+"""Mentions of a host's resources: completed while they are typed, and read.
+
+A resource is found by its URI, its name or its title; a template by its name or by itself, and the words behind it fill in its
+places. What cannot be read is told beside what can: a text with one wrong mention is not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
+
+from greenroom.actors.client.errors import RequestTimeout
+from greenroom.errors import GreenroomError
+from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
+from greenroom.protocol.serialization import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from greenroom.actors.client.interfaces import Line
+
+MOST: Final = 100
+"""How many completions are given, and how many mentions of one text are read."""
+
+
+class UnknownResource(GreenroomError):
+    """The server has nothing of that name."""
+
+
+class ResolvedMention(NamedTuple):
+    """What a mention is of: the URI to read, and where in the text it ends, with its words."""
+
+    mention: Mention
+    uri: str
+    end: int
+
+
+class MentionResult(NamedTuple):
+    """One mention of a text, and what came of it: what the server answered, or why there is nothing."""
+
+    mention: Mention
+    uri: str | None
+    reply: Any = None
+    error: Exception | None = None
+
+
+@dataclass(eq=False, repr=False)
+class MentionReader:
+    """For one host."""
+
+    _lists: ResourceListCache
+    _servers: Callable[[], Iterable[str]]
+    _read: Callable[[str, str], Awaitable[Any]]
+    """Reads a URI of a server."""
+    _complete: Callable[[str, str, str, str, Mapping[str, str]], Awaitable[Sequence[str]]]
+    """Asks a server for values of a template's place: server, template, name, prefix, the others."""
+
+    # --- while it is typed
+
+    async def completions(self, text: str) -> list[str]:
+        """What could stand instead of the word that is being typed at the end; nothing when that is no mention, or its server is away."""
+        now = partial_mention(text)
+        if now is None:
+            return []
+        if now.server is None:
+            return [f"@{each}:" for each in sorted(self._servers()) if each.startswith(now.prefix)][:MOST]
+        if now.server not in set(self._servers()):
+            return []
+        try:
+            offered = await self._lists.of(now.server)
+            if now.resource is None:
+                return _names_with_prefix(offered, now.prefix)[:MOST]
+            return await self._values(now.server, offered, now.resource, now.words, now.prefix)
+        except GreenroomError:
+            return []  # the user who types is not to be bothered; reading the mention reports it
+
+    async def _values(
+        self, server: str, offered: OfferedResources, resource: str, words: Sequence[str], prefix: str
+    ) -> list[str]:
+        template = _template(offered, resource)
+        names = () if template is None else placeholders(template)
+        if template is None or len(words) >= len(names):
+            return []
+        before = dict(zip(names, words, strict=False))
+        values = await self._complete(server, template, names[len(words)], prefix, before)
+        return [typed for value in values if (typed := quoted_as_typed(value)) is not None][:MOST]
+
+    # --- when it is done
+
+    async def find(self, text: str) -> ResolvedMention:
+        """What a text that is one mention, and nothing else, is of. Raises `UnknownResource`, `TemplateWordsError`, and the client's errors."""
+        found = mentions(text.strip())
+        if not found or found[0].start:
+            raise UnknownResource(f"{text.strip()!r} is no mention of a resource: write @server:resource")
+        words, end = words_after(text.strip(), found[0].end, MOST)
+        if text.strip()[end:].strip():
+            raise TemplateWordsError(
+                f"{text.strip()[end:].strip()!r} behind {found[0]} cannot be read: put it in quotes"
+            )
+        return ResolvedMention(found[0], await self._uri(found[0], words), end)
+
+    async def read(self, text: str) -> Any:
+        """What a text that is one mention is of, read."""
+        found = await self.find(text)
+        return await self._read(found.mention.server, found.uri)
+
+    async def read_all(self, text: str) -> list[MentionResult]:
+        """All mentions of a text, read at once."""
+        found = mentions(text)[:MOST]
+        return list(await asyncio.gather(*(self._reading(text, each) for each in found)))
+
+    async def _reading(self, text: str, mention: Mention) -> MentionResult:
+        uri: str | None = None
+        try:
+            template = await self._template_of(mention)
+            wanted = 0 if template is None else len(placeholders(template))
+            uri = await self._uri(mention, words_after(text, mention.end, wanted, sentence=True)[0])
+            return MentionResult(mention, uri, await self._read(mention.server, uri))
+        except GreenroomError as error:
+            return MentionResult(mention, uri, error=error)
+
+    async def _template_of(self, mention: Mention) -> str | None:
+        offered = await self._offered(mention)
+        return None if _resource(offered, mention.resource) is not None else _template(offered, mention.resource)
+
+    async def _offered(self, mention: Mention) -> OfferedResources:
+        if mention.server not in set(self._servers()):
+            raise UnknownResource(
+                f"there is no server called {mention.server!r}{_suggestion(mention.server, self._servers())}"
+            )
+        return await self._lists.of(mention.server)
+
+    async def _uri(self, mention: Mention, words: Sequence[str]) -> str:
+        offered = await self._offered(mention)
+        uri = _resource(offered, mention.resource)
+        if uri is not None:
+            if words:
+                raise TemplateWordsError(f"{mention} takes no words, and has {len(words)}")
+            return uri
+        template = _template(offered, mention.resource)
+        if template is not None:
+            return expand(template, words)
+        if "://" in mention.resource and not words:
+            return mention.resource  # servers need not list all that they have
+        names = [name for each in (*offered.resources, *offered.templates) for name in _names(each)]
+        raise UnknownResource(
+            f"{mention.server} has no resource {mention.resource!r}{_suggestion(mention.resource, names)}"
+        )
+
+
+def _names(entry: Mapping[str, Any]) -> list[str]:
+    keys = ("name", "title", "uri", "uriTemplate")
+    return [entry[key] for key in keys if isinstance(entry.get(key), str)]
+
+
+def _resource(offered: OfferedResources, word: str) -> str | None:
+    return _uri_of_named(offered.resources, "uri", word)
+
+
+def _template(offered: OfferedResources, word: str) -> str | None:
+    return _uri_of_named(offered.templates, "uriTemplate", word)
+
+
+def _uri_of_named(entries: Sequence[Mapping[str, Any]], own: str, word: str) -> str | None:
+    for key in (own, "name", "title"):
+        for each in entries:
+            if each.get(key) == word and isinstance(each.get(own), str):
+                return str(each[own])
+    return None
+
+
+def _names_with_prefix(offered: OfferedResources, prefix: str) -> list[str]:
+    """Names and URIs that begin so, names first; the case of letters does not matter."""
+    begins = prefix.strip("\"'").casefold()
+    words = [
+        str(each["name"]) for each in (*offered.resources, *offered.templates) if isinstance(each.get("name"), str)
+    ]
+    words += [str(each["uri"]) for each in offered.resources if isinstance(each.get("uri"), str)]
+    found = (word for word in dict.fromkeys(words) if word.casefold().startswith(begins))
+    return [typed for word in found if (typed := quoted_as_typed(word)) is not None]
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    from greenroom.actors.federation.federation_errors import similar_names  # noqa: PLC0415 - only for who has mistyped
+
+    near = similar_names(word, known)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+# --- What was typed: `@server:resource word word`, in a line of its own or in the middle of a text. Pure.
+# A resource is what stands behind the colon up to a space, in quotes where it has some itself. How many of the words behind it are its own is for the
+# template to say. An address (`ada@example.org`) is no mention: an `@` counts at the beginning and behind a space or a bracket.
+
+_MENTION: Final = re.compile(
+    r"(?<![^\s([{<\"'])@(?P<server>[A-Za-z0-9_.-]{1,64}):(?P<resource>\"[^\"]*\"|'[^']*'|[^\s\"']+)"
+)
+_WORD: Final = re.compile(r"[ \t]+(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s\"'@][^\s\"']*))")
+_BARE: Final = re.compile(r"[^\s\"'@][^\s\"']*")
+_TRAILING: Final = ".,;!?)]}>"
+
+
+class Mention(NamedTuple):
+    """One, where it stands in the text."""
+
+    server: str
+    resource: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"@{self.server}:{self.resource}"
+
+
+class PartialMention(NamedTuple):
+    """A mention that the user is in the middle of: the server, or None while that is being typed; what stands there so far, and the words before it."""
+
+    server: str | None
+    resource: str | None
+    prefix: str
+    words: tuple[str, ...] = ()
+
+
+def mentions(text: str) -> list[Mention]:
+    """All mentions of a text, in order."""
+    return [_mention(found) for found in _MENTION.finditer(text)]
+
+
+def _mention(found: re.Match[str]) -> Mention:
+    written, end = found["resource"], found.end()
+    if written[0] in "\"'":
+        return Mention(found["server"], written[1:-1], found.start(), end)
+    bare = written.rstrip(_TRAILING) or written  # the full stop belongs to the sentence
+    return Mention(found["server"], bare, found.start(), end - (len(written) - len(bare)))
+
+
+def words_after(text: str, start: int, most: int, *, sentence: bool = False) -> tuple[list[str], int]:
+    """Up to so many words of the text from there on, and where they end. Another mention is no word of this one.
+
+    In a `sentence` the comma or full stop behind a word is not its own, and ends the words.
+    """
+    words: list[str] = []
+    while len(words) < most and (found := _WORD.match(text, start)):
+        quoted = found["double"] if found["double"] is not None else found["single"]
+        word = found["bare"] if quoted is None else quoted
+        kept = (word.rstrip(_TRAILING) or word) if sentence and quoted is None else word
+        words.append(kept)
+        start = found.end() - (len(word) - len(kept))
+        if kept != word:
+            break
+    return words, start
+
+
+def quoted_as_typed(word: str) -> str | None:
+    """How a resource, or a word behind it, is typed so that it is read as what it is; None for what cannot be: it has both kinds of quotes, or is no line."""
+    if not word.isprintable():
+        return None  # a foreign server wrote it, and the user's terminal is to show it
+    if _BARE.fullmatch(word) and word[-1] not in _TRAILING:
+        return word
+    mark = next((mark for mark in "\"'" if word and mark not in word), None)
+    return None if mark is None else f"{mark}{word}{mark}"
+
+
+def partial_mention(text: str) -> PartialMention | None:
+    """What is being typed at the end of the text; None when that is no mention."""
+    at = max((found.start() for found in re.finditer(r"(?<![^\s([{<\"'])@", text)), default=-1)
+    if at < 0:
+        return None
+    server, colon, rest = text[at + 1 :].partition(":")
+    if not colon:
+        return None if re.search(r"\s", server) else PartialMention(None, None, server)
+    if rest[:1] in ("'", '"'):
+        end = rest.find(rest[0], 1)
+        resource, space, behind = rest[1:end], rest[end + 1 : end + 2], rest[end + 2 :]
+        if end < 0 or not space:
+            return PartialMention(server, None, rest)
+    else:
+        resource, space, behind = rest.partition(" ")
+    if not space:
+        return PartialMention(server, None, resource)
+    *words, prefix = behind.split(" ")
+    return PartialMention(server, resource, prefix, tuple(word for word in words if word))
+
+
+# --- A server's URI template, filled in from words in the order in which they were typed. Pure; after RFC 6570, level 3.
+# A placeholder that appears again takes the same word again, so a template wants as many words as it has different names.
+
+_EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
+_VARIABLE: Final = re.compile(r"([A-Za-z0-9_.%-]+)(?:\*|:[0-9]+)?")
+_RESERVED: Final = ":/?#[]@!$&'()*+,;="
+
+
+class _ExpansionStyle(NamedTuple):
+    first: str
+    between: str
+    named: bool
+    safe: str
+
+
+_EXPANSION_STYLES: Final[Mapping[str, _ExpansionStyle]] = {
+    "": _ExpansionStyle("", ",", named=False, safe=""),
+    "+": _ExpansionStyle("", ",", named=False, safe=_RESERVED),
+    "#": _ExpansionStyle("#", ",", named=False, safe=_RESERVED),
+    ".": _ExpansionStyle(".", ".", named=False, safe=""),
+    "/": _ExpansionStyle("/", "/", named=False, safe=""),
+    ";": _ExpansionStyle(";", ";", named=True, safe=""),
+    "?": _ExpansionStyle("?", "&", named=True, safe=""),
+    "&": _ExpansionStyle("&", "&", named=True, safe=""),
+}
+
+
+class TemplateWordsError(GreenroomError):
+    """The words do not fill in the template: which it wants, and how many were typed."""
+
+
+def placeholders(template: str) -> tuple[str, ...]:
+    """The different names of a template, in the order in which they first appear."""
+    names = (name for found in _EXPRESSION.finditer(template) for name, _ in _variables(found[2]))
+    return tuple(dict.fromkeys(names))
+
+
+def expand(template: str, words: Sequence[str]) -> str:
+    """The URI that has these words in its places. Raises `TemplateWordsError`."""
+    names = placeholders(template)
+    if len(words) != len(names):
+        wanted = " ".join(f"<{name}>" for name in names) or "none"
+        raise TemplateWordsError(f"{template} wants {len(names)} words, {wanted}, and has {len(words)}")
+    if "" in words:
+        raise TemplateWordsError(f"{template}: <{names[words.index('')]}> is empty")
+    return fill(template, dict(zip(names, words, strict=True)))
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """The URI with these values."""
+    return _EXPRESSION.sub(lambda found: _expanded(found, values), template)
+
+
+def _expanded(found: re.Match[str], values: Mapping[str, str]) -> str:
+    style = _EXPANSION_STYLES[found[1]]
+    pieces = [
+        f"{name}={quote(values[name], safe=style.safe)}"
+        if style.named
+        else quote(values[name], safe=style.safe or ("/" if many else ""))
+        for name, many in _variables(found[2])
+    ]
+    return style.first + style.between.join(pieces) if pieces else ""
+
+
+def _variables(written: str) -> list[tuple[str, bool]]:
+    """Each name, and whether it may be many segments."""
+    found = [(_VARIABLE.fullmatch(part.strip()), part.strip().endswith("*")) for part in written.split(",")]
+    return [(match[1], many) for match, many in found if match is not None]
+
+
+# --- What resources servers have, asked for when a caller first wants to know, and kept until the server says that it is different.
+# One list of a server is fetched once, however many wait for it. It is void when that server says `list_changed`, connects anew, or said itself for how
+# long it holds (`ttlMs`); another server's is none of its business. What is fetched while it becomes void is fetched again.
+
+MAX_PAGES: Final = 1000
+MAX_ENTRIES: Final = 100_000
+PATIENCE: Final = 30.0
+"""How long a server may take for all pages of its lists."""
+_ROUNDS: Final = 5
+"""How often a list is fetched again that has changed meanwhile: of one that always does, the last is taken."""
+
+
+class OfferedResources(NamedTuple):
+    """What one server has: resources and templates, as the wire has them."""
+
+    resources: Sequence[Mapping[str, Any]]
+    templates: Sequence[Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class _CachedLists:
+    generation: int
+    version: int
+    fetching: asyncio.Task[tuple[OfferedResources, float | None]]
+    until: float | None = None
+
+
+class ResourceListCache:
+    """The lists of all servers of a host."""
+
+    def __init__(self, line: Callable[[str], Line], *, timeout: float = PATIENCE) -> None:
+        """`line` gives the way to a server, or raises what says that there is none."""
+        self._line = line
+        self._timeout = timeout
+        self._entries: dict[str, _CachedLists] = {}
+        self._versions: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<ResourceListCache: {', '.join(self._entries) or 'nothing was asked for yet'}>"
+
+    def changed(self, server: str) -> None:
+        """That server's lists are not what they were."""
+        self._versions[server] = self._versions.get(server, 0) + 1
+
+    def forget(self, server: str) -> None:
+        """There is no such server any more, or another one by its name."""
+        self.changed(server)
+        self._entries.pop(server, None)
+
+    def known(self, server: str) -> OfferedResources | None:
+        """What is there at once, without asking the server."""
+        entry = self._entries.get(server)
+        if (
+            entry is None
+            or not self._is_current(server, entry)
+            or not entry.fetching.done()
+            or entry.fetching.cancelled()
+        ):
+            return None
+        return None if entry.fetching.exception() is not None else entry.fetching.result()[0]
+
+    async def of(self, server: str) -> OfferedResources:
+        """What the server has. Raises the client's errors; a failure is not kept."""
+        rounds = 0
+        while True:
+            rounds += 1
+            entry = self._entries.get(server)
+            if entry is None or not self._is_current(server, entry):
+                line = self._line(server)
+                fetching = asyncio.ensure_future(self._fetch(line))
+                fetching.add_done_callback(_mark_retrieved)
+                entry = _CachedLists(line.status.generation, self._versions.get(server, 0), fetching)
+                self._entries[server] = entry
+            try:
+                offered, seconds = await asyncio.shield(entry.fetching)
+            except BaseException:
+                if entry.fetching.done() and self._entries.get(server) is entry:
+                    del self._entries[server]
+                if entry.fetching.cancelled() and not _is_cancelling():
+                    continue  # the task that began it was ended, and took it along
+                raise
+            if seconds is not None and entry.until is None:
+                entry.until = asyncio.get_running_loop().time() + seconds
+            if self._versions.get(server, 0) == entry.version or rounds == _ROUNDS:
+                return offered
+
+    def _is_current(self, server: str, entry: _CachedLists) -> bool:
+        if entry.version != self._versions.get(server, 0):
+            return False
+        if entry.until is not None and asyncio.get_running_loop().time() >= entry.until:
+            return False
+        return self._line(server).status.generation == entry.generation
+
+    async def _fetch(self, line: Line) -> tuple[OfferedResources, float | None]:
+        try:
+            async with asyncio.timeout(self._timeout):
+                resources, holds = await self._list(line, "resources/list", "resources")
+                templates, also = await self._list(line, "resources/templates/list", "resourceTemplates")
+        except RequestTimeout:
+            raise
+        except TimeoutError:
+            raise RequestTimeout("resources/list", self._timeout) from None
+        return OfferedResources(resources, templates), min(
+            (each for each in (holds, also) if each is not None), default=None
+        )
+
+    async def _list(self, line: Line, method: str, key: str) -> tuple[list[Mapping[str, Any]], float | None]:
+        entries: list[Mapping[str, Any]] = []
+        holds: float | None = None
+        cursor: str | None = None
+        seen: set[str] = set()
+        for _ in range(MAX_PAGES):
+            params = None if cursor is None else {"cursor": cursor}
+            try:
+                page = await line.request(method, params, timeout=self._timeout)
+            except PeerError as error:
+                if error.code == ErrorCode.METHOD_NOT_FOUND:
+                    return [], None  # many have resources and no templates, or neither
+                raise
+            found: Any = page.get(key)
+            if not is_array(found):
+                raise BadAnswer(f"the server answered {method} without a list of {key}")
+            entries += [each for each in found if is_object(each)]
+            if len(entries) > MAX_ENTRIES:
+                raise BadAnswer(f"{method} of {line.name} has more than {MAX_ENTRIES} entries")
+            lasts: Any = page.get("ttlMs")
+            if isinstance(lasts, int | float) and not isinstance(lasts, bool) and lasts >= 0:
+                holds = min(lasts / 1000, holds if holds is not None else lasts / 1000)
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str):
+                return entries, holds
+            if cursor in seen:
+                raise BadAnswer(f"{method} of {line.name} comes back to a page that was there before")
+            seen.add(cursor)
+        raise BadAnswer(f"{method} of {line.name} has more than {MAX_PAGES} pages")
+
+
+def _is_cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _mark_retrieved(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,74 @@
+"""A peer that walks once through everything the demonstration has, tells what it got, and leaves.
+
+So there is something to see before another client has connected: each call, its answer, and that the tree is the same before and after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.wire_probe import WireProbe
+
+from .event_printer import Teller
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.actors.company import Company
+    from greenroom.supervision import Ref
+
+TOUR: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
+    ("add", {"a": 40, "b": 2}),
+    ("fail", {}),
+    ("crash", {}),
+    ("leave", {}),
+    ("raise_interrupt", {}),
+    ("segfault", {}),
+    ("add", {"a": 2, "b": 2}),
+    ("stream", {"steps": 3}),
+    ("block_alone", {"seconds": 0.5}),
+    ("block", {"seconds": 1.5}),
+    ("add", {"a": 1, "b": 1}),
+    ("clock__now", {}),
+    ("library__find", {"title": "erlang"}),
+    ("shaky__count", {"to": 30}),
+    ("clock__now", {}),
+)
+
+
+async def visit(company: Company, teller: Ref[Teller]) -> None:
+    """Come in, try everything, leave."""
+    async with WireProbe(company) as probe:
+        for tool, arguments in TOUR:
+            written = ", ".join(f"{name}={value}" for name, value in arguments.items())
+            teller.cast(Teller.say, f"→ {tool}({written})")
+            params = {"name": tool, "arguments": dict(arguments), "_meta": {"progressToken": tool}}
+            answer = await _watched(probe, await probe.ask("tools/call", params), teller)
+            teller.cast(Teller.say, f"← {_words(answer)}")
+
+
+def _words(answer: Mapping[str, Any]) -> str:
+    if "error" in answer:
+        return f"error {answer['error']['code']}: {str(answer['error']['message']).splitlines()[0]}"
+    result = answer["result"]
+    words = " ".join(str(block.get("text", "")) for block in result["content"])
+    return f"isError: {words}" if result.get("isError") else words
+
+
+async def _watched(probe: WireProbe, call: int, teller: Ref[Teller]) -> dict[str, Any]:
+    """The answer to a call; what is said before it is told as it comes."""
+    told = 0
+    while True:
+        seen = len(probe.received)
+        for message in probe.received[told:]:
+            if message.get("method") == "notifications/progress":
+                teller.cast(Teller.say, f"  … {message['params'].get('message')}")
+            elif message.get("id") == call and "method" not in message:
+                probe.received.clear()
+                return message
+        told = seen
+        await _more_than(probe, seen, call)
+
+
+async def _more_than(probe: WireProbe, seen: int, call: int) -> None:
+    await probe.wait_for(lambda _: len(probe.received) > seen, within=30.0, what=f"the answer to call {call}")

@@ -1,0 +1,406 @@
+"""``greenroom call``, ``read`` and ``prompt``: one request of a server, from words on a line to what it answered.
+
+`key=value` is text, unless the tool's own schema says number, boolean, list or object there; `key:=value` is JSON whatever it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from base64 import b64decode
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from greenroom.protocol.errors import ErrorCode, PeerError
+from greenroom.protocol.serialization import is_array, is_object
+
+from .click_app import echo, is_terminal, styled
+from .command_output import print_heading, print_json, unlisted_text
+from .exit_codes import FAILED, OK, CommandFailed, UsageError, terminal_safe, visible, within_project, write_file
+from .target_client import split_target, target_options
+from .terminal_prompts import connected_with_prompts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+
+    from greenroom.client import Client, ClientTools
+    from greenroom.protocol.server_replies import ResourceReply, ToolReply
+
+    from .target_client import TargetClient
+    from .terminal_prompts import TerminalPrompts
+
+    CommandRequest = Callable[[TargetClient, TerminalPrompts, "ProgressBar", str, Any], Awaitable[Any]]
+
+_TRUTH: Final = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
+
+
+def _run_request(
+    words: Sequence[str],
+    what: str,
+    given: dict[str, Any],
+    request: CommandRequest,
+    *,
+    parse: Callable[[list[str]], Any] = list,
+    yes: bool = False,
+) -> tuple[Any, int]:
+    """What the server answers to a request of what was typed behind the target, and the exit code so far."""
+    command = given.pop("command")
+    target, (name, *rest) = split_target(words, command, what)
+    where = target_options(target, command, given)
+    said = parse(rest)
+
+    async def answered() -> tuple[Any, int]:
+        with ProgressBar() as bar:
+            async with connected_with_prompts(where, yes=yes, aside=bar.aside) as (client, desk):
+                return await request(client, desk, bar, name, said), desk.code
+
+    return asyncio.run(answered())
+
+
+def call(*, words: Sequence[str], args_json: str | None, save: Path | None, yes: bool, json: bool, **given: Any) -> int:
+    """Call it; 1 when the tool says that it failed."""
+
+    async def request(
+        client: TargetClient, desk: TerminalPrompts, bar: ProgressBar, tool: str, words: list[str]
+    ) -> Any:
+        schema: Mapping[str, Any] = await _schema_of(client, tool) if words else {}
+        arguments = arguments_from_json(args_json) if args_json is not None else {}
+        arguments |= arguments_from_words(words, schema)
+        called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)
+        try:
+            return await desk.within_patience(client.times.tool, "tools/call", called)
+        except PeerError as error:
+            if not words and error.code == ErrorCode.INVALID_PARAMS:
+                with suppress(PeerError):  # a server that lists none is not asked twice
+                    await _schema_of(client, tool)
+            raise
+
+    reply, code = _run_request(words, "which tool", given, request, yes=yes)
+    if json:
+        print_json(reply.raw or reply.to_wire())
+    else:
+        _print_reply(reply, save)
+    return code or (FAILED if reply.is_error else OK)
+
+
+async def _schema_of(client: ClientTools, tool: str) -> Mapping[str, Any]:
+    """What arguments it takes. Raises `UsageError` for a tool that the server does not list."""
+    tools = {each.name: each for each in await client.list_tools()}
+    if tool not in tools:
+        raise UsageError(unlisted_text("tool", tool, tools)) from None
+    return tools[tool].input_schema
+
+
+def arguments_from_json(text: str) -> dict[str, Any]:
+    """All arguments at once: JSON, `@file`, or `-` for stdin."""
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--args-json: {text[1:]}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        found: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"--args-json is no JSON: {error}") from None
+    if not is_object(found):
+        raise UsageError("--args-json is one JSON object, with a member for each argument")
+    return dict(found)
+
+
+def arguments_from_words(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """From `key=value` and `key:=json`."""
+    properties: Any = schema.get("properties")
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip(":"):
+            raise UsageError(f"{word!r} is no argument: write key=value, or key:=JSON")
+        raw = key.endswith(":")
+        key = key.removesuffix(":")
+        if key in found:
+            raise UsageError(f"{key} is there twice: for a list write {key}:='[…]'")
+        of_one: Any = properties.get(key) if is_object(properties) else None
+        found[key] = _json_value(key, value) if raw else typed_value(key, value, of_one if is_object(of_one) else {})
+    return found
+
+
+def typed_value(key: str, value: str, schema: Mapping[str, Any]) -> Any:
+    """A value as its schema wants it. Raises `UsageError`."""
+    wanted = _schema_types(schema)
+    if "string" in wanted or not wanted:
+        return value
+    if "boolean" in wanted and value.lower() in _TRUTH:
+        return _TRUTH[value.lower()]
+    try:
+        found: Any = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        if "array" in wanted:
+            return [typed_value(key, part, _item_schema(schema)) for part in value.split(",")]
+        raise UsageError(f"{key} is {' or '.join(sorted(wanted))}, not {value!r}") from None
+    return found
+
+
+def _item_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is in a list, also where a list is one of several things that may be."""
+    items: Any = schema.get("items")
+    if is_object(items):
+        return items
+    parts: Any = schema.get("anyOf") or schema.get("oneOf")
+    found = (_item_schema(each) for each in (parts if is_array(parts) else ()) if is_object(each))
+    return next((each for each in found if each), dict[str, Any]())
+
+
+def _schema_types(schema: Mapping[str, Any]) -> set[str]:
+    said: Any = schema.get("type")
+    if isinstance(said, str):
+        return {said}
+    if is_array(said):
+        return {each for each in said if isinstance(each, str)}
+    found: set[str] = set()
+    for word in ("anyOf", "oneOf"):
+        parts: Any = schema.get(word)
+        for each in parts if is_array(parts) else ():
+            if is_object(each):
+                found |= _schema_types(each) or {"string"}  # one that says nothing takes anything
+    return found
+
+
+def _json_value(key: str, value: str) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{key} is no JSON behind := ({error}): for text write {key}=…") from None
+
+
+# --- what came of it
+
+
+def _print_reply(reply: ToolReply, save: Path | None) -> None:
+    for number, block in enumerate(reply.to_wire()["content"], 1):
+        echo(terminal_safe(_block_text(block, number, save)))
+    if not reply.content and reply.structured_content is not None:
+        print_json(reply.structured_content)
+    if reply.is_error and is_terminal():
+        echo(styled("the tool says that this is an error", "bad"), error=True)
+
+
+def _block_text(block: Mapping[str, Any], number: int, save: Path | None) -> str:
+    match block.get("type"):
+        case "text":
+            return str(block.get("text", ""))
+        case "resource_link":
+            return f"→ {block.get('uri')}  {block.get('name', '')}"
+        case "resource":
+            inside: Any = block.get("resource")
+            if is_object(inside) and isinstance(text := inside.get("text"), str):
+                return text
+            if is_object(inside) and isinstance(blob := inside.get("blob"), str):
+                return _file_text(blob, str(inside.get("mimeType", "")), number, save)
+            raise CommandFailed(
+                FAILED, f"the tool's answer has a resource in it that has neither text nor blob: {inside!r}"
+            )
+        case _:
+            return _file_text(str(block.get("data", "")), str(block.get("mimeType", "")), number, save)
+
+
+def _file_text(data: str, kind: str, number: int, save: Path | None) -> str:
+    try:
+        content = b64decode("".join(data.split()), validate=True)
+    except ValueError as error:
+        raise CommandFailed(
+            FAILED, f"the tool's answer has {kind or 'data'} in it that is no base64: {error}"
+        ) from None
+    if save is None:
+        return f"[{kind or 'data'}, {len(content)} bytes: --save FOLDER writes it down]"
+    within_project(save).mkdir(parents=True, exist_ok=True)
+    ending = kind.partition("/")[2].partition("+")[0].partition(";")[0]
+    path = save / f"{number}.{ending if ending.isalnum() else 'bin'}"
+    write_file(path, content)
+    return f"→ {path} ({kind or 'data'}, {len(content)} bytes)"
+
+
+# --- ``greenroom read`` and ``greenroom prompt``: a resource's content, and a prompt as the server fills it in.
+
+
+def read(*, words: Sequence[str], save: Path | None, json: bool, **given: Any) -> int:
+    """Read it."""
+
+    async def request(
+        client: TargetClient, desk: TerminalPrompts, _bar: ProgressBar, resource: str, words: list[str]
+    ) -> Any:
+        read = client.within(None).read_resource(await _resource_uri(client, resource, words))
+        return await desk.within_patience(client.settings.request_timeout, "resources/read", read)
+
+    reply, code = _run_request(words, "which resource", given, request)
+    if json:
+        print_json(reply.raw)
+    elif save is not None:
+        _save_contents(reply, save)
+    else:
+        for one in reply.contents:
+            data = f"[{visible(one.uri)}: {len(one.blob or b'')} bytes: --save writes them]"
+            echo(terminal_safe(one.text) if one.text is not None else styled(data, "dim"))
+    return code
+
+
+async def _resource_uri(client: Client, resource: str, words: Sequence[str]) -> str:
+    """The URI: given as one, or a resource's name, or a template's with its words."""
+    from greenroom.actors.mentions.mention_reader import expand  # noqa: PLC0415 - not for help
+
+    if "://" in resource and "{" not in resource and not words:
+        return resource
+    for template in await client.list_resource_templates():
+        if resource in (template.name, template.title, template.uri_template):
+            return expand(template.uri_template, _words_in_order(template.uri_template, words))
+    if words:
+        raise UsageError(f"{resource!r} is no template, and takes no words")
+    there = await client.list_resources()
+    for each in there:
+        if resource in (each.name, each.title, each.uri):
+            return each.uri
+    if ":" in resource:
+        return resource  # a URI that is not listed: the server knows it or not
+    names = [each.name for each in there] + [each.name for each in await client.list_resource_templates()]
+    raise UsageError(unlisted_text("resource", resource, names))
+
+
+def _words_in_order(template: str, words: Sequence[str]) -> list[str]:
+    """The words in the order of the template's places, where all were typed as `name=value` with its names."""
+    from greenroom.actors.mentions.mention_reader import placeholders  # noqa: PLC0415 - not for help
+
+    names = placeholders(template)
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(given) < len(words) or not given.keys() <= set(names):
+        return list(words)  # a value may have an = in it
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise UsageError(f"{template} wants {', '.join(f'{name}=…' for name in missing)} as well")
+    return [given[name] for name in names]
+
+
+def _save_contents(reply: ResourceReply, path: Path) -> None:
+    data = b"".join(one.text.encode() if one.text is not None else (one.blob or b"") for one in reply.contents)
+    if str(path) == "-":
+        if sys.stdout.isatty():
+            echo(terminal_safe(data.decode(errors="replace")), newline=False)
+        else:
+            sys.stdout.buffer.write(data)
+        return
+    write_file(path, data)
+    echo(f"→ {path} ({len(data)} bytes)", error=True)
+
+
+def prompt(*, words: Sequence[str], json: bool, **given: Any) -> int:
+    """Get it."""
+
+    async def request(
+        client: TargetClient, desk: TerminalPrompts, _bar: ProgressBar, name: str, arguments: dict[str, str]
+    ) -> Any:
+        got = client.within(None).get_prompt(name, arguments)
+        try:
+            return await desk.within_patience(client.settings.request_timeout, "prompts/get", got)
+        except PeerError as error:
+            if error.code == ErrorCode.INVALID_PARAMS:
+                await _check_prompt(client, name, arguments)
+            raise
+
+    reply, code = _run_request(
+        words, "which prompt", given, request, parse=lambda rest: dict(map(_prompt_argument, rest))
+    )
+    if json:
+        print_json(reply.raw)
+        return code
+    for message in reply.raw.get("messages", ()):
+        print_heading(str(message.get("role")))
+        content = message.get("content")
+        for block in content if is_array(content) else [content]:
+            text = block.get("type") == "text"
+            echo(terminal_safe(str(block.get("text"))) if text else styled(visible(f"[{block.get('type')}]"), "dim"))
+    return code
+
+
+async def _check_prompt(client: Client, name: str, arguments: Mapping[str, str]) -> None:
+    """Raises `UsageError` for a prompt that the server does not list, and for arguments that it does not take or lacks."""
+    try:
+        prompts = {each.name: each for each in await client.list_prompts()}
+    except PeerError:
+        return
+    if name not in prompts:
+        raise UsageError(unlisted_text("prompt", name, prompts)) from None
+    known = {each.name: each for each in prompts[name].arguments}
+    if strange := [each for each in arguments if each not in known]:
+        there = ", ".join(map(visible, known)) or "none"
+        raise UsageError(f"{name} has no argument {strange[0]!r}; it has {there}") from None
+    if missing := [each.name for each in known.values() if each.required and each.name not in arguments]:
+        raise UsageError(f"{name} wants {', '.join(f'{visible(each)}=…' for each in missing)}") from None
+
+
+def _prompt_argument(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise UsageError(f"{word!r} is no argument: write key=value")
+    return key, value
+
+
+# --- A bar on stderr for a call that takes its time; only where a user sees it, and gone before anything else is written.
+
+_WIDTH: Final = 30
+_LONGEST: Final = 200
+
+
+class ProgressBar:
+    """One line that is written over and over."""
+
+    def __init__(self) -> None:
+        """Nothing is shown before the first step."""
+        self._shown = sys.stderr.isatty()
+        self._written = False
+        self._aside = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pause()
+
+    def step(self, step: Any) -> None:
+        """How far it is."""
+        if not self._shown or self._aside:
+            return
+        line = f"{bar_text(step.progress, step.total)} {visible(str(step.message or ''), _LONGEST)}".rstrip()
+        line = line[: shutil.get_terminal_size((80, 24)).columns - 1]  # of a second row nothing would be taken away
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+        self._written = True
+
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """Other code has the screen: the bar is taken away, and does not come back before that is done."""
+        self.pause()
+        self._aside += 1
+        try:
+            yield
+        finally:
+            self._aside -= 1
+
+    def pause(self) -> None:
+        """Take it away."""
+        if self._written:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._written = False
+
+
+def bar_text(done: float, total: float | None) -> str:
+    """`███░░░  50 %`, or how much where the total is not known."""
+    if not total or total <= 0:
+        return f"… {done:g}"
+    share = max(0.0, min(1.0, done / total))
+    full = round(share * _WIDTH)
+    return f"{'█' * full}{'░' * (_WIDTH - full)} {share:4.0%}"

@@ -1,0 +1,232 @@
+"""``greenroom check``: the official conformance suite judges a server, by the scenarios that fit any server. It needs Node 22 and npx.
+
+The others want the suite's own tools on the server: `--scenario` runs those, for a server that has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json as json_library
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from .click_app import echo, styled
+from .command_output import print_json
+from .exit_codes import FAILED, OK, UNREACHABLE, CommandFailed, UsageError, visible
+from .server_loader import TargetOptions, is_server_name, is_url
+from .target_client import connected
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+SUITE: Final = "@modelcontextprotocol/conformance@0.1.16"
+NODE: Final = 22
+_STARTS_WITHIN: Final = 60.0
+_ENDS_WITHIN: Final = 300.0
+_STOPS_WITHIN: Final = 10.0
+_KEPT_LINES: Final = 50
+"""Lines of what a server writes that are kept, to say why it does not serve."""
+_FOR_ANY_SERVER: Final = ("server-initialize", "ping", "dns-rebinding-protection")
+_BY_CAPABILITY: Final = {
+    "tools": "tools-list",
+    "resources": "resources-list",
+    "prompts": "prompts-list",
+    "logging": "logging-set-level",
+}
+
+
+def check(*, target: str, scenario: Sequence[str], suite: str | None, config: Path | None, json: bool) -> int:
+    """Judge it; 1 when a check has failed."""
+    words = _suite_command(suite)
+    with tempfile.TemporaryDirectory(prefix="greenroom-check-") as place, _target_url(target, config) as url:
+        scenarios = list(scenario) or asyncio.run(_fitting_scenarios(url))
+        found = {each: _run_scenario(words, url, each, Path(place)) for each in scenarios}
+    failed = [each for checks in found.values() for each in checks if each["status"] == "FAILURE"]
+    empty = [name for name, checks in found.items() if not checks]
+    if json:
+        print_json(found)
+    else:
+        for name, checks in found.items():
+            wrong = [each for each in checks if each["status"] == "FAILURE"]
+            passed = sum(each["status"] == "SUCCESS" for each in checks)
+            verdict = (
+                styled("failed", "bad") if wrong else styled("passed", "good") if checks else styled("not run", "odd")
+            )
+            echo(f"{verdict}  {name}  ({passed} of {len(checks)} checks)")
+            for each in wrong:
+                why = visible(f"{each.get('description', each['name'])}: {each.get('errorMessage', '')}")
+                echo(f"        {why}")
+    if empty and not json:
+        echo(f"{', '.join(empty)}: the suite has checked nothing; is that what its scenarios are called?", error=True)
+    return FAILED if failed or empty else OK
+
+
+def _suite_command(suite: str | None) -> list[str]:
+    """The words that run the suite. Raises `CommandFailed` that says what is missing."""
+    node = shutil.which("node")
+    version = "" if node is None else _node_version(node)
+    major = version.strip().removeprefix("v").partition(".")[0]
+    if not major.isdigit() or int(major) < NODE:
+        there = f"this is {version.strip()}" if version else "there is none here"
+        raise CommandFailed(UNREACHABLE, f"the official suite needs Node {NODE} or newer, and {there}")
+    if suite is not None:
+        assert node is not None
+        if not Path(suite).exists():
+            raise UsageError(f"--suite: there is no file {suite}")
+        return [node, suite]
+    npx = shutil.which("npx")
+    if npx is None:
+        raise CommandFailed(
+            UNREACHABLE,
+            "the official suite is fetched with npx, and there is none here; --suite names one that is there",
+        )
+    return [npx, "--yes", SUITE]
+
+
+def _node_version(node: str) -> str:
+    try:
+        done = subprocess.run([node, "--version"], capture_output=True, text=True, check=False, timeout=_STARTS_WITHIN)  # noqa: S603 - the user's own
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+@contextlib.contextmanager
+def _target_url(target: str, config: Path | None) -> Generator[str]:
+    """The URL: what was given, or of a process that serves it for as long as this takes."""
+    if is_url(target):
+        yield target
+    elif is_server_name(target):
+        with _served_url(target) as url:
+            yield url
+    else:
+        yield _configured_url(target, config)
+
+
+def _configured_url(name: str, config: Path | None) -> str:
+    """The URL of a configured server, if the suite can go there."""
+    from greenroom.config.config_reader import server_named  # noqa: PLC0415 - only for names
+
+    server = server_named(name, config)
+    if server.url is None:
+        raise UsageError(
+            f"{name} is a program ({server.source}), and the suite speaks HTTP only: what stood between would be judged instead; "
+            "serve it over HTTP, and check the URL"
+        )
+    if server.headers or server.oauth != "off" or server.transport == "sse":
+        raise UsageError(
+            f"{name} wants headers, a login or SSE ({server.source}), and the suite has none of them: check a server without"
+        )
+    return server.url
+
+
+@contextlib.contextmanager
+def _served_url(target: str) -> Generator[str]:
+    """A process of its own, since the suite may do it harm. What it writes is read all the time: a full pipe would stop it."""
+    words = [sys.executable, "-P", "-m", "greenroom.cli", "serve", target, "--http", "0"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - ourselves
+    assert process.stdout is not None
+    lines: deque[str] = deque(maxlen=_KEPT_LINES)
+    url: Future[str] = Future()
+    hearing = threading.Thread(target=_read_output, args=(process.stdout, lines, url), daemon=True)
+    hearing.start()
+    try:
+        yield _reported_url(process, lines, url)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOPS_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        hearing.join()
+        process.stdout.close()
+
+
+def _read_output(stream: IO[str], lines: deque[str], url: Future[str]) -> None:
+    """Read what a server writes, until it has ended; the URL that it names, empty where there will be none, and the last lines are kept."""
+    for line in stream:
+        lines.append(line.rstrip())
+        before, found, named = line.strip().rpartition(" serves on ")
+        if found and before.startswith("greenroom: ") and not url.done():
+            url.set_result(named)
+    if not url.done():
+        url.set_result("")
+
+
+def _reported_url(process: subprocess.Popen[str], lines: deque[str], url: Future[str]) -> str:
+    try:
+        if found := url.result(_STARTS_WITHIN):
+            return found
+    except TimeoutError:
+        raise CommandFailed(UNREACHABLE, f"it does not serve within {_STARTS_WITHIN:g} seconds") from None
+    code = process.wait(_STOPS_WITHIN)
+    for line in list(lines)[:-1]:
+        echo(visible(line, lines=True), error=True)
+    last = lines[-1] if lines else f"it has ended with {code}, and does not say why"
+    raise CommandFailed(code if code > 0 else FAILED, last.removeprefix("greenroom: "))
+
+
+async def _fitting_scenarios(url: str) -> list[str]:
+    async with connected(TargetOptions(url, None)) as client:
+        return [
+            *_FOR_ANY_SERVER,
+            *(name for word, name in _BY_CAPABILITY.items() if word in client.server_capabilities),
+        ]
+
+
+def _run_scenario(words: Sequence[str], url: str, scenario: str, place: Path) -> list[dict[str, Any]]:
+    """The checks of one scenario, from the files that the suite writes."""
+    folder = place / scenario.replace("/", "-")
+    folder.mkdir()
+    command = [*words, "server", "--url", url, "--scenario", scenario, "--output-dir", str(folder)]
+    # In a session of its own: npx starts others, and killing it alone would leave them.
+    running = subprocess.Popen(  # noqa: S603 - the suite
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = running.communicate(timeout=_ENDS_WITHIN)
+    except subprocess.TimeoutExpired:
+        _kill_group(running)
+        return [_failure(scenario, "the suite comes to an end", f"it has not within {_ENDS_WITHIN:g} seconds")]
+    except BaseException:
+        _kill_group(running)
+        raise
+    files = list(folder.rglob("checks.json"))
+    if not files and running.returncode:
+        echo(visible(said.strip()[-2000:], lines=True), error=True)
+    try:
+        found = [each for file in files for each in json_library.loads(file.read_text(encoding="utf-8"))]
+        return [each for each in found if each["status"] != "INFO"]
+    except (ValueError, TypeError, KeyError) as error:
+        return [_failure(scenario, "the suite says what it has found", f"nobody can read it: {error!r}")]
+
+
+def _kill_group(running: subprocess.Popen[str]) -> None:
+    """All that it has started, too."""
+    if hasattr(os, "killpg"):
+        os.killpg(running.pid, signal.SIGKILL)
+    else:
+        running.kill()
+    running.communicate()
+
+
+def _failure(name: str, what: str, why: str) -> dict[str, Any]:
+    return {"name": name, "description": what, "status": "FAILURE", "errorMessage": why}

@@ -1,0 +1,386 @@
+"""Questions of a server, answered at the terminal: a form field by field, a page by its whole address. Without a user there, the answer is no.
+
+They come by way of a bridge, whose one subscriber is the terminal: so one is asked after the other, with the name of the server that asks, none waits for longer
+than the cap, and one that the server has taken back is asked no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+import threading
+import webbrowser
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.supervision import Threads
+
+from .click_app import echo, is_terminal, styled
+from .exit_codes import DENIED, OK, visible
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from contextlib import AbstractContextManager
+    from types import FrameType
+
+    from greenroom.actors.elicitation.bridge import ElicitationBridge, FormField, OpenQuestion
+
+    from .server_loader import TargetOptions
+    from .target_client import TargetClient
+
+_OPENS_WITHIN: Final = 5.0
+_UNSAFE_IN_URLS: Final = frozenset(" \"'<>\\^`{|}")
+_LONGEST_NAME: Final = 60
+_LONGEST_MESSAGE: Final = 4000
+_LONGEST_LABEL: Final = 200
+
+
+@asynccontextmanager
+async def connected_with_prompts(
+    where: TargetOptions,
+    *,
+    yes: bool = False,
+    aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> AsyncGenerator[tuple[TargetClient, TerminalPrompts]]:
+    """A client whose server may ask. With `yes` a form's defaults are its answer; `aside` keeps the screen free while the user answers."""
+    from greenroom.actors.elicitation.bridge import ElicitationBridge  # noqa: PLC0415 - `--help` needs none
+
+    from .target_client import connected  # noqa: PLC0415 - as above
+
+    bridge = ElicitationBridge()
+    desk = TerminalPrompts(bridge, yes=yes, aside=aside)
+    name = _name(where)
+    callbacks = {"elicitation": partial(bridge.form, name), "url_elicitation": partial(bridge.page, name)}
+    async with desk.open(), connected(replace(where, callbacks=callbacks)) as client:
+        yield client, desk
+
+
+def _name(where: TargetOptions) -> str:
+    """The server that asks, as the user typed it: what a server calls itself is its own affair."""
+    text = shlex.join(where.command) if where.command is not None else str(where.target)
+    return visible(text, _LONGEST_NAME)
+
+
+@dataclass(eq=False)
+class TerminalPrompts:
+    """The bridge's subscriber at the terminal."""
+
+    bridge: ElicitationBridge
+    yes: bool
+    aside: Callable[[], AbstractContextManager[None]]
+    unanswered: int = 0
+    """How many questions were declined because no terminal is here."""
+    _prompt: TerminalInput | None = field(default_factory=lambda: TerminalInput() if is_terminal() else None)
+    _limit: asyncio.Timeout | None = None
+    _leaving: bool = False
+
+    @property
+    def code(self) -> int:
+        """The exit code of a command whose server has answered."""
+        return DENIED if self.unanswered else OK
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """Answer, for as long as it lasts: without a terminal by declining, which is said."""
+        async with self.bridge.subscribe() as questions:
+            answering = asyncio.ensure_future(self._answer_all(questions))
+            try:
+                yield
+            finally:
+                answering.cancel()
+                await asyncio.wait((answering,))
+            if not answering.cancelled():
+                answering.result()
+
+    async def within_patience(self, seconds: float | None, what: str, work: Awaitable[Any]) -> Any:
+        """Wait so long for the work, not counting the time that the user thinks about a question. Raises `RequestTimeout`."""
+        from greenroom.actors.client.errors import RequestTimeout  # noqa: PLC0415 - as above
+
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                self._limit = limit
+                return await work
+        except asyncio.CancelledError:
+            self._leaving = True
+            raise
+        except TimeoutError:
+            if seconds is None or not limit.expired():
+                raise
+            raise RequestTimeout(what, seconds) from None
+        finally:
+            self._limit = None
+
+    @contextmanager
+    def _limit_paused(self) -> Generator[None]:
+        limit, loop = self._limit, asyncio.get_running_loop()
+        due = None if limit is None else limit.when()
+        if limit is None or due is None or limit.expired():
+            yield
+            return
+        left = due - loop.time()
+        limit.reschedule(None)
+        try:
+            yield
+        finally:
+            if self._limit is limit:  # the call may have ended with the answer
+                limit.reschedule(loop.time() + left)
+
+    async def _answer_all(self, questions: Any) -> None:
+        async for question in questions:
+            if self.yes and question.url is None:
+                _accept_defaults(question)
+            elif self._prompt is None:
+                self.unanswered += 1
+                _print_question(f"{question.server} asks:", question.message)
+                better = "" if question.url is not None else ", or say --yes to accept what its form suggests"
+                _print_problem(f"declined, as no terminal is here to answer at: run it in one{better}")
+                question.decline()
+            else:
+                with self.aside(), self._limit_paused():
+                    await self._ask_until_settled(question, self._prompt)
+
+    async def _ask_until_settled(self, question: OpenQuestion, prompt: TerminalInput) -> None:
+        """Ask it, until it is answered, the user has enough, or the answer is not wanted any more."""
+        prompt.begin()
+        with prompt.interruptible() as left:
+            showing = asyncio.ensure_future(
+                _fill_in(question, prompt) if question.url is None else _open_page(question, prompt)
+            )
+            ends = (asyncio.ensure_future(question.wait()), asyncio.ensure_future(left.wait()))
+            try:
+                await asyncio.wait((showing, *ends), return_when=asyncio.FIRST_COMPLETED)
+                if showing.done():
+                    showing.result()
+                    return
+                echo("", error=True)
+                if question.withdrawn:
+                    if self._leaving:
+                        return
+                    _print_dim("the server has taken its question back")
+                elif question.over:
+                    _print_dim(f"nobody has answered within {self.bridge.cap:g} s: the answer is no")
+                else:
+                    question.cancel()
+            except PromptAborted:
+                echo("", error=True)
+                question.cancel()
+            finally:
+                for each in (showing, *ends):
+                    each.cancel()
+                await asyncio.wait((showing, *ends))
+
+
+def _accept_defaults(question: OpenQuestion) -> None:
+    from greenroom.protocol.validation_errors import Mismatch  # noqa: PLC0415 - few are asked
+
+    try:
+        question.accept({})
+    except Mismatch as error:
+        _print_problem(f"that is no answer to {question.server}, which asks: {_line(question.message)}: {error}")
+        question.decline()
+
+
+async def _fill_in(question: OpenQuestion, prompt: TerminalInput) -> None:
+    """One field after the other; those that do not fit the form after all are asked again."""
+    from greenroom.protocol.validation_errors import Mismatch  # noqa: PLC0415 - as above
+
+    _print_question(f"{question.server} asks:", question.message)
+    _print_dim("Ctrl-C to answer nothing, twice to leave; an empty line for what stands in brackets")
+    answers: dict[str, Any] = {}
+    fields = question.fields
+    while True:
+        for each in fields:
+            answers[each.name] = await _ask_field(each, prompt)
+        if not await prompt.confirmed("Send this?", default=True):
+            question.decline()
+            return
+        try:
+            question.accept({name: value for name, value in answers.items() if value is not None})
+        except Mismatch as error:
+            _print_problem(f"that does not fit the form: {error}")
+            wrong = {problem.path[0] for problem in error.errors if problem.path}
+            fields = [each for each in question.fields if each.name in wrong] or question.fields
+        else:
+            return
+
+
+async def _ask_field(field: FormField, prompt: TerminalInput) -> Any:
+    from greenroom.actors.elicitation.bridge import InvalidAnswer  # noqa: PLC0415 - as above
+
+    if field.description:
+        _print_dim(f"  {_line(field.description)}")
+    for number, choice in enumerate(field.choices, 1):
+        echo(f"  {number}) {_label(choice.label)}", error=True)
+    hint = "" if field.choices else field.hint
+    label = f"{_label(field.label)}{f' ({hint})' if hint else ''}{'' if field.required else ' (optional)'}"
+    while True:
+        try:
+            return field.read(await prompt.ask(label, _label(field.shown(field.default))))
+        except InvalidAnswer as error:
+            _print_problem(str(error))
+
+
+async def _open_page(question: OpenQuestion, prompt: TerminalInput) -> None:
+    """Show the whole address, and open it for a user that agrees. Only their browser fetches it."""
+    url = str(question.url)
+    _print_question(f"{question.server} sends you to a page:", question.message)
+    echo(f"  {visible(url)}", error=True)
+    if not is_safe_url(url):
+        _print_problem("that is no plain address, and is not opened: it holds a quote, a space, a control or the like")
+        question.decline()
+        return
+    if not await prompt.confirmed("Open it in your browser?"):
+        question.decline()
+        return
+    if not await _open_browser(url):
+        echo("no browser opens here: go there yourself", error=True)
+    question.accept()
+
+
+def is_safe_url(url: str) -> bool:
+    """Whether a browser's command line may get it: nothing in it that a shell, a script or a terminal on the way there could read as its own."""
+    return (
+        url.lower().startswith(("http://", "https://"))
+        and url.isascii()
+        and url.isprintable()
+        and not set(url) & _UNSAFE_IN_URLS
+    )
+
+
+async def _open_browser(url: str) -> bool:
+    try:
+        async with asyncio.timeout(_OPENS_WITHIN):
+            return await Threads(1).run(webbrowser.open, url)
+    except TimeoutError:
+        return True  # some do not come back before they are closed
+    except (OSError, webbrowser.Error):
+        return False
+
+
+# --- what servers say, as it may be shown
+
+
+def _print_question(who: str, message: str) -> None:
+    first, *more = visible(message, _LONGEST_MESSAGE, lines=True).split("\n")
+    echo(f"{styled(who, 'name')} {first}", error=True)
+    for line in more:
+        echo(f"  {line}", error=True)  # indented, so that nothing of it looks like ours
+
+
+def _line(text: str) -> str:
+    return visible(text, _LONGEST_MESSAGE)
+
+
+def _label(text: str) -> str:
+    return visible(text, _LONGEST_LABEL)
+
+
+def _print_dim(text: str) -> None:
+    echo(styled(text, "dim"), error=True)
+
+
+def _print_problem(text: str) -> None:
+    echo(styled(f"  {visible(text, _LONGEST_MESSAGE)}", "bad"), error=True)
+
+
+# --- Lines that the user types, awaited in the loop: whatever else goes on goes on, and a task that needs no answer any more stops waiting for it.
+# No thread sits in a read that cannot be ended, so Ctrl-C is heard, a question can be taken back, and the interpreter ends without a thread that holds
+# its stdin. What was typed before a question was there is no answer to it, and is thrown away.
+
+_LONGEST: Final = 1 << 16
+_YES: Final = frozenset(("y", "yes"))
+_NO: Final = frozenset(("n", "no"))
+
+
+class PromptAborted(Exception):
+    """The user has turned away: the terminal's end of file."""
+
+
+class TerminalInput:
+    """The terminal, where one question is asked after the other."""
+
+    def __init__(self, stdin: int | None = None) -> None:
+        """`stdin` is the descriptor to read from."""
+        self._stdin = sys.stdin.fileno() if stdin is None else stdin
+        self._typed = b""
+        self._interrupted = False
+
+    def begin(self) -> None:
+        """Something new is asked: forget what was typed for anything else."""
+        self._typed = b""
+        try:
+            import termios  # noqa: PLC0415 - it is not everywhere
+        except ImportError:
+            return
+        if os.isatty(self._stdin):
+            termios.tcflush(self._stdin, termios.TCIFLUSH)
+
+    async def ask(self, question: str, usual: str = "") -> str:
+        """What was typed: nothing for what stands in brackets, which is only a picture of it. Raises `PromptAborted`."""
+        echo(f"{question}{f' [{usual}]' if usual else ''}: ", error=True, newline=False)
+        return (await self._line()).strip()
+
+    async def confirmed(self, question: str, *, default: bool = False) -> bool:
+        """Yes or no. Raises `PromptAborted`."""
+        while True:
+            echo(f"{question} [{'Y/n' if default else 'y/N'}]: ", error=True, newline=False)
+            word = (await self._line()).strip().casefold()
+            if not word:
+                return default
+            if word in _YES | _NO:
+                return word in _YES
+            echo(styled(f"  {word!r} is neither yes nor no", "bad"), error=True)
+
+    async def _line(self) -> str:
+        """One line, without its end."""
+        while b"\n" not in self._typed and len(self._typed) < _LONGEST:
+            got = await self._read()
+            if not got:
+                raise PromptAborted
+            self._typed += got
+        line, _, self._typed = self._typed.partition(b"\n")
+        return line[:_LONGEST].decode(errors="replace")
+
+    async def _read(self) -> bytes:
+        """What there is, as soon as there is something; nothing at the end."""
+        loop = asyncio.get_running_loop()
+        there = asyncio.Event()
+        try:
+            loop.add_reader(self._stdin, there.set)
+        except NotImplementedError:  # on Windows a thread sits in the read, and what it gets is the next one's
+            return await Threads(1).run(os.read, self._stdin, _LONGEST)
+        try:
+            await there.wait()
+            return os.read(self._stdin, _LONGEST)
+        except OSError:  # the terminal has gone
+            return b""
+        finally:
+            loop.remove_reader(self._stdin)
+
+    @contextmanager
+    def interruptible(self) -> Generator[asyncio.Event]:
+        """While it lasts, the first Ctrl-C of all sets the event; any other is the program's own, and ends it."""
+        left = asyncio.Event()
+        before = signal.getsignal(signal.SIGINT)
+        if self._interrupted or not callable(before) or threading.current_thread() is not threading.main_thread():
+            yield left
+            return
+        loop = asyncio.get_running_loop()
+
+        def heard(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
+            self._interrupted = True
+            signal.signal(signal.SIGINT, before)
+            loop.call_soon_threadsafe(left.set)
+
+        signal.signal(signal.SIGINT, heard)
+        try:
+            yield left
+        finally:
+            if signal.getsignal(signal.SIGINT) is heard:
+                signal.signal(signal.SIGINT, before)

@@ -1,0 +1,189 @@
+"""The files of Claude Desktop, Claude Code, Cursor and VS Code: the servers in them, in our own words.
+
+What these programs write (each after its own documentation):
+
+- Claude Desktop, Claude Code and Cursor have `mcpServers`, VS Code has `servers` and `inputs`; Claude Code's own file has `projects` besides.
+- `type` is stdio, http, streamable-http or sse. Without it a `command` is a program, and a `url` is HTTP, as Cursor has it.
+- `timeout` is of Claude Code, in milliseconds, and less than 1000 counts for nothing there. `oauth` (Claude Code) and `auth` (Cursor) say as whom to sign in.
+- `envFile` (Cursor, VS Code) is a file of variables.
+
+What they have and we do not is passed over, and said, unless a server would be less safe without it: then that one is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.protocol.serialization import is_array, is_object
+
+from .fields import MOST_MISTAKES, SERVER
+from .mistakes import nearest
+from .variables import EditorInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path as FilePath
+
+    from .parsed_file import KeyPath, ParsedFile
+
+_TYPES: Final = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamableHttp": "http",
+    "streamable_http": "http",
+    "sse": "sse",
+}
+_IGNORED: Final = frozenset(
+    {"$schema", "alwaysLoad", "description", "dev", "gallery", "icon", "icons", "metadata", "name", "title", "version"}
+)
+_UNSAFE: Final = {
+    "sandboxEnabled": "here nothing would keep it in a sandbox: remove sandboxEnabled if it may run without",
+    "sandbox": "here nothing would keep it in a sandbox: remove sandbox if it may run without",
+    "headersHelper": "no program is started here to make headers: write the header into headers, with a variable",
+}
+_KEPT: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_LONGEST: Final = 32
+_MILLISECONDS: Final = 1000
+_OAUTH: Final = {
+    "clientId": "client_id",
+    "CLIENT_ID": "client_id",
+    "clientSecret": "client_secret",
+    "CLIENT_SECRET": "client_secret",
+    "callbackPort": "port",
+    "scopes": "scopes",
+}
+
+
+class FieldNote(NamedTuple):
+    """Something about one field of an entry."""
+
+    field: str
+    what: str
+    hint: str = ""
+    harmless: bool = False
+
+
+class ImportedServer(NamedTuple):
+    """One server."""
+
+    table: dict[str, Any]
+    """In our own words."""
+    words: dict[str, str]
+    """The file's own word for a field of ours, where that is another."""
+    mistakes: list[FieldNote]
+    env_file: str | None
+
+
+def servers_of(document: ParsedFile, project: FilePath) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+    """Where a file has servers, from the general to the particular."""
+    value = document.value
+    for path in (("mcpServers",), ("servers",), ("mcp", "servers"), ("projects", str(project), "mcpServers")):
+        found: Any = value
+        for key in path:
+            found = found.get(key) if is_object(found) else None
+        if is_object(found):
+            yield path, found
+
+
+def shape_problem(document: ParsedFile) -> str | None:
+    """What is wrong with a file that has no servers."""
+    for name in ("mcpServers", "servers"):
+        if name in document.value:
+            return None if is_object(document.value[name]) else f"{name} has to be an object"
+    if is_object(document.value.get("mcp")) or is_object(document.value.get("projects")):
+        return None
+    return "has neither mcpServers nor servers in it"
+
+
+def inputs_of(document: ParsedFile) -> dict[str, EditorInput]:
+    """What VS Code would ask its user for."""
+    listed = document.value.get("inputs")
+    found: dict[str, EditorInput] = {}
+    for one in listed if is_array(listed) else ():
+        if is_object(one) and isinstance(one.get("id"), str):
+            description, default = one.get("description"), one.get("default")
+            found[one["id"]] = EditorInput(
+                description if isinstance(description, str) else "", default if isinstance(default, str) else None
+            )
+    return found
+
+
+def valid_name(name: str) -> str:
+    """A name as it may be here: what people call it there, if that will do."""
+    if _KEPT.fullmatch(name):
+        return name
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:_LONGEST].strip("-")
+
+
+def translate(entry: Mapping[str, Any]) -> ImportedServer:
+    """One entry in our own words. What is not known is told, and left out."""
+    found = ImportedServer({}, {}, [], None)
+    table, words, told = found.table, found.words, found.mistakes
+    env_file: str | None = None
+    said = [(key, value) for key, value in entry.items() if value is not None and key not in _IGNORED]
+    for key, value in said[:MOST_MISTAKES]:
+        if key == "type":
+            words["transport"] = key
+            table["transport"] = _TYPES.get(value, value) if isinstance(value, str) else value
+        elif key in ("serverUrl", "httpUrl"):
+            words["url"] = key
+            table["url"] = value
+        elif key == "env" and is_object(value):
+            table[key] = {one: _as_text(text) for one, text in value.items() if text is not None}
+        elif key == "timeout":
+            _translate_timeout(value, found)
+        elif key in ("oauth", "auth") and is_object(value):
+            _translate_sign_in(key, value, found)
+        elif key == "envFile":
+            if isinstance(value, str):
+                env_file = value
+            else:
+                told.append(FieldNote(key, "has to be a text"))
+        elif key == "enabled" and isinstance(value, bool):
+            words["disabled"] = key
+            table["disabled"] = not value
+        elif key in _UNSAFE:
+            if value is not False:
+                told.append(FieldNote(key, "is not known here", _UNSAFE[key]))
+        elif key in SERVER.fields:
+            table[key] = value
+        else:
+            close = nearest(key, SERVER.fields)
+            told.append(FieldNote(key, "there is no such field", close or "it is passed over", harmless=not close))
+    if "transport" not in table and "url" in table and "command" not in table:
+        table["transport"] = "http"
+    return found._replace(env_file=env_file)
+
+
+def _as_text(value: Any) -> Any:
+    """Numbers are taken there; what a program sees is a text."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _translate_timeout(value: Any, found: ImportedServer) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        found.mistakes.append(FieldNote("timeout", "has to be a number of milliseconds, more than 0"))
+    elif value < _MILLISECONDS:
+        found.mistakes.append(
+            FieldNote(
+                "timeout", "is in milliseconds, and under 1000 counts for nothing", "write 1000 or more", harmless=True
+            )
+        )
+    else:
+        found.words["timeouts"] = "timeout"
+        found.table["timeouts"] = {"tool": value / _MILLISECONDS}
+
+
+def _translate_sign_in(key: str, value: Mapping[str, Any], found: ImportedServer) -> None:
+    settings: dict[str, Any] = {}
+    for name, one in value.items():
+        known = _OAUTH.get(name)
+        if known is None:
+            found.mistakes.append(FieldNote(key, f"{name} is not known here", "it is passed over", harmless=True))
+        else:
+            settings[known] = one.split() if known == "scopes" and isinstance(one, str) else one
+    found.words["oauth_config"] = key
+    found.table["oauth"] = "auto"
+    found.table["oauth_config"] = settings
