@@ -1,8 +1,7 @@
-"""Between processes and machines: links between nodes, what travels on them, and Thespian, which starts and places them.
+"""Links between nodes, nodes in processes of their own and on other machines, and Thespian, which starts and places those processes.
 
-Everything public of the room is exported here. What links nodes is there at once. The engine, which has nodes run in processes of
-their own and on other machines (`Cluster`, and what is said to it and by it), is loaded when one of its names is first used; and Thespian
-never is in a process that asks for nodes, only in those that it keeps.
+Everything public of this package is exported here. The names of links are loaded at once; those of the engine (`Cluster` and its messages) when one of them is
+first used. Thespian is never loaded in a process that asks for nodes, only in the processes below.
 """
 
 from __future__ import annotations
@@ -39,26 +38,26 @@ if TYPE_CHECKING:
 __all__ = [
     "CannotTravel",
     "Cluster",
+    "ClusterMembership",
     "ClusterSettings",
-    "Ending",
     "EngineFailed",
-    "Host",
-    "Limits",
     "LinkOffence",
     "LinkRefused",
     "Machine",
     "MachineDown",
     "MachineUp",
-    "Main",
-    "Membership",
+    "MainModule",
     "NodeDown",
     "NodeFailed",
     "NodeLost",
+    "NodeOwner",
     "NodeSpec",
     "NodeUp",
     "NothingFits",
     "Peering",
     "Peers",
+    "ProcessEnding",
+    "ProcessLimits",
     "RemoteError",
     "RemoteTraceback",
     "child_on",
@@ -73,11 +72,11 @@ __all__ = [
 # Each module of the engine, and the names that the room takes of it: `python -m tests.house --write` makes it of the imports for type checkers.
 _HOMES: Final[dict[str, str]] = {
     "greenroom.supervision.cluster.cluster": "Cluster NodeOwner node_child",
+    "greenroom.supervision.cluster.cluster_settings": "ClusterSettings MainModule NodeSpec ProcessLimits",
     "greenroom.supervision.cluster.key_files": "write_key",
     "greenroom.supervision.cluster.machines": "Machine MachineDown MachineUp NothingFits",
     "greenroom.supervision.cluster.membership": "ClusterMembership",
-    "greenroom.supervision.cluster.node_records": "ProcessEnding EngineFailed NodeFailed NodeLost",
-    "greenroom.supervision.cluster.cluster_settings": "ClusterSettings ProcessLimits MainModule NodeSpec",
+    "greenroom.supervision.cluster.node_records": "EngineFailed NodeFailed NodeLost ProcessEnding",
 }
 
 

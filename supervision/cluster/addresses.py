@@ -1,4 +1,4 @@
-"""Where nodes listen: `unix:@NAME` in the abstract namespace, `unix:PATH`, or `tcp:HOST:PORT`."""
+"""Addresses of nodes (`unix:@NAME` in the abstract namespace, `unix:PATH`, `tcp:HOST:PORT`), their sockets, and the names of functions and classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PORTS: Final = 65535
 
 
 def parse_port(text: str, *, least: int = 1) -> int | None:
-    """The number of a port, or None: digits that `int` takes and a socket does not are none."""
+    """The number of a port, or None. Digits that `int` accepts and a socket does not are refused."""
     if not text.isascii() or not text.isdigit() or len(text) > len(str(_PORTS)):
         return None
     number = int(text)
@@ -40,7 +40,7 @@ def parse_port(text: str, *, least: int = 1) -> int | None:
 
 
 def parse_address(address: str) -> str | tuple[str, int]:
-    """A path, which begins with NUL in the abstract namespace, or a host and a port. Raises `LinkRefused`."""
+    """A path, which begins with NUL in the abstract namespace, or host and port. Raises `LinkRefused`."""
     kind, _, where = address.partition(":")
     if kind == "unix" and where:
         return f"\0{where[1:]}" if where.startswith("@") else where
@@ -54,27 +54,26 @@ def parse_address(address: str) -> str | tuple[str, int]:
 
 
 async def dial(loop: asyncio.AbstractEventLoop, make: Callable[[], Link], address: str) -> Link:
-    """Connect to an address. Raises `LinkRefused` when it is none, and `OSError` when nothing listens there."""
+    """Connect to an address. Raises `LinkRefused` for an invalid one, and `OSError` when nothing listens there."""
     where = parse_address(address)
     if isinstance(where, str):
         return (await loop.create_unix_connection(make, where))[1]
     try:
         return (await loop.create_connection(make, *where))[1]
-    except ValueError as error:  # a name that no host can have
+    except ValueError as error:  # a name that cannot be a host's
         raise LinkRefused(f"not an address of a node: {error}") from error
 
 
 class NodeListener:
-    """A node's own sockets: on a unix socket of its own user's, and on a host if one is given."""
+    """The listening sockets of a node: a unix socket of its own user's, and TCP on a host if one is given."""
 
     def __init__(self) -> None:
-        """Nothing is open yet."""
         self.addresses: tuple[str, ...] = ()
         self._acceptors: list[Acceptor] = []
         self._paths: list[str] = []
 
     async def open(self, make: Callable[[], Link], tcp: str | None) -> None:
-        """Listen. From here on other nodes may connect."""
+        """Listen."""
         path = _socket_path()
         try:
             self._acceptors.append(serve(make, [unix_socket(path)], log))
@@ -103,28 +102,28 @@ class NodeListener:
 
 
 def _socket_path() -> str:
-    """Where to listen: in the abstract namespace, of which nothing stays behind, or in a file of our own."""
+    """An address in the abstract namespace, which leaves no file behind; elsewhere a file."""
     name = f"greenroom-{secrets.token_hex(16)}"
     if sys.platform == "linux" and hasattr(socket, "AF_UNIX"):
         return f"\0{name}"
     return os.path.join(tempfile.gettempdir(), name)  # noqa: PTH118 - as above
 
 
-# --- What goes to another node by its name: functions and classes. Both ends have them in the same module; their code is not sent.
+# --- Functions and classes are sent by name. Both nodes have them in the same module; code is never sent.
 
 _names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _found: dict[str, Any] = {}
 
 
 class CannotTravel(ActorError, TypeError):
-    """A value that cannot be sent to another node: what it is, and why not."""
+    """A value that cannot be sent to another node; the message says which, and why."""
 
 
 def qualified_name(thing: Any) -> str:
-    """`module:qualified.name` of a function or class that can be found by it. Raises `CannotTravel`."""
+    """`module:qualified.name` of a function or class that is found under it. Raises `CannotTravel`."""
     try:
         known = _names.get(thing)
-    except TypeError:  # a class whose own class says how it is compared, and not how it is hashed
+    except TypeError:  # a class whose metaclass defines __eq__ without __hash__
         known = None
     if known is not None:
         return known
@@ -136,7 +135,7 @@ def qualified_name(thing: Any) -> str:
         )
     try:
         found = _look_up(written)
-    except Exception:  # noqa: BLE001 - not there, or whatever the import of a module raises
+    except Exception:  # noqa: BLE001 - not found, or whatever the import of its module raises
         found = None
     if found is not thing:
         raise CannotTravel(f"{short_repr(thing)} cannot travel to another node: {written} is not it")
@@ -146,7 +145,7 @@ def qualified_name(thing: Any) -> str:
 
 
 def short_repr(value: object) -> str:
-    """The value as an error message shows it: its `repr`, cut after 200 characters."""
+    """The `repr` for an error message, cut after 200 characters."""
     try:
         text = repr(value)
     except BaseException:  # noqa: BLE001 - whatever a user's __repr__ does
@@ -155,7 +154,7 @@ def short_repr(value: object) -> str:
 
 
 def find_by_name(name: str) -> Any:
-    """The function or class of that name, whose module is imported if need be."""
+    """The function or class of that name; its module is imported if need be."""
     found = _found.get(name)
     if found is None:
         found = _found[name] = _look_up(name)

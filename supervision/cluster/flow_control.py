@@ -1,9 +1,8 @@
-"""Calls between processes whose parties send each other events meanwhile, with credit.
+"""Long calls between processes that send each other events in the meantime: replying from a task, and credit for the events.
 
-The call itself is the kernel's, between two nodes as within one: it has one end, which is the answer, the caller's leaving or the death of
-either party, and what comes later is dropped. This module adds the two things that a long call needs. `answer_in_task` gives the answer from a task,
-which ends when the caller leaves. `Credit` and `Receipts` bound the events that are on their way: the sender spends credit, and
-the receiver tells now and then how much it has taken. Neither of them waits for each single event.
+The call is an ordinary call, within a node or between two. It ends once: by the reply, by the caller's leaving, or by the death of either process; events that come
+later are dropped. `answer_in_task` replies from a task that is cancelled when the caller leaves. `Credit` and `Receipts` bound the events in flight: the sender
+spends credit, and the receiver reports from time to time how much it has taken, so neither waits for each single event.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class CalleeEnded(ActorError):
-    """What was to answer a call has ended without an answer."""
+    """The task that was to reply to a call was cancelled."""
 
 
 def answer_in_task(
     caller: Caller[Any], work: Coroutine[Any, Any, Any], context: Context | None = None
 ) -> asyncio.Task[Any]:
-    """Answer `caller` with what comes of `work`, in a task of the process whose `context` it is: the calling one, by default.
+    """Reply to `caller` with the result of `work`, which runs in a task with the `context` of the called process (by default the current one).
 
-    Called by the process that was asked. An exception is an answer, too. The task is cancelled when the caller leaves; when it is cancelled
-    otherwise, the caller gets `CalleeEnded`, unless the process that was asked is at its end, which is told by itself.
+    An exception is a reply as well. The task is cancelled when the caller leaves. When it is cancelled otherwise, the caller gets `CalleeEnded`, unless the called
+    process is about to end, which the caller learns anyway.
     """
     callee = current.get()
 
@@ -51,15 +50,15 @@ def answer_in_task(
 
 
 class Credit:
-    """The sender's: how much more may be sent before the receiver has taken some of what is on its way.
+    """The sender's side: how much more may be sent before the receiver has taken something.
 
-    Spent by one thread and earned by another: each writes its own counters.
+    One thread may spend while another earns: each writes its own counters.
     """
 
     __slots__ = ("_ended", "_most", "_most_size", "_sent", "_sent_size", "_taken", "_taken_size", "_waiting")
 
     def __init__(self, most: int, most_size: int | None = None) -> None:
-        """So many events may be on their way, and so many bytes; a larger event goes alone."""
+        """At most so many events, and so many bytes, are in flight; an event larger than that goes alone."""
         self._most = most
         self._most_size = most_size
         self._sent = self._sent_size = self._taken = self._taken_size = 0
@@ -68,40 +67,40 @@ class Credit:
 
     @property
     def events(self) -> int:
-        """How many are on their way."""
+        """Events in flight."""
         return self._sent - self._taken
 
     @property
     def size(self) -> int:
-        """Their bytes."""
+        """Bytes in flight."""
         return self._sent_size - self._taken_size
 
     def has_room(self, size: int = 0) -> bool:
-        """Whether one more of that size may be sent. After the end, anything may."""
+        """Whether an event of that size may be sent now. Always true after `end`."""
         if self._ended or not self.events:
             return True
         return self.events < self._most and (self._most_size is None or self.size + size <= self._most_size)
 
     def spend(self, size: int = 0) -> None:
-        """One more is on its way."""
+        """Count an event as sent."""
         self._sent += 1
         self._sent_size += size
 
     async def wait(self, size: int = 0) -> None:
-        """Spend it as soon as there is room. One task at a time waits here."""
+        """Wait for room, then spend. One task at a time may wait."""
         while not self.has_room(size):
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         self.spend(size)
 
     def earn(self, events: int, size: int = 0) -> None:
-        """The receiver has told that it took these."""
+        """Count events that the receiver has taken."""
         self._taken += events
         self._taken_size += size
         self._wake()
 
     def end(self) -> None:
-        """Nothing is taken any more, so nothing waits for that."""
+        """The receiver takes nothing any more: nothing waits for it."""
         self._ended = True
         self._wake()
 
@@ -111,24 +110,24 @@ class Credit:
 
 
 class Receipts:
-    """The receiver's: what it has taken and not told yet."""
+    """The receiver's side: what it has taken and not reported yet."""
 
     __slots__ = ("_events", "_often", "_often_size", "_size")
 
     def __init__(self, often: int, often_size: int | None = None) -> None:
-        """It is time to tell after so many events, or so many bytes: fewer than the sender's credit, or both would wait."""
+        """Report after so many events or bytes: fewer than the sender's credit, or both sides would wait."""
         self._often = often
         self._often_size = often_size
         self._events = self._size = 0
 
     def take(self, size: int = 0) -> bool:
-        """One more was taken. Whether it is time to tell."""
+        """Count a taken event. Returns whether it is time to report."""
         self._events += 1
         self._size += size
         return self._events >= self._often or (self._often_size is not None and self._size >= self._often_size)
 
     def told(self) -> tuple[int, int]:
-        """What to tell now, events and bytes; it counts from nothing again."""
+        """The events and bytes to report now; the counters start again at zero."""
         taken = self._events, self._size
         self._events = self._size = 0
         return taken

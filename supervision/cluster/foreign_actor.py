@@ -1,12 +1,11 @@
-"""Asking an actor of a foreign Thespian system, from a thread of ours.
+"""Requests to an actor of a user's own Thespian system, from a thread of this program.
 
-Thespian's `ask` takes whatever message comes next for an answer, a late one to an earlier question among them. So each question here has an
-endpoint of its own, to which nothing was sent before and which is not read afterwards. Whatever happens there is one outcome: the reply, or one
-of the errors below.
+Thespian's `ask` returns the next message that comes, which may be a late reply to an earlier request. So each request has a temporary endpoint of its own, which
+has received nothing before and is not read afterwards. A request has one outcome: the reply, or one of the errors below.
 
-An actor that is given as a class is made when it is first asked, under an `ActorWatcher`: a caller that waits for it hears at once when it has ended,
-and the next question has another one made. The end of an actor that is given by its address Thespian tells only to its parent: a caller that asks
-later hears at once, and one that waits at that moment hears nothing until its time is over.
+An actor given as a class is made by the first request, as the child of an `ActorWatcher`: a waiting caller gets an error at once when the actor ends, and the next
+request makes another one. Of an actor given by its address, Thespian tells the end only to its parent: later callers get an error at once, and a caller that is
+waiting when it ends waits until its timeout.
 """
 
 from __future__ import annotations
@@ -36,33 +35,32 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = 30.0
 _LOOK: Final = 0.5
-"""How often a waiting caller looks whether the answer is still wanted, in seconds."""
+"""How often a waiting caller checks `unwanted`, in seconds."""
 _EARLY: Final = 0.9
-"""Thespian says nothing when a message could not be delivered, but it says so before the time is over."""
+"""Thespian reports no undeliverable message: `ask` just returns before its time is over. Less than this share of the time counts as that."""
 _one_at_a_time: Final = threading.RLock()
-"""The simple system runs its actors in the thread that asks, and has one endpoint."""
+"""The simple system runs actors in the calling thread, and has a single endpoint."""
 
 
 class ForeignActorError(ActorError):
-    """An actor of a Thespian system gave no answer."""
+    """A request to an actor of a Thespian system has no reply."""
 
     def __init__(self, who: str, *more: Any) -> None:
-        """`who` is the actor that was asked."""
+        """`who` names the actor."""
         super().__init__(who, *more)
         self.who = who
 
 
 class ActorPoisoned(ForeignActorError):
-    """It has failed at the message, twice, as Thespian tries it. `details` is the traceback from there."""
+    """The actor raised at the message both times that Thespian delivered it. `details` is the traceback."""
 
     def __init__(self, who: str, details: str | None) -> None:
-        """Its last line is the reason."""
         super().__init__(who, details)
         self.details = details or ""
 
     @property
     def reason(self) -> str:
-        """What was raised there."""
+        """The last line of the traceback."""
         return next(
             (line.strip() for line in reversed(self.details.splitlines()) if line.strip()), "it did not say why"
         )
@@ -72,17 +70,17 @@ class ActorPoisoned(ForeignActorError):
 
 
 class ActorGone(ForeignActorError):
-    """It is not there, or has ended before it answered."""
+    """The actor does not exist, or has ended without a reply."""
 
     def __str__(self) -> str:
         return f"{self.who} is not there, or has ended before it answered"
 
 
 class ActorSilent(ForeignActorError):
-    """It has not answered in time."""
+    """The actor has not replied in time."""
 
     def __init__(self, who: str, seconds: float) -> None:
-        """How long it had."""
+        """`seconds` is the timeout."""
         super().__init__(who, seconds)
         self.seconds = seconds
 
@@ -91,10 +89,10 @@ class ActorSilent(ForeignActorError):
 
 
 class ActorNotMade(ForeignActorError):
-    """There is no such actor, and none could be made."""
+    """The actor could not be made."""
 
     def __init__(self, who: str, why: str) -> None:
-        """`why` is what Thespian said."""
+        """`why` is Thespian's error."""
         super().__init__(who, why)
         self.why = why
 
@@ -103,17 +101,17 @@ class ActorNotMade(ForeignActorError):
 
 
 class ForeignActor:
-    """One actor. From any thread, and from several at once."""
+    """One actor. Its methods can be called from any thread, and from several at once."""
 
     def __init__(self, system: Any, actor: Any) -> None:
-        """`system` is the `ActorSystem` that it lives in. `actor` is an address, or the class of one that is ours to make: itself, or `"module.Class"`."""
+        """`system` is its `ActorSystem`. `actor` is its address, or the class of an actor to make: the class itself, or `"module.Class"`."""
         self._system: ActorSystem = system
         self._address = actor if isinstance(actor, ActorAddress) else None
         self._kind: type | str | None = None if isinstance(actor, ActorAddress) else actor
         if self._address is None and not isinstance(actor, type | str):
             raise TypeError(f"an actor is its address, its class, or 'module.Class', not {actor!r}")
         self._spelled = "" if self._kind is None else _class_name(self._kind)
-        self._name = self._spelled.rpartition(".")[2] or "the actor"  # its address stays out of messages
+        self._name = self._spelled.rpartition(".")[2] or "the actor"  # error messages do not show its address
         self._simple = is_simple(system)
         self._watcher: ActorAddress | None = None
         self._lock = threading.Lock()
@@ -122,9 +120,9 @@ class ForeignActor:
         return f"<ForeignActor {self._name}>"
 
     def ask(self, message: Any, timeout: float = TIMEOUT, *, unwanted: Callable[[], object] = bool) -> Any:
-        """Send it a message and wait for its reply. Raises a `ForeignActorError`.
+        """Send a message and wait for the reply. Raises a `ForeignActorError`.
 
-        `unwanted` is looked at now and then: once it is true, the reply is not wanted any more, and the waiting is over.
+        `unwanted` is called about twice a second; when it returns true, the wait is over.
         """
         until = time.monotonic() + timeout
         if self._simple:
@@ -137,14 +135,14 @@ class ForeignActor:
                 raise ActorGone(self._name) from None
             finally:
                 if self._watcher is not None:
-                    with suppress(ActorSystemException):  # it may be the next to go
+                    with suppress(ActorSystemException):  # it may have ended as well
                         mine.tell(self._watcher, StopWaiting())
         if reply is None:
             raise ActorSilent(self._name, timeout) if time.monotonic() >= until or unwanted() else ActorGone(self._name)
         return self._read(reply)
 
     def close(self) -> None:
-        """End it, if it was made here. The next question has another one made."""
+        """End the actor, if it was made here. The next request makes another one."""
         with self._lock:
             watcher, self._watcher = self._watcher, None
         if watcher is None:
@@ -153,7 +151,7 @@ class ForeignActor:
             with _one_at_a_time:
                 self._system.tell(watcher, ActorExitRequest())
             return
-        with private_endpoint(self._system) as mine, suppress(ActorSystemException):  # it may have gone before
+        with private_endpoint(self._system) as mine, suppress(ActorSystemException):  # it may have ended before
             mine.tell(watcher, ActorExitRequest())
 
     def _read(self, reply: Any) -> Any:
@@ -166,7 +164,7 @@ class ForeignActor:
     # --- in a system of processes
 
     def _present(self, mine: ActorSystem, timeout: float, until: float) -> ActorAddress:
-        """Where the actor of our class is; from now on this endpoint hears when it ends."""
+        """The address of the actor, made if need be. From now on the watcher tells this endpoint when it ends."""
         found: Any = None
         for _ in range(2):
             watcher = self._ensure_watcher(mine)
@@ -177,7 +175,7 @@ class ForeignActor:
                 break
             if time.monotonic() >= until:
                 raise ActorSilent(self._name, timeout)
-            with self._lock:  # the watcher itself has gone, with its system perhaps: another one, once
+            with self._lock:  # the watcher itself has ended, perhaps with its system: make another one, once
                 if self._watcher is watcher:
                     self._watcher = None
         if isinstance(found, WatchedActorEnded):
@@ -200,7 +198,7 @@ class ForeignActor:
                 mine.tell(self._watcher, KeepActor(spec))
             return self._watcher
 
-    # --- in the system that lives in this thread
+    # --- in the simple system, which runs in this thread
 
     def _ask_here(self, message: Any, timeout: float, until: float) -> Any:
         system = self._system
@@ -220,7 +218,7 @@ class ForeignActor:
                 and self._watcher is not None
                 and not isinstance(system.ask(self._watcher, LocateActor(), timeout), ActorLocation)
             ):
-                self._watcher = None  # it has gone itself: the next question has another one
+                self._watcher = None  # the watcher has ended: the next request makes another one
         if got is None:  # all that could run has run
             raise ActorSilent(self._name, timeout)
         if isinstance(got.reply, ActorLocation):
@@ -229,7 +227,7 @@ class ForeignActor:
 
 
 def _send(mine: ActorSystem, address: ActorAddress, message: Any, until: float, unwanted: Callable[[], object]) -> Any:
-    """The reply; None when there is none: early, when the message could not be delivered."""
+    """The reply, or None. A return before the time is over means that the message could not be delivered."""
     left = max(0.0, until - time.monotonic())
     look = min(_LOOK, left)
     before = time.monotonic()
@@ -243,7 +241,7 @@ def _send(mine: ActorSystem, address: ActorAddress, message: Any, until: float, 
 
 @contextmanager
 def private_endpoint(system: ActorSystem) -> Generator[ActorSystem]:
-    """An endpoint of one's own, closed however the block ends, and whole: Thespian's `private` sees to neither."""
+    """A temporary endpoint, closed however the block ends, with its sockets: Thespian's `private` leaves it open after an exception, and its sockets always."""
     private = system.private()
     mine = private.__enter__()
     transport: Any = getattr(getattr(mine, "_systemBase", None), "transport", None)
@@ -257,7 +255,7 @@ def private_endpoint(system: ActorSystem) -> Generator[ActorSystem]:
 
 
 def is_simple(system: ActorSystem) -> bool:
-    """Whether it runs its actors in the thread that asks them. An object that only joins one knows that by its base alone."""
+    """Whether the system runs actors in the calling thread. An `ActorSystem` that joined an existing one shows it only by the class of its base."""
     return type(getattr(system, "_systemBase", None)).__module__.endswith(".simpleSystemBase")
 
 
@@ -265,27 +263,27 @@ def _class_name(kind: type | str) -> str:
     return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
 
 
-# --- What of ours runs in a foreign Thespian system so that an actor of it can be asked: the watcher watches it, and the asker asks for us.
-# Both are small and plain. Nothing here may raise: Thespian would run the handler once more.
+# --- The actors that run in a user's Thespian system: the watcher of an actor that was made here, and the requester for the simple system.
+# Both are small. They must not raise: Thespian would deliver the message once more.
 
 _tickets: Final = count(1)
 
 
 @dataclass
 class KeepActor:
-    """To a watcher: the actor to keep, by its class or the name of that."""
+    """To a watcher: the class of its actor, or the name of the class."""
 
     kind: Any
 
 
 @dataclass
 class LocateActor:
-    """To a watcher: where is the actor? From now on the sender hears when it ends."""
+    """To a watcher: what is the actor's address? From now on the sender is told when it ends."""
 
 
 @dataclass
 class ActorLocation:
-    """From a watcher: there; or why there is none."""
+    """From a watcher: the address, or why there is no actor."""
 
     address: ActorAddress | None
     why: str = ""
@@ -293,17 +291,17 @@ class ActorLocation:
 
 @dataclass
 class StopWaiting:
-    """To a watcher: the sender waits for nothing any more."""
+    """To a watcher: the sender waits for no reply any more."""
 
 
 @dataclass
 class WatchedActorEnded:
-    """From a watcher: it has ended."""
+    """From a watcher: the actor has ended."""
 
 
 @dataclass
 class ActorQuestion:
-    """To an asker: the actor to ask (its address, or the watcher that knows it), and the message."""
+    """To a requester: the actor's address, or the watcher that knows it, and the message to send."""
 
     address: ActorAddress | None
     watcher: ActorAddress | None
@@ -313,24 +311,23 @@ class ActorQuestion:
 
 @dataclass
 class ActorReply:
-    """From an asker: the first answer to a question."""
+    """From a requester: the first reply."""
 
     ticket: int
     reply: Any
 
 
 class ActorWatcher(Actor):
-    """Keeps one actor of a class: makes it when it is asked for, and tells the senders that wait for it when it has ended."""
+    """Makes one actor when it is asked for, and tells waiting senders when it has ended."""
 
     def __init__(self) -> None:
-        """No actor is employed yet."""
         super().__init__()
         self._kind: Any = None
         self._child: ActorAddress | None = None
         self._waiting: list[ActorAddress] = []
 
     def receiveMessage(self, message: Any, sender: ActorAddress) -> None:  # noqa: N802 - Thespian's name
-        """Whatever comes."""
+        """Handle one message."""
         match message:
             case KeepActor(kind):
                 self._kind = kind
@@ -350,7 +347,7 @@ class ActorWatcher(Actor):
         if self._child is None:
             try:
                 self._child = self.createActor(self._kind)
-            except Exception as error:  # noqa: BLE001 - whatever its module raises when it is imported; the sender is told
+            except Exception as error:  # noqa: BLE001 - its module may raise anything when it is imported; the sender gets that
                 self.send(sender, ActorLocation(None, f"{type(error).__name__}: {error}"))
                 return
         self._waiting.append(sender)
@@ -358,16 +355,15 @@ class ActorWatcher(Actor):
 
 
 class ActorRequester(Actor):
-    """Asks one question, for a program that has no endpoint of its own: in the simple system. Later messages are dropped."""
+    """Makes one request for a program that has no endpoint of its own, in the simple system. Later messages are dropped."""
 
     def __init__(self) -> None:
-        """Nothing was asked."""
         super().__init__()
         self._question: ActorQuestion | None = None
         self._for: ActorAddress | None = None
 
     def receiveMessage(self, message: Any, sender: ActorAddress) -> None:  # noqa: N802 - Thespian's name
-        """The question, and then what comes of it."""
+        """The first message is the question, the next ones its replies."""
         question = self._question
         if question is None:
             if isinstance(message, ActorQuestion):

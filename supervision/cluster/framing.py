@@ -1,7 +1,7 @@
-"""Frames: how items become the bytes of a link and come back. Pure, and the same for a loop's link and for a guest's plain socket.
+"""The handshake, the frames and the MACs of links, as pure functions of bytes; links with and without an event loop use them.
 
-A frame is its payload's length, its kind, its MAC and the payload. Items that were sent in one turn of the loop share a frame; a frame that
-would be longer than `PIECE` is sent in pieces, so that its reader can do something else in between.
+A frame is the length of its payload, its kind, its MAC and the payload. Items sent in one turn of the loop share a frame. A frame longer than `PIECE` is sent in
+pieces, so that its reader can do other work in between.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from greenroom.supervision.kernel.errors import ActorError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# --- Proof of who is at the other end, and that each frame is from there: the keyed handshake of a link, and the seal on each of its frames.
-# Pure: bytes in, bytes out. Both ends prove that they hold the key by an HMAC over both greetings, each with a fresh nonce; from those come a
-# key for each direction, and each frame carries a MAC over its place in the sequence and its content, so that none can be forged, repeated,
-# left out or sent back. It gives authenticity and not secrecy: between machines, run it inside WireGuard or the like.
+# --- Authentication: the keyed handshake of a link, and the MAC on each of its frames.
+# Both ends prove that they hold the key by an HMAC over both greetings, which have fresh nonces. From those follows a key for each direction, and each frame has a
+# MAC over its position and its content, so none can be forged, repeated, left out or reflected. That is authenticity and not secrecy: between machines, run it
+# inside WireGuard or the like.
 #     dialler                         listener
 #       greeting  ─────────────────────▶
 #       ◀───────────────── greeting, proof
@@ -39,11 +39,11 @@ _KEY_BYTES: Final = 16
 
 
 class LinkRefused(ActorError):
-    """The other end is not the one that it should be, or refuses us: what was wrong."""
+    """The other end is not the expected one, or refuses this one; the message says why."""
 
 
 class Greeting(msgspec.Struct, array_like=True, frozen=True):
-    """What an end says of itself before it has proved anything."""
+    """What an end says of itself before it is authenticated."""
 
     version: int
     name: str
@@ -54,12 +54,12 @@ class Greeting(msgspec.Struct, array_like=True, frozen=True):
 
 
 def greeting(name: str, incarnation: int, *, kind: str = "node", addresses: tuple[str, ...] = ()) -> Greeting:
-    """One of ours, with a nonce of its own."""
+    """A greeting of this end, with a fresh nonce."""
     return Greeting(VERSION, name, incarnation, secrets.token_bytes(32), kind, addresses)
 
 
 def check_key(key: bytes) -> bytes:
-    """Refuse a key that is short enough to be guessed. Raises `ConfigError`."""
+    """Refuse a key short enough to be guessed. Raises `ConfigError`."""
     if len(key) < _KEY_BYTES:
         raise ConfigError(
             f"a cluster's key must have at least {_KEY_BYTES} bytes, not {len(key)}: use secrets.token_bytes(32)"
@@ -69,7 +69,7 @@ def check_key(key: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Seal:
-    """One direction of a link: makes the MAC of each frame in its turn, or looks at it."""
+    """Makes or checks the MACs of the frames of one direction, which are numbered."""
 
     key: bytes = field(repr=False)
     count: int = 0
@@ -82,22 +82,22 @@ class Seal:
         return made.digest()
 
     def check(self, kind: int, mac: bytes | memoryview, payload: bytes | bytearray | memoryview) -> bool:
-        """Whether the next frame is theirs."""
+        """Whether the MAC of the next frame is right."""
         return hmac.compare_digest(self.mac(kind, payload), mac)
 
 
-# --- Messages of a handshake, and of the daemon's sockets: each stands behind its length.
+# --- Length-prefixed messages: those of a handshake, and of the daemon's socket.
 
 _LENGTH: Final = struct.Struct(">I")
 
 
 def framed(message: bytes) -> bytes:
-    """The message behind its length."""
+    """A message with its length in front."""
     return _LENGTH.pack(len(message)) + message
 
 
 def messages(buffer: bytearray, largest: int, what: str) -> Iterator[bytes]:
-    """Take the messages that are complete off the front. Raises `ValueError`, which says `what` would be longer than `largest`."""
+    """Take the complete messages off the front of the buffer. Raises `ValueError` for one longer than `largest`; `what` names it."""
     while len(buffer) >= _LENGTH.size:
         length = _LENGTH.unpack_from(buffer)[0]
         if length > largest:
@@ -111,10 +111,10 @@ def messages(buffer: bytearray, largest: int, what: str) -> Iterator[bytes]:
 
 
 class Handshake:
-    """One handshake, as one end of it. `feed` it what comes from the other; `done` when both have proved themselves."""
+    """One end of a handshake. `feed` it what the other end sends; it is `done` when both have proved themselves."""
 
     def __init__(self, key: bytes, mine: Greeting, *, dialling: bool) -> None:
-        """The dialler sends `first` and waits."""
+        """The dialling end sends `first`, and waits."""
         self._key = key
         self._mine = mine
         self._first = _encode(mine)
@@ -123,17 +123,17 @@ class Handshake:
         self.peer: Greeting | None = None
         self.done = False
         self.rest = bytearray()
-        """What has come and is not read yet; once the handshake is done, what stands behind it."""
+        """Bytes that are not read yet; after the handshake, those that follow it."""
 
     def __repr__(self) -> str:
-        return f"<Handshake of {self._mine.name} with {self.peer.name if self.peer else 'whom, it does not know yet'}>"
+        return f"<Handshake of {self._mine.name} with {self.peer.name if self.peer else 'an unknown peer'}>"
 
     def first(self) -> bytes:
-        """What the dialler says first."""
+        """The dialling end's first message."""
         return self._first
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The answers to what has come, as they are sent. Raises `LinkRefused`."""
+        """The replies to send for the received data. Raises `LinkRefused`."""
         self.rest += data
         try:
             for message in messages(self.rest, GREETING_LIMIT, "a greeting"):
@@ -146,7 +146,7 @@ class Handshake:
             raise LinkRefused("the other end does not speak the protocol of a greenroom cluster") from error
 
     def take(self, message: bytes) -> bytes | None:
-        """What to answer; None when there is nothing more to say. Raises `LinkRefused`."""
+        """The reply to one message; None when there is none. Raises `LinkRefused`."""
         if self.peer is None:
             return self._meet(message)
         if self.done or self._dialling:
@@ -185,7 +185,7 @@ class Handshake:
         return hmac.digest(self._key, what + self._transcript, "sha256")
 
     def seals(self) -> tuple[Seal, Seal]:
-        """For what is sent, and for what comes."""
+        """The seal for sent frames, and the one for received frames."""
         out, back = Seal(self._sign(b"seal from dialler")), Seal(self._sign(b"seal from listener"))
         return (out, back) if self._dialling else (back, out)
 
@@ -199,19 +199,19 @@ PART: Final = 1
 LAST: Final = 2
 PIECE: Final = 256 * 1024
 LARGEST: Final = 1 << 30
-"""How many bytes one item may have, put together."""
+"""How many bytes one item may have when its pieces are put together."""
 
 _HEAD: Final = struct.Struct(">IB")
 HEAD_BYTES: Final = _HEAD.size + MAC_BYTES
 
 
 def batch(items: Sequence[bytes]) -> bytes:
-    """Encoded items as one encoded list of them."""
+    """Encoded items as one encoded list."""
     return b"".join((b"\xdd", len(items).to_bytes(4, "big"), *items))
 
 
 def frames(payload: bytes, seal: Seal) -> Iterator[bytes]:
-    """The frames that carry a payload, each made when it is asked for."""
+    """The frames of a payload, each made when it is asked for."""
     if len(payload) <= PIECE:
         yield _frame(WHOLE, payload, seal)
         return
@@ -226,20 +226,19 @@ def _frame(kind: int, payload: bytes | memoryview, seal: Seal) -> bytes:
 
 
 class Unframer:
-    """Bytes in, payloads out. Raises `LinkRefused` at the first byte that is not the other end's."""
+    """Splits a byte stream into payloads. Raises `LinkRefused` at the first frame that is not the other end's."""
 
     __slots__ = ("_buffer", "_largest", "_needed", "_parts", "_seal")
 
     def __init__(self, seal: Seal, largest: int = LARGEST) -> None:
-        """Nothing has come yet."""
         self._seal = seal
         self._largest = largest
         self._buffer = bytearray()
-        self._needed = HEAD_BYTES  # how much has to be in the buffer before it is worth a look
+        self._needed = HEAD_BYTES  # bytes needed before the buffer is worth parsing
         self._parts = BytesIO()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The payloads that are complete with these bytes."""
+        """The payloads that are complete with this data."""
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._needed:

@@ -1,4 +1,4 @@
-"""The file that holds a cluster's key: its permissions are looked at before it is believed."""
+"""The file that holds a cluster's key: its owner and permissions are checked before the key is used."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _HOW: Final = "make one with: python -m greenroom.supervision.cluster.member --n
 
 
 def read_key(path: str | os.PathLike[str]) -> bytes:
-    """The key in that file, without white space around it. Raises `ConfigError` for one that another user could read or guess."""
+    """The key in that file, without white space around it. Raises `ConfigError` for a file that other users can read or change, or a short key."""
     where = Path(path)
     try:
         descriptor = os.open(where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise ConfigError(f"the cluster's key cannot be read from {where}: {error.strerror}; {_HOW}") from error
-    # What is looked at is what is read: a path could lead elsewhere by then.
+    # checked on the open descriptor: the path could lead to another file by then
     try:
         _check(where, os.fstat(descriptor))
         key = os.read(descriptor, LARGEST + 2).strip()
@@ -41,7 +41,7 @@ def _check(where: Path, seen: os.stat_result) -> None:
     if seen.st_mode & 0o077:
         raise ConfigError(
             f"{where} may be used by others than its owner (its mode is {stat.S_IMODE(seen.st_mode):o}), "
-            f"and who reads it owns the cluster: chmod 600 {where}"
+            f"and a reader of the key controls the cluster: chmod 600 {where}"
         )
     if seen.st_uid not in (os.geteuid(), 0):
         raise ConfigError(
@@ -50,7 +50,7 @@ def _check(where: Path, seen: os.stat_result) -> None:
 
 
 def write_key(path: str | os.PathLike[str]) -> None:
-    """Make a key, in a file that only its owner can read. Raises `ConfigError` when there is one already."""
+    """Write a fresh key into a file that only its owner can read. Raises `ConfigError` when the file exists."""
     try:
         write_private(Path(path), secrets.token_hex(_BYTES).encode() + b"\n", replace=False)
     except OSError as error:

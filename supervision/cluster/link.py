@@ -1,8 +1,8 @@
 """A link: one socket between two nodes, from the handshake to the last frame.
 
-What is posted in one turn of the loop goes out together, but for the first, which goes at once, as does what answers something that has just
-come. More than the socket takes is kept here and written piece by piece: a large value keeps neither the loop nor any heartbeat waiting.
-It knows of bytes and frames; what they mean is its `LinkOwner`'s.
+Items posted in one turn of the loop are sent together, except the first, which is written at once, as are replies to data that has just come. What the socket
+does not take is kept and written piece by piece, so that a large value delays neither the loop nor heartbeats. The link handles bytes and frames; its `LinkOwner`
+handles what they mean.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 
 HANDSHAKE_SECONDS: Final = 5.0
 LINGER_SECONDS: Final = 1.0
-"""How long the other end of a link that is closed may take for what was posted before."""
+"""How long a closed link may take to write what was posted before."""
 _HIGH_WATER: Final = 512 * 1024
 
 
 class LinkOwner(Protocol):
-    """The owner of a link."""
+    """What a link calls: its owner."""
 
     def greet(self) -> tuple[bytes, Greeting]:
-        """The key, and what to say of oneself."""
+        """The key, and this end's greeting."""
         ...
 
     def on_handshake(self, link: Link, peer: Greeting) -> str | None:
-        """The handshake is done; why the other end is not wanted, or None."""
+        """The handshake is done. Returns why the other end is refused, or None."""
         ...
 
     def on_payload(self, link: Link, payload: bytes) -> None:
-        """A whole payload has come."""
+        """A whole payload has arrived."""
 
     def on_lost(self, link: Link, why: str) -> None:
-        """The link is over, whether it was up or not."""
+        """The link is over, whether the handshake was done or not."""
 
 
 class Link(asyncio.Protocol):
-    """One end."""
+    """One end of a link."""
 
     def __init__(self, owner: LinkOwner, *, dialling: bool, largest: int = LARGEST) -> None:
-        """Made for a connection; the listener waits for the dialler to begin. `largest` is how much one payload of the other end may be."""
+        """The listening end waits for the dialling end to begin. `largest` bounds one payload of the other end."""
         self._largest = largest
         self._owner = owner
         self.dialling = dialling
@@ -62,7 +62,7 @@ class Link(asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._frames: deque[Iterator[bytes]] = deque()
-        self._flushing = False  # whether what is posted will be written soon
+        self._flushing = False  # whether a flush is scheduled, or runs at the end of this callback
         self._paused = False
         self._closing = False
         self.why = ""
@@ -70,32 +70,32 @@ class Link(asyncio.Protocol):
         self._accepted = not dialling
         self.arrived: asyncio.Future[str] | None = None
         self.on_greeting: Callable[[Link, Greeting], str | None] | None = None
-        """Asked by the dialling end once it knows its peer, and before it has proved itself: why not to go on, or None."""
+        """Called at the dialling end when the peer is known, before this end proves itself. Returns why not to go on, or None."""
         self.offence: str | None = None
-        """What came that no node which holds the key would send."""
+        """What was received that no node with the key would send."""
         self.up = False
         self.over = False
         self.waiting = 0
-        """How many bytes were posted and are not written yet."""
+        """Bytes that were posted and are not written yet."""
         self.last_heard = self._loop.time()
         self.last_sent = self.last_heard
 
     def __repr__(self) -> str:
         peer = self._handshake.peer
-        return f"<Link to {peer.name if peer else 'whom, it does not know yet'}{', up' if self.up else ''}>"
+        return f"<Link to {peer.name if peer else 'an unknown peer'}{', up' if self.up else ''}>"
 
     @property
     def peer(self) -> Greeting | None:
-        """The other end, by its own account; proved once the link is up."""
+        """The other end's greeting; proved once the link is up."""
         return self._handshake.peer
 
     def arrive(self, name: str) -> None:
-        """Have the dialler go on."""
+        """Tell the waiting dialler that the link is up."""
         if self.arrived is not None and not self.arrived.done():
             self.arrived.set_result(name)
 
     def fail(self, why: str) -> None:
-        """Tell the dialler why not."""
+        """Tell the waiting dialler that it failed."""
         if self.arrived is not None and not self.arrived.done():
             self.arrived.set_exception(LinkRefused(why))
             self.arrived.exception()
@@ -103,8 +103,8 @@ class Link(asyncio.Protocol):
     # --- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """There is a connection: shake hands, and not for ever."""
-        transport = self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+        """Begin the handshake, which has a deadline."""
+        transport = self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass
         if self.over:
             transport.abort()
             return
@@ -119,11 +119,11 @@ class Link(asyncio.Protocol):
             transport.write(framed(self._handshake.first()))
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes; the first are a handshake's."""
+        """Handle received bytes; the first are the handshake's."""
         if self.over:
             return
         self.last_heard = self._loop.time()
-        # What is answered while this is dealt with goes out at its end, and not in the loop's next turn.
+        # replies made while this is handled are sent at its end, and not in the loop's next turn
         before, self._flushing = self._flushing, True
         try:
             if self._unframer is None:
@@ -150,7 +150,7 @@ class Link(asyncio.Protocol):
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone. If that was noticed when something was written, what the other end had said before is still to be read."""
+        """The socket is closed. If that was noticed by a failed write, data that the other end has sent before may still be unread: read it."""
         if exc is not None and self.up and not self.over:
             self._read_rest()
         self._alarm_off()
@@ -162,21 +162,21 @@ class Link(asyncio.Protocol):
             while not self.over and (data := os.read(sock.fileno(), PIECE)):
                 self.data_received(data)
         except OSError:
-            return  # there is no more
+            return  # nothing is left
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now."""
+        """Called by the transport when its buffer is full."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Called by the transport when there is room again."""
         self._paused = False
         self.flush()
 
     # --- the handshake
 
     def _handshake_data(self, data: bytes) -> bytes:
-        """Go on with the handshake; what has come behind its end."""
+        """Continue the handshake; returns the bytes that follow its end."""
         assert self._transport is not None
         handshake = self._handshake
         for answer in handshake.feed(data):
@@ -194,7 +194,7 @@ class Link(asyncio.Protocol):
         return bytes(handshake.rest)
 
     def _accept_or_refuse(self) -> None:
-        """The listener has the last word: its first frame is empty, or says why not."""
+        """The listening end decides: its first frame is empty, or says why it refuses."""
         assert self._handshake.peer is not None
         refusal = self._owner.on_handshake(self, self._handshake.peer)
         self._write(next(frames(b"" if refusal is None else refusal.encode()[:GREETING_LIMIT], self._seal)))
@@ -219,12 +219,12 @@ class Link(asyncio.Protocol):
     # --- out
 
     def post(self, item: bytes) -> None:
-        """Send one encoded item, behind all that were posted before."""
+        """Send an encoded item, after all that were posted before."""
         self._out.append(item)
         self._out_bytes += len(item)
         self.waiting += len(item)
         if not self._flushing and self.up:
-            # The first of a turn goes out at once, which saves a lone call a turn of the loop; what else comes in this one goes together.
+            # The first item of a turn is written at once: a lone call would wait a turn of the loop otherwise. Further items of the turn are sent together.
             self.flush()
             self._flush_soon()
 
@@ -234,13 +234,13 @@ class Link(asyncio.Protocol):
             self._loop.call_soon(self.flush)
 
     def drained(self) -> bool:
-        """Write what was posted so far, now; whether the system has taken all of it, so that not even this process's death can lose it."""
+        """Write what was posted; True when the system has taken all of it, so that it arrives even if this process dies now."""
         self.flush()
         transport = self._transport
         return not (self._out or self._frames) and transport is not None and not transport.get_write_buffer_size()
 
     def flush(self) -> None:
-        """Let what was posted so far be a payload of its own: the other end may take no more in one."""
+        """Send what was posted so far as a payload of its own: the other end may bound the items of one."""
         self._flushing = False
         if self.over or not self.up:
             return
@@ -252,7 +252,7 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
     def _payloads(self) -> Iterator[bytes]:
-        """What was posted, as few payloads: each is put together and taken apart in one go, so none is longer than its longest item needs."""
+        """What was posted, as few payloads as possible. A payload is encoded and decoded in one go, so it exceeds `PIECE` only when a single item does."""
         out, size = self._out, self._out_bytes
         self._out, self._out_bytes = [], 0
         if size <= PIECE:
@@ -269,7 +269,7 @@ class Link(asyncio.Protocol):
         yield batch(group)
 
     def _write_frames(self) -> None:
-        room = PIECE  # for this turn of the loop
+        room = PIECE  # what may be written in this turn of the loop
         while self._frames and not self._paused:
             if room <= 0:
                 self._flush_soon()
@@ -292,7 +292,7 @@ class Link(asyncio.Protocol):
     # --- the end
 
     def close(self) -> None:
-        """Write what was posted, and end; soon even if the other end takes nothing."""
+        """Write what was posted, then close; after `LINGER_SECONDS` at the latest."""
         self._closing = True
         self.why = self.why or "closed"
         if not self.up:
@@ -302,14 +302,14 @@ class Link(asyncio.Protocol):
             self.flush()
 
     def end(self, why: str) -> None:
-        """At once."""
+        """Close at once."""
         self.why = self.why or why
         self._alarm_off()
         if self._transport is not None:
             if self.up:
                 self._transport.abort()
             else:
-                # What was written is a refusal at most, and fits into the socket; a peer that takes nothing is not waited for.
+                # At most a refusal was written, which fits into the socket's buffer. A peer that does not read is not waited for.
                 self._transport.close()
                 self._alarm = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
         self._finish(self.why)
@@ -329,7 +329,7 @@ class Link(asyncio.Protocol):
 
 
 def _other_user(transport: asyncio.Transport) -> str | None:
-    """The user and the process at the other end of a unix socket, unless that is our own user, or root."""
+    """The user and process at the other end of a unix socket, unless it is this user, or root."""
     sock: Any = transport.get_extra_info("socket")
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return None

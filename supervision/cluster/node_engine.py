@@ -110,7 +110,7 @@ class NodeEngine(GenServer):
     def start_node_process(self, host: Pid, name: str, spec: NodeSpec) -> NodeStarted:
         """Start a process for the node of `host`, and reply when the node is ready. Raises `NodeFailed`, `EngineFailed`."""
         if name in self._records:
-            raise Reject(NodeFailed(name, "there is a node of that name already"))
+            raise Reject(NodeFailed(name, "a node of that name exists already"))
         self._check_requirements(spec)
         self._ensure_daemon()
         record = self._records[name] = NodeRecord(name, spec, host, monitor(host), self.caller)

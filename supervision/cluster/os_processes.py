@@ -1,4 +1,4 @@
-"""Other processes, by their pids: which descends from which, how one ended, and a way to end one that cannot hit its successor."""
+"""Processes of the operating system by pid: which descends from which, how one ended, and signals that cannot hit a reused pid."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SET_NAME: Final = 15
 _SET_CHILD_SUBREAPER: Final = 36
 _NAME_BYTES: Final = 15
 _BEGAN: Final = 19
-"""Which field of a process's stat, counted from its state on."""
+"""The index of a field in /proc/PID/stat, counted from the state on."""
 _EXIT_CODE: Final = 49
 _libc: Final = ctypes.CDLL(None)
 
 
 class OsProcess(NamedTuple):
-    """One process, at one moment."""
+    """One process, as it was when it was looked up."""
 
     pid: int
     parent: int
@@ -31,7 +31,7 @@ class OsProcess(NamedTuple):
 
 
 def all_processes() -> dict[int, OsProcess]:
-    """All processes of the machine, by their pids."""
+    """All processes of the machine by pid."""
     found: dict[int, OsProcess] = {}
     proc = Path("/proc")
     if (proc / "self" / "stat").exists():
@@ -50,7 +50,7 @@ def all_processes() -> dict[int, OsProcess]:
 
 
 def read_proc(pid: int, what: str) -> bytes:
-    """What the system says of it in that file of its own; nothing of one that is gone, or where it says nothing."""
+    """The bytes of /proc/PID/`what`; empty when the process is gone, or the file cannot be read."""
     try:
         return Path(f"/proc/{pid}/{what}").read_bytes()
     except OSError:
@@ -58,12 +58,12 @@ def read_proc(pid: int, what: str) -> bytes:
 
 
 def _stat(pid: int) -> list[str]:
-    """The same, in fields, from its state on."""
+    """The fields of /proc/PID/stat from the state on."""
     return read_proc(pid, "stat").decode(errors="replace").rpartition(") ")[2].split()
 
 
 def descendants(of: int, but: frozenset[int] = frozenset(), named: str = "") -> list[int]:
-    """The living descendants of that process, without those in `but` and their descendants; only those whose name begins so."""
+    """The living descendants of a process, without those in `but` and their descendants; with `named`, only those whose name begins so."""
     seen = all_processes()
     children: dict[int, list[int]] = {}
     for each in seen.values():
@@ -80,16 +80,16 @@ def descendants(of: int, but: frozenset[int] = frozenset(), named: str = "") -> 
 
 
 def children() -> list[int]:
-    """Our own children: those that we have started, and those that were adopted."""
+    """The children of this process, including adopted ones."""
     me = os.getpid()
     try:
         return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
-    except OSError:  # the system has no such list
+    except OSError:  # there is no such list
         return [seen.pid for seen in all_processes().values() if seen.parent == me]
 
 
 def name_of(pid: int) -> str:
-    """What `ps` calls it; nothing when it is gone."""
+    """The name that `ps` shows; empty when the process is gone."""
     if Path("/proc/self").exists():
         return read_proc(pid, "comm").decode(errors="replace").rstrip("\n")
     seen = all_processes().get(pid)
@@ -97,23 +97,23 @@ def name_of(pid: int) -> str:
 
 
 def was_started_with(pid: int, variable: str, value: str) -> bool:
-    """Whether its program was executed with that in its environment, where the system tells."""
+    """Whether its program was executed with that environment variable, where the system tells."""
     return f"{variable}={value}".encode() in read_proc(pid, "environ").split(b"\0")
 
 
 def started_with(variable: str, value: str) -> list[int]:
-    """All processes that were, where the system tells; forks of such a program included."""
+    """All processes with that environment variable, where the system tells; forks included."""
     return [pid for pid in all_processes() if was_started_with(pid, variable, value)]
 
 
 def start_tick(pid: int) -> int:
-    """When it did, in ticks since the machine's start, where that is told; a process that is gone was first."""
+    """When the process started, in ticks since the machine's start; 0 when it is gone."""
     fields = _stat(pid)
     return int(fields[_BEGAN]) if fields else 0
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process that runs; one that only waits to be reaped does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -125,7 +125,7 @@ def is_alive(pid: int) -> bool:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A descriptor that can be read when that process has ended; None where there are none, or no process has that pid."""
+    """A pidfd, which is readable when the process has ended; None without pidfds, or when there is no such process."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -133,7 +133,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def send_signal(number: int, pid: int, pidfd: int | None = None) -> bool:
-    """Send it; whether the process was there. By its descriptor if there is one: its pid may be another process's by now."""
+    """Send a signal; False when the process is gone. Through the pidfd if there is one, since the pid may have been reused."""
     try:
         if pidfd is not None:
             signal.pidfd_send_signal(pidfd, number)
@@ -145,7 +145,7 @@ def send_signal(number: int, pid: int, pidfd: int | None = None) -> bool:
 
 
 def reap() -> tuple[int, int] | None:
-    """A child of ours that has ended, and its exit status; None when there is none."""
+    """Reap a child: its pid and exit status; None when none has ended."""
     try:
         found, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -154,13 +154,13 @@ def reap() -> tuple[int, int] | None:
 
 
 def status_of_dead(pid: int) -> int | None:
-    """How a process has ended that its parent has not reaped yet; None where the system does not tell."""
+    """The exit status of a zombie; None where the system does not tell."""
     fields = _stat(pid)
     return os.waitstatus_to_exitcode(int(fields[_EXIT_CODE])) if fields[:1] == ["Z"] else None
 
 
 def has_ended(pid: int, pidfd: int | None) -> bool:
-    """Whether that process has, by its descriptor if there is one."""
+    """Whether the process has ended; by its pidfd if there is one."""
     if pidfd is None:
         return not is_alive(pid)
     poll = select.poll()
@@ -169,17 +169,17 @@ def has_ended(pid: int, pidfd: int | None) -> bool:
 
 
 def adopt_orphans() -> None:
-    """From now on the orphans among our descendants become our children, instead of init's, where the system can do that."""
+    """Become the subreaper of all descendants, so that orphans become children of this process instead of init's."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def set_process_name(name: str) -> None:
-    """What `ps` and `top` call this process."""
+    """Set the process name that `ps` and `top` show."""
     _prctl(_SET_NAME, ctypes.create_string_buffer(truncated_name(name).encode()))
 
 
 def truncated_name(name: str) -> str:
-    """As much of it as the system keeps."""
+    """The name cut to the 15 bytes that the system keeps."""
     return name.encode()[:_NAME_BYTES].decode(errors="ignore")
 
 

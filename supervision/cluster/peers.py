@@ -1,11 +1,11 @@
-"""The other nodes, as this one knows them: which are connected, which can be dialled, which have fallen silent.
+"""The links of one node: which nodes are connected, which can be dialled, and which have gone silent.
 
-Every node listens; two nodes that talk have one link, whichever began it. A node is lost when its link ends or nothing is heard of it for
-`heartbeat * misses` seconds; watchers get `NodeUp` and `NodeDown`. This is a table and no process: a `Peering` owns it.
+Every node listens; two nodes that talk have one link, whichever dialled. A node is lost when its link ends, or nothing is received from it for `heartbeat * misses`
+seconds; watchers get `NodeUp` and `NodeDown`. This is a table and no process: a `Peering` owns it, and closes it when it ends.
 
-When two dial each other at once, one link has to go, and both ends have to choose the same. The dialler knows its peer before it proves itself,
-and makes a note of it; the listener has the last word, and finds that note: the link that the node with the lesser name has dialled stays. No
-link that is up ends of this. A dialler that is turned away for it waits, and dials again if the other link does not come.
+When two nodes dial each other at once, both must keep the same link: the one that the node with the smaller name has dialled. The dialler knows its peer before it
+proves itself, and notes it; the listener decides last, and finds that note. No link that is up is closed by this. A dialler that is refused for it waits, and
+dials again if the other link does not come.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 BUSY: Final = "it is dialling this node just now, or has a link to it"
 _AGAIN: Final = 0.1
-"""How long to wait for the other's own dialling, before one more try."""
+"""How long to wait for the other node's own dialling before one more try."""
 HEARTBEAT: Final = 1.0
 MISSES: Final = 3
 _HANDSHAKES: Final = 256
-"""How many strangers may be shaking hands at once."""
+"""How many unauthenticated connections may be in the handshake at once."""
 _LOOKS: Final = 4
 _BEAT: Final = encode([link_protocol.BEAT], "")
 
@@ -66,7 +66,7 @@ class NodeUp(NamedTuple):
 
 
 class NodeDown(NamedTuple):
-    """A node is not connected any more; `why` in words."""
+    """A node is not connected any more; `why` is a text."""
 
     name: str
     why: str
@@ -74,9 +74,9 @@ class NodeDown(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOffence(Report):
-    """Something came over a connection that no node which holds the key would send; the connection was ended.
+    """A connection was closed because of data that no node with the key would send.
 
-    `more` is how many others were since the last report: there is one a second at most.
+    `more` is how many others there were since the last report; there is at most one report a second.
     """
 
     level: ClassVar[int] = logging.WARNING
@@ -92,10 +92,10 @@ _BETWEEN_OFFENCES: Final = 1.0
 
 
 class OffenceReporter:
-    """Tells of what came over the links of one listener, once a second at most."""
+    """Reports such connections of one listener, at most once a second."""
 
     def __init__(self, label: str, now: Callable[[], float], report: Callable[[Report], None]) -> None:
-        """`now` is the clock, and `report` hears of it."""
+        """`now` is the clock, and `report` takes the reports."""
         self._label = label
         self._now = now
         self._notify = report
@@ -103,7 +103,7 @@ class OffenceReporter:
         self._skipped = 0
 
     def note(self, pid: Pid, what: str) -> None:
-        """One more."""
+        """Count one, and report it if the last report is old enough."""
         now = self._now()
         if self._reported_at is not None and now - self._reported_at < _BETWEEN_OFFENCES:
             self._skipped += 1
@@ -118,7 +118,6 @@ class Peers(LinkOwner):
     def __init__(
         self, node: Node, key: bytes, *, heartbeat: float = HEARTBEAT, misses: int = MISSES, kind: str = "node"
     ) -> None:
-        """Nothing is open yet, and no node is dialled."""
         if not heartbeat > 0 or misses < 1:
             raise ValueError(
                 f"heartbeat must be more than 0 seconds and misses at least 1, not {heartbeat!r} and {misses!r}"
@@ -126,7 +125,7 @@ class Peers(LinkOwner):
         self.node = node
         self._heartbeat = heartbeat
         self._misses = misses
-        self._may_be_silent: set[str] = set()  # nodes that may be silent
+        self._may_be_silent: set[str] = set()  # nodes that are allowed to be silent
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._key = check_key(key)
@@ -135,36 +134,36 @@ class Peers(LinkOwner):
         self._listening = NodeListener()
         self._remotes: dict[str, RemoteNode] = {}
         self._links: dict[Link, RemoteNode | None] = {}
-        self._dialled: dict[str, Link] = {}  # handshakes of our own, once the peer is known
+        self._dialled: dict[str, Link] = {}  # links in the handshake that this node has dialled, once the peer is known
         self._introduced: dict[str, tuple[str, ...]] = {}
-        self._learned: dict[str, tuple[str, ...]] = {}  # what nodes that were connected said of themselves
+        self._learned: dict[str, tuple[str, ...]] = {}  # addresses that connected nodes have announced
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watchers: dict[Ref[Any], None] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._offences = OffenceReporter("links", lambda: node.loop.time(), node.reports.emit)  # noqa: PLW0108 - it has no loop yet
+        self._offences = OffenceReporter("links", lambda: node.loop.time(), node.reports.emit)  # noqa: PLW0108 - the node has no loop yet
         self._empty: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Peers of {self.node.name}: {', '.join(self.connected) or 'nobody'}>"
+        return f"<Peers of {self.node.name}: {', '.join(self.connected) or 'no node'}>"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where this node listens."""
+        """The addresses on which this node listens."""
         return self._listening.addresses
 
     @property
     def connected(self) -> tuple[str, ...]:
-        """The names of the nodes that are."""
+        """The names of the connected nodes."""
         return tuple(name for name, remote in self._remotes.items() if remote.link is not None)
 
     def links(self) -> list[tuple[str, Link]]:
-        """The links that are up, each with its peer's name."""
+        """The links that are up, with their peers' names."""
         return [(name, remote.link) for name, remote in self._remotes.items() if remote.link is not None]
 
     # --- open and close
 
     async def open(self, *, tcp: str | None = None) -> None:
-        """Listen: on a unix socket of our own, and on the host `tcp` if one is given. From now on other nodes' pids work."""
+        """Listen on a unix socket of its own, and on the host `tcp` if one is given. From now on other nodes' pids can be used."""
         if self.node.remote_nodes is not None:
             raise ActorError(f"{self.node!r} has its peers already")
         self.node.remote_nodes = self
@@ -181,7 +180,7 @@ class Peers(LinkOwner):
         self._links[link] = None
         strangers = [each for each, remote in self._links.items() if remote is None and not each.dialling]
         if len(strangers) > _HANDSHAKES:
-            strangers[0].end("too many handshakes at once")  # the one that has been at it for longest makes room
+            strangers[0].end("too many handshakes at once")  # the oldest makes room
         return link
 
     async def close(self) -> None:
@@ -189,7 +188,7 @@ class Peers(LinkOwner):
         self.end()
 
     def end(self) -> None:
-        """Let go of every node, at once; what was said before is still sent, and `closed` waits for that. Again is nothing."""
+        """Drop all nodes at once. What was posted before is still sent; `closed` waits for that. Calling it again is a no-op."""
         self._open = False
         for task in tuple(self._tasks):
             task.cancel()
@@ -208,24 +207,24 @@ class Peers(LinkOwner):
             self.node.remote_nodes = None
 
     async def closed(self) -> None:
-        """Wait, once it is closed, until the last socket is, too; about a second at most."""
+        """Wait until the last socket of the closed table is closed; about a second at most."""
         if self._links:
             self._empty = self.node.loop.create_future()
             await asyncio.wait((self._empty,), timeout=2 * LINGER_SECONDS)
 
-    # --- dialling: which nodes may be reached, and one handshake after the other
+    # --- dialling
 
     async def connect(self, addresses: Sequence[str], timeout: float = 5.0) -> str:
-        """Dial the first of these addresses that answers; the name of the node that does. Raises `LinkRefused`.
+        """Dial the first of these addresses that answers; returns the name of the node. Raises `LinkRefused`.
 
-        When that node is connected already, the link that is there stays.
+        When that node is connected already, the existing link stays.
         """
         wrong: list[str] = []
         for address in addresses:
             try:
                 async with asyncio.timeout(timeout):
                     while (found := await self._try(address)) is None:
-                        pass  # the other's own dialling comes to nothing: ours, once more
+                        pass  # the other node's dialling came to nothing: dial once more
                     return found
             except TimeoutError:
                 wrong.append(f"{address}: no answer within {timeout:g} s")
@@ -234,7 +233,7 @@ class Peers(LinkOwner):
         raise LinkRefused(f"no node could be reached: {'; '.join(wrong) or 'no address was given'}")
 
     async def _try(self, address: str) -> str | None:
-        """One handshake; None when the other end would rather have had its own, and that did not come."""
+        """One handshake; None when the other end preferred its own link, and that did not come."""
         arrived: asyncio.Future[str] = self.node.loop.create_future()
         made: list[Link] = []
 
@@ -264,11 +263,11 @@ class Peers(LinkOwner):
                     link.end("given up")
 
     def introduce(self, name: str, addresses: Sequence[str]) -> None:
-        """From now on that node is dialled when something is to be said to it."""
+        """From now on, dial that node when there is something to send to it."""
         self._introduced[name] = tuple(addresses)
 
     def forget(self, name: str) -> None:
-        """That node is not dialled any more; a link that is there stays."""
+        """Do not dial that node any more; an existing link stays."""
         self._introduced.pop(name, None)
         self._learned.pop(name, None)
 
@@ -280,17 +279,17 @@ class Peers(LinkOwner):
         if not addresses:
             return None
         remote = self._remotes[name] = RemoteNode(self.node, name)
-        # A task of the node and of no process: the process that has said something first does not own the link.
+        # a task of the node, not of the process that sends first: that one's end must not end the dialling
         task = self.node.loop.create_task(self._dial_for(remote, tuple(addresses)), context=self.node.context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return remote
 
     async def _dial_for(self, remote: RemoteNode, addresses: Sequence[str]) -> None:
-        why = "somebody else was there"
+        why = "another node answered"
         try:
             found = await self.connect(addresses)
-            why = f"{found} was there instead"
+            why = f"node {found} answered instead"
         except LinkRefused as error:
             why = str(error)
         finally:
@@ -298,7 +297,7 @@ class Peers(LinkOwner):
                 self._lose(remote, why)
 
     def _on_greeting(self, link: Link, peer: Greeting) -> str | None:
-        """We dial, and know the peer: is a link wanted?"""
+        """The peer of a link that we dial is known: returns why not to go on, or None."""
         if peer.name == self.node.name:
             return f"it is called {peer.name}, too: give each node a name of its own"
         remote = self._remotes.get(peer.name)
@@ -307,27 +306,27 @@ class Peers(LinkOwner):
         first = self._dialled.setdefault(peer.name, link)
         return None if first is link else BUSY
 
-    # --- for the node
+    # --- called by the node
 
     def process(self, pid: Pid) -> RemoteProcessBase | None:
-        """The process with that pid of another node."""
+        """The process of another node with that pid."""
         if _get_ident() != self.node.thread:
             return CrossThreadProcess(self.node, pid, pid)
         remote = self._remote_for(pid.node)
         return None if remote is None else remote.process(pid)
 
     def named(self, name: On) -> RemoteProcessBase | None:
-        """The process with that name on another node. Raises `CannotTravel` for a name that cannot be said there."""
+        """The process with that name on another node. Raises `CannotTravel` for a name that cannot be encoded."""
         if _get_ident() != self.node.thread:
             return CrossThreadProcess(self.node, make_pid(name.node, 0, 0), name)
         remote = self._remote_for(name.node)
         return None if remote is None else remote.named(name)
 
     def absence(self, node: str) -> ExitReason:
-        """Why no process is there: a node that is connected has begun a new life, or it is not connected."""
+        """Why a process of that node does not exist: the node has a new incarnation, or is not connected."""
         return NO_PROCESS if node in self._remotes else NO_CONNECTION
 
-    # --- for links
+    # --- called by links
 
     def greet(self) -> tuple[bytes, Greeting]:
         """The key, and the greeting of this node."""
@@ -335,7 +334,7 @@ class Peers(LinkOwner):
         return self._key, mine
 
     def on_handshake(self, link: Link, peer: Greeting) -> str | None:
-        """The peer holds the key; why it is not wanted, or None."""
+        """The peer holds the key; returns why it is refused, or None."""
         name, life = peer.name, peer.incarnation
         if not self._open:
             return f"{self.node.name} is closing"
@@ -346,7 +345,7 @@ class Peers(LinkOwner):
             if (remote.life or 0) > life:
                 return "a newer life of that node is connected already"
             if remote.life == life:
-                # Both dialled at once, and this one has come late; or else it has lost the other, and then the silence will show.
+                # Both have dialled at once, and this link is the later one; or the other end has lost the old link, which the heartbeats will show.
                 return BUSY
         mine = self._dialled.get(name)
         if mine is not None and mine is not link and not link.dialling:
@@ -354,7 +353,7 @@ class Peers(LinkOwner):
                 return BUSY
             mine.end("the other end has dialled, too")
         if remote is not None and remote.link is not None:
-            old = remote.link  # of a former life
+            old = remote.link  # of an earlier incarnation
             self._lose(remote, "it has connected anew")
             old.end("it has connected anew")
             remote = None
@@ -378,7 +377,7 @@ class Peers(LinkOwner):
         self._notify(NodeUp(name))
 
     def on_payload(self, link: Link, payload: bytes) -> None:
-        """Something was said; what it gives our processes to do is done at once."""
+        """Handle a payload, and run at once what it gives our processes to do."""
         remote = self._links.get(link)
         if remote is not None and remote.link is link:
             self.node.context.run(self.node.serve, lambda: handle_batch(remote, payload))
@@ -389,7 +388,7 @@ class Peers(LinkOwner):
         peer = link.peer
         if peer is not None and self._dialled.get(peer.name) is link:
             del self._dialled[peer.name]
-        if link.offence is not None and not (link.dialling and remote is None):  # else the dialler hears of it
+        if link.offence is not None and not (link.dialling and remote is None):  # else the dialler gets the error
             self._offences.note(self.node.root_pid(), link.offence)
         link.fail(why)
         if remote is not None and remote.link is link:
@@ -406,10 +405,10 @@ class Peers(LinkOwner):
         if was_up:
             self._notify(NodeDown(remote.name, why))
 
-    # --- which nodes are there
+    # --- which nodes are connected
 
     async def wait_for(self, name: str, timeout: float | None = 5.0) -> None:
-        """Until that node is connected. Raises `CallTimeout`."""
+        """Wait until that node is connected. Raises `CallTimeout`."""
         if name in self.connected:
             return
         future: asyncio.Future[None] = self.node.loop.create_future()
@@ -426,11 +425,11 @@ class Peers(LinkOwner):
         future.result()
 
     def watch(self, who: Ref[Any]) -> None:
-        """Send `who` a `NodeUp` and a `NodeDown` for each from now on."""
+        """Send `who` a `NodeUp` and a `NodeDown` for each change from now on."""
         self._watchers[who] = None
 
     def unwatch(self, who: Ref[Any]) -> None:
-        """No more."""
+        """Stop sending to `who`."""
         self._watchers.pop(who, None)
 
     def _notify(self, event: NodeUp | NodeDown) -> None:
@@ -443,7 +442,7 @@ class Peers(LinkOwner):
                 self._watchers.pop(who, None)
 
     def drained(self, name: str) -> bool:
-        """Write what was said to that node, now; whether the system has taken all of it."""
+        """Write what was sent to that node; True when the system has taken all of it."""
         remote = self._remotes.get(name)
         return remote is None or remote.link is None or remote.link.drained()
 
@@ -454,7 +453,7 @@ class Peers(LinkOwner):
             remote.link.end(why)
 
     def patient(self, name: str, on: bool) -> None:  # noqa: FBT001 - a switch
-        """Whether that node may be silent for as long as it likes: what it is at has a deadline of its own."""
+        """Whether that node may be silent for any time: its work has a deadline of its own."""
         if on:
             self._may_be_silent.add(name)
         else:
@@ -463,9 +462,9 @@ class Peers(LinkOwner):
                 if connected == name:
                     link.last_heard = self.node.loop.time()
 
-    # --- heartbeats: each end of a link says something now and then, and an end that says nothing for too long is lost
-    # Looked at four times a heartbeat, so that a node which has fallen silent is given up within `heartbeat * misses` seconds of its last word
-    # and not later. A node that was held up itself has not listened either, and judges no other in that turn.
+    # --- heartbeats
+    # Links are checked four times per heartbeat, so that a silent node is given up within `heartbeat * misses` seconds of its last byte. A node whose own loop was held up
+    # has not read either, so it gives up no other node in that check.
 
     def _schedule_heartbeat(self) -> None:
         step = self._heartbeat / _LOOKS
@@ -476,7 +475,7 @@ class Peers(LinkOwner):
         now = self.node.loop.time()
         beat = self._heartbeat / 2
         held_up = now - self._due >= beat
-        # The last look before the time is over decides; a link with no miss to spare has its time out.
+        # The last check before the time is over decides; with a single miss the whole time is waited.
         limit = self._heartbeat * self._misses - (self._heartbeat / _LOOKS if self._misses > 1 else 0.0)
         for name, link in self.links():
             if now - link.last_sent >= beat:
@@ -486,35 +485,35 @@ class Peers(LinkOwner):
         self._schedule_heartbeat()
 
 
-# --- The process that owns a node's links: they are open as long as it lives, and its end is theirs.
+# --- The process that owns a node's links
 
 
 class Peering(GenServer):
-    """``child(Peering, peers)`` in whatever tree the node has; the first child, so that it stops last."""
+    """Opens the links, and closes them when it ends. ``child(Peering, peers)`` is a supervisor's first child, so that it stops last."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, peers: Peers, tcp: str | None = None) -> None:
-        """`tcp` is a host to listen on, besides the unix socket."""
+        """`tcp` is a host to listen on besides the unix socket."""
         self.peers = peers
         self.tcp = tcp
 
     async def init(self) -> None:
-        """Listen, and have a spawn server."""
+        """Open the links, and start the node's spawn server."""
         await self.peers.open(tcp=self.tcp)
-        self._otp_process.add_exit_waiter(self)  # also of one that is killed, and cannot let go itself
+        self._otp_process.add_exit_waiter(self)  # called also when it is killed, and `terminate` cannot run
         self._spawn_server = await Options(name=SPAWN_SERVER).start_link(SpawnServer)
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """The process is gone, however it ended: so are the links."""
+        """Close the links, however the process ended."""
         self.peers.end()
 
     def handle_info(self, message: object) -> Stop | None:
-        """Without its spawn server it is of little use: its supervisor starts both anew."""
+        """End with the spawn server: the supervisor restarts both."""
         return Stop(message.reason) if isinstance(message, Exit) else None
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """Stop the spawn server and close all links; a successor finds the spawn server's name free."""
+        """Stop the spawn server, so that a successor finds its name free, and close all links."""
         if is_alive(self._spawn_server):
             await stop(self._spawn_server)
         await self.peers.close()

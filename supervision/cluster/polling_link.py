@@ -1,7 +1,7 @@
-"""A link's other end without an event loop: for a guest, which lives in a process of a foreign system and must never block there.
+"""The dialling end of a link without an event loop, for a guest: it lives in a process of a foreign Thespian system and must not block there.
 
-The handshake and the frames are those of every link. Nothing here waits: `pump` does what can be done just now, reading and writing, and is
-called when the descriptor is ready, or from time to time. Whatever goes wrong ends the link, and stands in `over`.
+Handshake and frames are those of `link`. `pump` reads and writes what is possible without waiting; it is called when the descriptor is ready, or from time to
+time. An error ends the link, and is kept in `over`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 _READ: Final = 256 * 1024
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK, errno.EINTR})
 _AT_ONCE: Final = 32
-"""How many reads one `pump` does: a flood leaves its owner time for others."""
+"""How many reads one `pump` does, so that a flood of data leaves its caller time for others."""
 
 
 class LinkLost(ConnectionError):
-    """The other end is not there, or not any more."""
+    """The other end cannot be reached, or the connection is lost."""
 
 
 class PollingLink:
     """One connection, from dialling to its end."""
 
     def __init__(self, address: str, key: bytes, name: str, *, kind: str, largest: int) -> None:
-        """Begin to dial. Raises `LinkRefused` for an address that is none."""
+        """Begin to dial. Raises `LinkRefused` for an invalid address."""
         self._address = address
         self._handshake = Handshake(key, greeting(name, os.getpid(), kind=kind), dialling=True)
         self._largest = largest
@@ -40,7 +40,7 @@ class PollingLink:
         self._unframer: Unframer | None = None
         self._connected = False
         self.up = False
-        """Whether the other end has let us in."""
+        """Whether the handshake is done and the other end has accepted."""
         self.over: LinkLost | LinkRefused | None = None
         """Why it is over, once it is."""
         self._where = parse_address(address)
@@ -56,26 +56,26 @@ class PollingLink:
         return f"<PollingLink to {self._address}{', up' if self.up else ''}>"
 
     def fileno(self) -> int:
-        """What to watch; it can be read when there is something to do, except for writing the rest of what is `waiting`."""
+        """The descriptor to watch. It is readable when there is something to do, except for writing what is `waiting`."""
         return self._socket.fileno()
 
     @property
     def waiting(self) -> int:
-        """How many bytes are not written yet; before it is connected, at least one."""
+        """Bytes that are not written yet; at least one before the connection is made."""
         return len(self._out) if self._connected else max(1, len(self._out))
 
     @property
     def proven(self) -> bool:
-        """Whether the other end has proved that it holds the key, which we have proved to it then."""
+        """Whether both ends have proved that they hold the key."""
         return self._handshake.done
 
     def post(self, items: Sequence[bytes]) -> None:
-        """Send these encoded items, once it is up. What cannot be written now is written by a later `pump`."""
+        """Send encoded items, once it is up. A later `pump` writes what cannot be written now."""
         for frame in frames(batch(items), self._seal):
             self._out += frame
 
     def pump(self) -> list[bytes]:
-        """Read and write what can be; the payloads that have come, though it may be over after them."""
+        """Read and write what is possible. Returns the payloads that have come; the link may be over after them."""
         found: list[bytes] = []
         if self.over is not None:
             return found
@@ -87,7 +87,7 @@ class PollingLink:
                     if data is None:
                         break
                     self._take(data, found)
-                self._write()  # the handshake's answer
+                self._write()  # the handshake's reply
         except LinkRefused as error:
             self.over = error
             self.close()
@@ -97,7 +97,7 @@ class PollingLink:
         return found
 
     def flush(self) -> None:
-        """Write what can be."""
+        """Write what is possible."""
         if self.over is None and self._connected:
             try:
                 self._write()
@@ -106,13 +106,13 @@ class PollingLink:
                 self.close()
 
     def wait(self, seconds: float) -> None:
-        """Block until there is something to do, or the time is over: for a guest of the simple system, which has no wakeups."""
+        """Block until there is something to do or the time is over; only for Thespian's simple system, which has no wakeups."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN | (select.POLLOUT if self.waiting else 0))
         poll.poll(max(0.0, seconds) * 1000)
 
     def close(self) -> None:
-        """At once. Again is nothing."""
+        """Close at once. Calling it again is a no-op."""
         self.up = False
         self._socket.close()
 
@@ -123,7 +123,7 @@ class PollingLink:
             return True
         try:
             found = self._socket.connect_ex(self._where)
-        except (TypeError, ValueError) as error:  # a name that no host can have
+        except (TypeError, ValueError) as error:  # a name that cannot be a host's
             raise LinkRefused(f"{self._address!r} is no address: {error}") from error
         if found in _UNDER_WAY and not (found == errno.EAGAIN and self._socket.family == socket.AF_UNIX):
             return False
@@ -149,7 +149,7 @@ class PollingLink:
             raise LinkLost(f"{self._address}: the other end closed it")
         return data
 
-    # --- what comes
+    # --- received data
 
     def _take(self, data: bytes, found: list[bytes]) -> None:
         handshake = self._handshake
@@ -164,7 +164,7 @@ class PollingLink:
         for payload in self._unframer.feed(data):
             if self.up:
                 found.append(payload)
-            elif payload:  # the listener has the last word of the handshake
+            elif payload:  # the listening end decides at the end of the handshake
                 raise LinkRefused(f"refused by the other end: {payload.decode(errors='replace')}")
             else:
                 self.up = True

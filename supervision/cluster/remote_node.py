@@ -1,7 +1,7 @@
-"""Everything between this node and one other: the processes of it that are held here, the calls under way, and what waits to be said.
+"""One other node, as this node keeps it: the processes of it that are held here, the calls under way, and the items that wait to be sent.
 
-While the other is being dialled, what is said to it waits; when it is lost, everything that is held of it dies with `NoConnection`, and
-callers, links and monitors hear of that as of any death.
+While the other node is being dialled, items wait. When it is lost, all its processes that are held here die with `NoConnection`, and callers, links and monitors
+get that as they get any death. `Peers` owns these objects; they are no processes.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
     from .link import Link
 
 ROOM: Final = 256 * 1024 * 1024
-"""How many bytes may wait for one link; then casts say no, and calls raise `MailboxFull`."""
+"""How many bytes may wait for one link. Beyond that `cast` returns False, and calls raise `MailboxFull`."""
 
 
 class RemoteNode:
-    """This node's half of what two nodes know of each other, from dialling to the loss."""
+    """This node's state about one other, from dialling it to losing it."""
 
     def __init__(self, node: Node, name: str) -> None:
-        """Not connected yet; the life of that node is not known."""
+        """Not connected yet; the incarnation of that node is unknown."""
         self.node = node
         self.name = name
         self.life: int | None = None
         self.link: Link | None = None
         self.lost = False
-        self.watches: dict[int, RemoteWatch] = {}  # theirs, of processes here
-        self.callers: dict[int, RemoteCaller] = {}  # theirs, of processes here
-        self.calls: dict[int, Caller[Any]] = {}  # ours
+        self.watches: dict[int, RemoteWatch] = {}  # their watches of processes here
+        self.callers: dict[int, RemoteCaller] = {}  # their calls to processes here
+        self.calls: dict[int, Caller[Any]] = {}  # our calls
         self._numbers: dict[Caller[Any], int] = {}
-        self.armed: dict[int, RemoteProcess] = {}  # our watches: a process that is watched is held by that
+        self.armed: dict[int, RemoteProcess] = {}  # our watches; they keep their processes alive
         self._proxies: WeakValueDictionary[Pid, RemoteProcess] = WeakValueDictionary()
         self._number = 0
         self._backlog: list[tuple[int | None, bytes]] = []
@@ -68,7 +68,7 @@ class RemoteNode:
     # --- the link
 
     def connect(self, link: Link, life: int) -> None:
-        """It is there. Items that were meant for another life of that node are dropped."""
+        """Send what has waited. Items meant for an earlier incarnation of that node are dropped."""
         self.life, self.link = life, link
         backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
         for meant, item in backlog:
@@ -77,7 +77,7 @@ class RemoteNode:
         self._bury_all(NO_PROCESS, but=life)
 
     def lose(self) -> None:
-        """The other node cannot be reached any more."""
+        """The other node is lost: end all that depends on it."""
         if self.lost:
             return
         self.lost, self.link = True, None
@@ -89,19 +89,19 @@ class RemoteNode:
         self.watches.clear()
         self.callers.clear()
         self._bury_all(NO_CONNECTION)
-        for ours in tuple(self.calls.values()):  # those to a name, whose process was not known
+        for ours in tuple(self.calls.values()):  # calls by name, whose process was unknown
             ours.on_exit(NO_CONNECTION)
         self.calls.clear()
         self._numbers.clear()
 
     def _bury_all(self, reason: ExitReason, but: int | None = None) -> None:
-        """All that are held, `but` not those of that life of the other node, nor those held by a name."""
+        """Mark all held processes dead, but not those of the incarnation `but`, nor those addressed by name."""
         for proxy in dict.fromkeys((*self.armed.values(), *self._proxies.values())):
             if but is None or not (proxy.named or proxy.pid.incarnation == but):
                 self.mark_dead(proxy, reason)
 
     def mark_dead(self, proxy: RemoteProcess, reason: ExitReason) -> None:
-        """It is gone."""
+        """Mark a process of that node dead."""
         if not proxy.life:
             self._proxies.pop(proxy.pid, None)
             proxy.reason = reason
@@ -110,7 +110,7 @@ class RemoteNode:
     # --- the processes of the other node
 
     def process(self, pid: Pid) -> RemoteProcess | None:
-        """The process with that pid; None in another life of its node."""
+        """The process with that pid; None for another incarnation of its node."""
         if self.link is not None and pid.incarnation != self.life:
             return None
         proxy = self._proxies.get(pid)
@@ -119,27 +119,27 @@ class RemoteNode:
         return proxy
 
     def named(self, name: On) -> RemoteProcess:
-        """The process that has that name there, if any has. Raises `CannotTravel`."""
+        """The process registered by that name there, if any. Raises `CannotTravel`."""
         encode(name.name, self.node.name)
         return RemoteProcess(self.node, self, make_pid(self.name, self.life or 0, 0), name)
 
     def there(self, serial: int) -> RemoteProcess | None:
-        """A process that the other node speaks of."""
+        """The process that an item of the other node refers to."""
         return None if self.life is None else self.process(make_pid(self.name, self.life, serial))
 
     def known(self, serial: int) -> RemoteProcess | None:
-        """The same, if it is held here."""
+        """The same, if it is held here already."""
         return None if self.life is None else self._proxies.get(make_pid(self.name, self.life, serial))
 
     # --- out
 
     @property
     def has_room(self) -> bool:
-        """Whether anything more may be said now."""
+        """Whether more may be sent now."""
         return (self._backlog_bytes if self.link is None else self.link.waiting) < ROOM
 
     def post(self, *item: Any, to: RemoteProcess | None = None) -> None:
-        """Say something; `to` one process, it is to no other that may have its number in another life. Raises `CannotTravel`."""
+        """Send an item; with `to`, it is dropped when that process's node has a new incarnation by then. Raises `CannotTravel`."""
         if self.lost:
             return
         encoded = encode(list(item), self.node.name)
@@ -154,16 +154,16 @@ class RemoteNode:
             self._backlog_bytes += len(encoded)
 
     def post_reason(self, *item: Any, to: RemoteProcess | None = None) -> None:
-        """Say something that ends with a reason, whatever that is made of."""
+        """Send an item that ends with an exit reason; a reason that cannot be encoded is sent as a text."""
         try:
             self.post(*item, to=to)
         except CannotTravel:
             self.post(*item[:-1], _sendable_reason(item[-1]), to=to)
 
-    # --- calls and watches of ours
+    # --- our calls and watches
 
     def call(self, proxy: RemoteProcess, caller: Caller[Any], kind: int, *rest: Any) -> None:
-        """Ask something; the answer finds `caller`."""
+        """Send a call or request; the reply goes to `caller`."""
         number = self._number = self._number + 1
         me = caller.process
         self.post(kind, number, None if me is None or me.is_remote else me.pid.serial, proxy.to, *rest, to=proxy)
@@ -172,34 +172,34 @@ class RemoteNode:
             self._numbers[caller] = number
 
     def answered(self, number: int) -> Caller[Any] | None:
-        """The answer to a call has come: the caller, if it still waits."""
+        """Take the caller of a call whose reply has come; None when it has stopped waiting."""
         caller = self.calls.pop(number, None)
         if caller is not None:
             del self._numbers[caller]
         return caller
 
     def forget(self, proxy: RemoteProcess, caller: Caller[Any]) -> None:
-        """The caller does not wait for that answer any more: say so, unless it has just come."""
+        """The caller has stopped waiting: tell the other node, unless the reply has just come."""
         number = self._numbers.pop(caller, None)
         if number is not None:
             del self.calls[number]
             self.post(link_protocol.FORGET, number, to=proxy)
 
     def arm(self, proxy: RemoteProcess) -> int:
-        """Ask to be told of its end."""
+        """Watch a process of the other node; returns the number of the watch."""
         number = self._number = self._number + 1
         self.post(link_protocol.WATCH, number, proxy.to, to=proxy)
         self.armed[number] = proxy
         return number
 
     def disarm(self, proxy: RemoteProcess, number: int) -> None:
-        """No more."""
+        """End a watch."""
         if self.armed.pop(number, None) is not None:
             self.post(link_protocol.UNWATCH, number, to=proxy)
 
 
 def _sendable_reason(reason: ExitReason) -> ExitReason:
-    """A reason that cannot travel, in words."""
+    """A reason that cannot be encoded, as a text."""
     if isinstance(reason, Shutdown):
         try:
             return Shutdown(str(reason.detail))
@@ -209,14 +209,14 @@ def _sendable_reason(reason: ExitReason) -> ExitReason:
     return Crash(RemoteError(type(error).__name__, str(reason)))
 
 
-# --- What another node says, and what becomes of it here: each item is dealt with by itself, and none costs the others.
+# --- Items from the other node: each is handled by itself, so that one which fails does not affect the others.
 
 
 def handle_batch(remote: RemoteNode, payload: bytes) -> None:
-    """A batch of items. Raises `LinkRefused` when it is none."""
+    """Handle a batch of items. Raises `LinkRefused` for bytes that are none."""
     try:
         batch: list[list[Any]] = decode(payload)
-    except Exception:  # noqa: BLE001 - something in it cannot be made here: find out what, and for which waiter
+    except Exception:  # noqa: BLE001 - some value in it cannot be decoded here: find out which, and what waits for it
         batch = list(_decode_singly(remote, payload))
     if type(batch) is not list:
         raise LinkRefused("a message that no node of this version sends")
@@ -225,7 +225,7 @@ def handle_batch(remote: RemoteNode, payload: bytes) -> None:
             return
         try:
             _HANDLERS[item[0]](remote, *item[1:])
-        except Exception as error:  # noqa: BLE001 - one item that makes no sense must not cost the others
+        except Exception as error:  # noqa: BLE001 - one item that makes no sense must not affect the others
             _report(remote, f"what {remote.name} said could not be dealt with", error)
 
 
@@ -237,14 +237,14 @@ def _decode_singly(remote: RemoteNode, payload: bytes) -> Iterator[list[Any]]:
     for raw in parts:
         try:
             yield decode(raw)
-        except Exception as error:  # noqa: BLE001 - told to the process that it concerns
+        except Exception as error:  # noqa: BLE001 - reported to the process that waits for it
             refused = _unreadable(remote, raw, error)
             if refused is not None:
                 yield refused
 
 
 def _unreadable(remote: RemoteNode, raw: bytes, error: Exception) -> list[Any] | None:
-    """What is made of an item whose content cannot be made here: the waiting caller or watcher hears of it, and an end stays an end."""
+    """Replace an item whose value cannot be decoded here: the waiting caller or watcher gets an error, and an end stays an end."""
     wrong = CannotTravel(
         f"what {remote.name} sent cannot be made on {remote.node.name}: {type(error).__name__}: {error}"
     )
@@ -257,7 +257,7 @@ def _unreadable(remote: RemoteNode, raw: bytes, error: Exception) -> list[Any] |
         elif kind == link_protocol.WATCH:
             remote.post(
                 link_protocol.GONE, decode(parts[1]), NO_PROCESS
-            )  # no process here has a name that cannot be made here
+            )  # no process here is registered under a name that cannot be decoded here
         elif kind in (link_protocol.REPLY, link_protocol.FAIL):
             return [link_protocol.FAIL, decode(parts[1]), wrong]
         elif kind in (
@@ -279,7 +279,7 @@ def _report(remote: RemoteNode, what: str, error: Exception) -> None:
     remote.node.loop.call_exception_handler({"message": what, "exception": error})
 
 
-# --- one for each kind of item
+# --- one handler for each kind of item
 
 
 def _here(remote: RemoteNode, to: Any) -> Process | None:
@@ -419,7 +419,7 @@ def _kill(remote: RemoteNode, to: Any) -> None:
 
 
 def _beat(remote: RemoteNode) -> None:
-    """The other node is there: the link has taken note of when."""
+    """A heartbeat; the link has noted the time."""
 
 
 _HANDLERS: Final[dict[int, Callable[..., None]]] = {

@@ -1,7 +1,7 @@
-"""A process of another node, as this one holds it: its words are items on the link that leads there.
+"""A process of another node as this node holds it: messages and signals to it become items on the link to that node.
 
-One for each pid that is held here, by a link, a monitor, a call under way or a variable; it is forgotten when it is not held any more. A name on
-another node is no process in particular: each use of it is one of its own, and is looked up there.
+There is one object per pid while a link, a monitor, a call or a variable holds it. A name on another node refers to no particular process: each use makes an
+object of its own, and the name is looked up on that node.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class RemoteProcess(RemoteProcessBase):
-    """The near end of one."""
+    """Stands here for a process of another node."""
 
     __slots__ = ("_remote", "_watch", "named", "to")
 
     def __init__(self, node: Node, remote: RemoteNode, pid: Pid, name: On | None = None) -> None:
-        """`name` when it is addressed by that, and may be any process, or none."""
+        """With `name`, it stands for whichever process has that name there."""
         super().__init__(node, pid, None, "process")
         self.behaviour = EXITED_BEHAVIOUR
         self.named = name is not None
         self.to: Any = pid.serial if name is None else [name.name]
         self._remote = remote
-        self._watch = 0  # the number under which the other node was asked to tell of its end
+        self._watch = 0  # the number of the watch on it; 0 is none
 
     def __str__(self) -> str:
         return f"{self.to[0]!r} on {self.pid.node}" if self.named else f"process {self.pid}"
@@ -49,7 +49,7 @@ class RemoteProcess(RemoteProcessBase):
     # --- messages
 
     def deliver(self, entry: MailboxEntry) -> bool:
-        """Send it. False when it is gone, or the link has more to carry than it may."""
+        """Send a message. False when the process has ended, or when too much waits for the link."""
         if self.life or not self._remote.has_room:
             return False
         remote, kind = self._remote, entry[0]
@@ -70,54 +70,54 @@ class RemoteProcess(RemoteProcessBase):
         return True
 
     def deliver_exempt(self, entry: MailboxEntry) -> bool:
-        """As `deliver`: what bounds its mailbox is known there."""
+        """As `deliver`: the bound of its mailbox is checked on its own node."""
         return self.deliver(entry)
 
     def deliver_signal(self, message: Down | Exit) -> None:
-        """Never: a watcher there is told by an item of its own."""
+        """Not used: remote watchers are told by items."""
         raise CannotTravel(f"{message!r} is for {self}, which is on another node")
 
-    # --- links and monitors: none of these may raise, since deaths pass through them
+    # --- links and monitors: these must not raise, since ends of processes are propagated through them
 
     def check_link(self) -> None:
-        """Refuse a link to a name: it would be to the process that has that name when the wish arrives there."""
+        """Refuse a link to a name: which process had it when the request arrived would be unknown."""
         if self.named:
             raise ActorError(
-                f"cannot link to {self}: a link is to a process and not to a name, so ask whose it is: await whereis_on(…)"
+                f"cannot link to {self}: a link is to a process and not to a name: look the process up with await whereis_on(…)"
             )
 
     def send_link(self, other: Process) -> None:
-        """Have it linked there too."""
+        """Link it on its node."""
         if not self.life:
             self._remote.post(link_protocol.LINK, other.pid.serial, self.to, to=self)
 
     def send_unlink(self, other: Process) -> None:
-        """Have it unlinked there too."""
+        """Unlink it on its node."""
         if not self.life:
             self._remote.post(link_protocol.UNLINK, other.pid.serial, self.to, to=self)
 
     def send_linked_exit(self, other: Process, reason: ExitReason) -> None:
-        """Tell it how the process that it was linked to has ended."""
+        """Report the end of the process that it was linked to."""
         if not self.life:
             self._remote.post_reason(link_protocol.CUT, other.pid.serial, self.to, reason, to=self)
 
     def send_exit_signal(self, source: Pid, reason: ExitReason) -> None:
-        """Pass the signal on; it decides there what to make of it."""
+        """Forward an exit signal."""
         if not self.life:
             self._remote.post_reason(link_protocol.EXIT, source.serial, self.to, reason, to=self)
 
     def send_kill(self) -> None:
-        """Have it killed."""
+        """Forward a kill."""
         if not self.life:
             self._remote.post(link_protocol.KILL, self.to, to=self)
 
     def add_watch(self) -> None:
-        """Ask to be told of its end, once for all watchers here."""
+        """Watch it on its node, once for all watchers here."""
         if not self._watch and not self.life:
             self._watch = self._remote.arm(self)
 
     def drop_watch(self) -> None:
-        """Take that request back once nothing here watches it any more."""
+        """End that watch when nothing here watches it any more."""
         if self._watch and not self.life and self.monitors is None and not self._awaited():
             number, self._watch = self._watch, 0
             self._remote.disarm(self, number)
@@ -125,13 +125,13 @@ class RemoteProcess(RemoteProcessBase):
     # --- waiters
 
     def add_exit_waiter(self, waiter: ExitWaiter) -> None:
-        """Tell `waiter` when it is gone; a caller's answer says so by itself."""
+        """Tell `waiter` when it ends. A `Caller` needs no watch: the reply to its call says so."""
         super().add_exit_waiter(waiter)
         if not isinstance(waiter, Caller):
             self.add_watch()
 
     def remove_exit_waiter(self, waiter: ExitWaiter) -> None:
-        """The waiter has what it wanted, or wants it no more."""
+        """The waiter does not wait any more."""
         super().remove_exit_waiter(waiter)
         if isinstance(waiter, Caller):
             self._remote.forget(self, waiter)  # pyright: ignore[reportUnknownArgumentType] - of whatever
@@ -146,21 +146,21 @@ class RemoteProcess(RemoteProcessBase):
 
 
 class CrossThreadProcess(RemoteProcessBase):
-    """A process of another node in the hands of another thread of this one: what is sent to it is sent by the node's own thread.
+    """A process of another node, used from another thread of this one: what is sent goes through the node's own thread.
 
-    Nothing of the links is locked, so nothing of them is touched before that.
+    The links have no locks, so no other thread may touch them.
     """
 
     __slots__ = ("target",)
 
     def __init__(self, node: Node, pid: Pid, target: Pid | On) -> None:
-        """`target` is the process that is meant; it is looked up when the node's thread comes to it."""
+        """`target` is looked up in the node's thread."""
         super().__init__(node, pid, None, "process")
         self.behaviour = EXITED_BEHAVIOUR
         self.target = target
 
     def deliver(self, entry: MailboxEntry) -> bool:
-        """Called in the node's own thread."""
+        """Runs in the node's own thread."""
         elsewhere, target = self.node.remote_nodes, self.target
         if elsewhere is None:
             return False
@@ -168,24 +168,24 @@ class CrossThreadProcess(RemoteProcessBase):
         return process is not None and process.deliver(entry)
 
     def _refuse(self, *_: Any, **__: Any) -> None:
-        """Not from another thread; the kernel's words refuse it before it gets here."""
+        """Not possible from another thread. The public functions refuse it before this is reached."""
         self.node.check_thread(f"link, monitor or end {self.target}")
 
     send_link = send_unlink = send_linked_exit = send_exit_signal = send_kill = add_watch = drop_watch = _refuse
 
 
-# --- Processes of the other node that wait for something here: for the answer to a call, or for an end.
+# --- Processes of the other node that wait for a process here: for a reply, or for its end.
 
 _get_ident = threading.get_ident
 
 
 class RemoteCaller(Caller[Any]):
-    """A caller on the other node: what it is answered goes back there, once."""
+    """A caller on the other node; it gets one reply."""
 
     __slots__ = ("_number", "_remote", "_source")
 
     def __init__(self, remote: RemoteNode, callee: Process, source: int | None, number: int) -> None:
-        """`source` is the caller's serial, if it is a process; `number` is what the other node knows the call by."""
+        """`source` is the serial of the calling process, if it is one; `number` identifies the call on the other node."""
         super().__init__(remote.node, callee, None)
         self._remote = remote
         self._source = source
@@ -193,23 +193,23 @@ class RemoteCaller(Caller[Any]):
 
     @property
     def process(self) -> Process | None:
-        """The calling process, as this node sees it."""
+        """The calling process, as this node holds it."""
         return None if self._source is None else self._remote.there(self._source)
 
     @property
     def pid(self) -> Pid | None:
-        """The caller's address."""
+        """The pid of the calling process."""
         remote = self._remote
         return None if self._source is None else make_pid(remote.name, remote.life or 0, self._source)
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The callee is gone: the caller's own node makes the error of it."""
+        """The called process has ended; the other node makes the error for its caller."""
         if super()._settle(None, exit_error(reason, self._callee)):
             self._remote.callers.pop(self._number, None)
             self._remote.post_reason(link_protocol.EXITED, self._number, reason)
 
     def drop(self) -> None:
-        """The caller does not wait for it any more."""
+        """The caller has stopped waiting."""
         super()._settle(None, exit_error(NO_CONNECTION, self._callee))
 
     def _settle(self, value: Any, error: BaseException | None) -> bool:
@@ -235,16 +235,16 @@ class RemoteWatch:
     __slots__ = ("_number", "_remote", "process")
 
     def __init__(self, remote: RemoteNode, process: Process, number: int) -> None:
-        """`number` is what the other node knows it by."""
+        """`number` identifies it on the other node."""
         self._remote = remote
         self._number = number
         self.process = process
 
     def on_exit(self, reason: ExitReason) -> None:
-        """That was it."""
+        """Report the end."""
         self._remote.watches.pop(self._number, None)
         self._remote.post_reason(link_protocol.GONE, self._number, reason)
 
     def drop(self) -> None:
-        """The other node does not want to know any more."""
+        """The other node has ended the watch."""
         self.process.remove_exit_waiter(self)

@@ -1,8 +1,7 @@
-"""What may travel from node to node, as bytes: plain data keeps its types, and processes, reasons, errors and records go by what they are.
+"""The encoding of values that are sent to another node: plain data keeps its types; processes, exit reasons, errors and records have encodings of their own.
 
-Nothing is pickled. A function, a class, an enum or a record is named by its module and qualified name and looked up there: a peer that
-holds the key of a cluster may start any code in it anyway, and no other gets as far as this. What cannot travel is refused here, where it is
-sent, and not where it would arrive.
+Nothing is pickled. A function, class, enum or record is sent as its module and qualified name, and looked up by the receiver: a peer that holds the cluster's key may
+start any code there anyway, and no other peer gets that far. A value that cannot be sent is refused when it is sent.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class RemoteError(ActorError):
-    """An error of another node whose own class cannot be made here; `kind` is its name."""
+    """An error of another node whose class cannot be rebuilt here; `kind` is the name of its class."""
 
     def __init__(self, kind: str, text: str) -> None:
-        """`kind` is the name of its class, `text` what it said."""
+        """`kind` is the name of its class, `text` its message."""
         super().__init__(kind, text)
         self.kind = kind
         self.text = text
@@ -52,7 +51,7 @@ class RemoteError(ActorError):
 
 
 class RemoteTraceback(ActorError, ForeignTraceback):
-    """The cause of an error that came from another node: where it was raised there."""
+    """The cause of an error that came from another node: the traceback there."""
 
     def __init__(self, text: str) -> None:
         """`text` is the formatted traceback."""
@@ -64,13 +63,17 @@ class RemoteTraceback(ActorError, ForeignTraceback):
 
 
 class _SurrogateSafeName(str):
-    """The sender's name, when there is text that is no Unicode: half a surrogate pair, as in names of files."""
+    """The sender's name, marking that the value has text with half a surrogate pair, as file names can have.
+
+    msgpack cannot encode such text. To check each string first would cost every call a second pass over its text, so `encode` tries without, and encodes again with this
+    marker when that fails.
+    """
 
     __slots__ = ()
 
 
 def encode(value: object, node: str) -> bytes:
-    """As bytes. `node` is the sender's own: a name that is meant here is another there. Raises `CannotTravel`."""
+    """Encode a value. `node` is the sender's name, for registered names that are meant on this node. Raises `CannotTravel`."""
     try:
         try:
             return _encode(_pack(value, node, 0))
@@ -79,16 +82,16 @@ def encode(value: object, node: str) -> bytes:
     except (CannotTravel, MemoryError):
         raise
     except Exception as error:
-        # A property that raises, a list that is changed by one: the user's own code, which runs in here.
+        # users' code runs here: a property may raise, or change the list that is being encoded
         raise CannotTravel(f"a value cannot travel to another node: {type(error).__name__}: {error}") from error
 
 
 def split(data: bytes) -> list[bytes]:
-    """The parts of an encoded list, each as its own bytes: for one that holds something which cannot be made here."""
+    """The parts of an encoded list, each still encoded: for a list with a part that cannot be decoded here."""
     return [bytes(part) for part in _split(data)]
 
 
-# --- out
+# --- encoding
 
 
 def _pack(value: Any, node: str, depth: int) -> Any:
@@ -110,7 +113,7 @@ def _pack(value: Any, node: str, depth: int) -> Any:
         return _ext(_DICT, [[_pack(key, node, depth), _pack(each, node, depth)] for key, each in value.items()])
     if kind is tuple:
         return _ext(_TUPLE, [_pack(each, node, depth) for each in value])
-    if kind is FunctionType:  # the method of a call: always the same few
+    if kind is FunctionType:  # the method of a call: always the same few, so their encodings are kept
         return _functions.get(value) or _pack_function(value)
     if kind is Pid:
         return _ext(_PID, [value.node, value.incarnation, value.serial])
@@ -208,7 +211,7 @@ def _pack_error(error: BaseException, node: str, depth: int, causes: int = _CAUS
 
 
 def _pack_or_show(value: Any, node: str, depth: int) -> Any:
-    """An error arrives whatever it holds: what cannot travel of it goes as its repr."""
+    """An error is always sent: an attribute that cannot be is sent as its repr."""
     try:
         packed = _pack(value, node, depth)
         _encode(packed)
@@ -239,7 +242,7 @@ def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(code, _encode(value))
 
 
-# --- in
+# --- decoding
 
 
 _records: dict[str, Any] = {}
@@ -272,7 +275,7 @@ def _enum(name: str, base: type[Enum]) -> Any:
 
 def _is_record(kind: Any) -> bool:
     if issubclass(kind, tuple):
-        return hasattr(cast("Any", kind), "_fields")  # which may be none: then it is a word
+        return hasattr(cast("Any", kind), "_fields")  # it may have no fields
     return is_dataclass(kind) or issubclass(kind, msgspec.Struct)
 
 
@@ -281,7 +284,7 @@ def _error(
 ) -> BaseException:
     try:
         error = _rebuild_error(find_by_name(name), args, state)
-    except Exception:  # noqa: BLE001 - a class that is not here, or cannot be made of what it keeps
+    except Exception:  # noqa: BLE001 - a class that does not exist here, or that cannot be rebuilt from its arguments
         error = RemoteError(name.partition(":")[2], text)
     last = error
     if cause is not None:
@@ -294,7 +297,7 @@ def _error(
 
 
 def _rebuild_error(kind: Any, args: list[Any], state: dict[str, Any]) -> BaseException:
-    """An error as it was when it was raised; a constructor of the user's own has run already, and wants other arguments than were kept."""
+    """Rebuild an error without calling its own `__init__`, whose parameters may differ from `args`; only the built-in base is initialised."""
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
         raise TypeError("not the name of an exception")
     error = kind.__new__(kind, *args)
@@ -339,10 +342,10 @@ def _unpack(code: int, data: memoryview) -> Any:
     except Exception:
         raise
     except BaseException as error:
-        # The module that it is imported from exits, or a constructor: not this node's end.
+        # an import or a constructor raised SystemExit or the like, which must not end this node
         raise ActorError(f"{type(error).__name__} was raised where a value from another node was made") from error
 
 
 decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
-"""What `encode` was given."""
+"""Decode what `encode` made."""
 _split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode

@@ -179,7 +179,7 @@ async def test_a_host_hears_of_its_process_and_of_its_end(monkeypatch: pytest.Mo
 async def test_two_nodes_of_one_name_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         await at.want()
-        with pytest.raises(NodeFailed, match="there is a node of that name already"):
+        with pytest.raises(NodeFailed, match="a node of that name exists already"):
             await (await at.start())
         assert at.started() == ["node"]
 

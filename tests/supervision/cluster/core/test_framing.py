@@ -131,7 +131,7 @@ def test_keys_that_anybody_could_guess_and_secrets_in_reprs() -> None:
         check_key(b"short")
     assert check_key(KEY) is KEY
     dialler, listener = ends()
-    assert "whom, it does not know yet" in repr(dialler)
+    assert "an unknown peer" in repr(dialler)
     shake(dialler, listener)
     assert "two" in repr(dialler)
     for shown in (repr(dialler), repr(listener), repr(dialler.seals())):
