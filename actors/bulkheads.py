@@ -26,12 +26,12 @@ PER_TOOL = 8
 PER_PRINCIPAL = 16
 
 
-class _Ticket:
+class _Admission:
     """One call that waits for both of its slots."""
 
-    __slots__ = ("limit", "principal", "tool", "turn")
+    __slots__ = ("limit", "principal", "tool", "admitted")
 
-    turn: asyncio.Future[None]
+    admitted: asyncio.Future[None]
 
     def __init__(self, tool: Hashable, principal: Hashable, limit: int) -> None:
         self.tool = tool
@@ -46,7 +46,7 @@ class _Slots:
 
     def __init__(self) -> None:
         self.taken: dict[Hashable, int] = {}
-        self.waiting: dict[Hashable, FairQueue[_Ticket]] = {}
+        self.waiting: dict[Hashable, FairQueue[_Admission]] = {}
 
     def take(self, key: Hashable) -> None:
         self.taken[key] = self.taken.get(key, 0) + 1
@@ -58,13 +58,13 @@ class _Slots:
         else:
             del self.taken[key]
 
-    def queue(self, key: Hashable, owner: Hashable, ticket: _Ticket) -> None:
-        self.waiting.setdefault(key, FairQueue()).add(owner, ticket)
+    def enqueue(self, key: Hashable, owner: Hashable, admission: _Admission) -> None:
+        self.waiting.setdefault(key, FairQueue()).add(owner, admission)
 
-    def leave(self, key: Hashable, ticket: _Ticket) -> None:
+    def dequeue(self, key: Hashable, admission: _Admission) -> None:
         queue = self.waiting.get(key)
         if queue is not None:
-            queue.remove(ticket)
+            queue.remove(admission)
             if not queue:
                 del self.waiting[key]
 
@@ -106,58 +106,58 @@ class Bulkheads:
 
         Cancelling the wait leaves the thread at it, and its slots taken.
         """
-        ticket = await self._enter(tool, principal, limit or self.per_tool)
-        return await in_thread(lambda: self._end(ticket), function, *args, **kwargs)
+        admission = await self._acquire(tool, principal, limit or self.per_tool)
+        return await in_thread(lambda: self._release(admission), function, *args, **kwargs)
 
-    async def _enter(self, tool: Hashable, principal: Hashable, limit: int) -> _Ticket:
-        ticket = _Ticket(tool, principal, limit)
+    async def _acquire(self, tool: Hashable, principal: Hashable, limit: int) -> _Admission:
+        admission = _Admission(tool, principal, limit)
         # Every waiting call that could run was already started, so admitting this one cannot jump a queue.
-        if self._has_room(ticket):
-            self._begin(ticket)
-            return ticket
-        ticket.turn = asyncio.get_running_loop().create_future()
-        self._tools.queue(tool, principal, ticket)
-        self._principals.queue(principal, tool, ticket)
+        if self._has_room(admission):
+            self._take(admission)
+            return admission
+        admission.admitted = asyncio.get_running_loop().create_future()
+        self._tools.enqueue(tool, principal, admission)
+        self._principals.enqueue(principal, tool, admission)
         try:
-            await ticket.turn
+            await admission.admitted
         except asyncio.CancelledError:
-            if ticket.turn.done() and not ticket.turn.cancelled():
-                self._end(ticket)  # our slots were taken for us, and we are cancelled
+            if admission.admitted.done() and not admission.admitted.cancelled():
+                self._release(admission)  # our slots were taken for us, and we are cancelled
             else:
-                self._forget(ticket)
+                self._dequeue(admission)
             raise
-        return ticket
+        return admission
 
-    def _has_room(self, ticket: _Ticket) -> bool:
+    def _has_room(self, admission: _Admission) -> bool:
         return (
-            self._tools.taken.get(ticket.tool, 0) < ticket.limit
-            and self._principals.taken.get(ticket.principal, 0) < self.per_principal
+            self._tools.taken.get(admission.tool, 0) < admission.limit
+            and self._principals.taken.get(admission.principal, 0) < self.per_principal
         )
 
-    def _begin(self, ticket: _Ticket) -> None:
-        self._tools.take(ticket.tool)
-        self._principals.take(ticket.principal)
+    def _take(self, admission: _Admission) -> None:
+        self._tools.take(admission.tool)
+        self._principals.take(admission.principal)
 
-    def _forget(self, ticket: _Ticket) -> None:
-        self._tools.leave(ticket.tool, ticket)
-        self._principals.leave(ticket.principal, ticket)
+    def _dequeue(self, admission: _Admission) -> None:
+        self._tools.dequeue(admission.tool, admission)
+        self._principals.dequeue(admission.principal, admission)
 
-    def _end(self, ticket: _Ticket) -> None:
-        self._tools.give_back(ticket.tool)
-        self._principals.give_back(ticket.principal)
-        self._admit(self._tools.waiting.get(ticket.tool))
-        self._admit(self._principals.waiting.get(ticket.principal))
+    def _release(self, admission: _Admission) -> None:
+        self._tools.give_back(admission.tool)
+        self._principals.give_back(admission.principal)
+        self._admit_next(self._tools.waiting.get(admission.tool))
+        self._admit_next(self._principals.waiting.get(admission.principal))
 
-    def _admit(self, queue: FairQueue[_Ticket] | None) -> None:
+    def _admit_next(self, queue: FairQueue[_Admission] | None) -> None:
         """Let the first go that may. One slot came free, so there is at most one for each of its two bounds.
 
         Whether an owner's first may go holds for all of its others: they wait for the same two bounds.
         """
-        while queue and (ticket := queue.take(self._has_room)) is not None:
-            self._forget(ticket)
+        while queue and (admission := queue.take(self._has_room)) is not None:
+            self._dequeue(admission)
             if (
-                not ticket.turn.done()
+                not admission.admitted.done()
             ):  # one that was cancelled in this very turn of the loop still waits, and takes nothing
-                self._begin(ticket)
-                ticket.turn.set_result(None)
+                self._take(admission)
+                admission.admitted.set_result(None)
                 return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _numbers: Final = count(1)
 
 
-class Place(Enum):
+class ExecutionMode(Enum):
     """Where a function runs."""
 
     LOOP = "loop"
@@ -44,7 +44,7 @@ class Handler:
     """A function, and how to call it."""
 
     function: Callable[..., Any]
-    place: Place
+    mode: ExecutionMode
     is_async: bool
     context: str | None
     """The parameter that gets the context."""
@@ -52,13 +52,13 @@ class Handler:
     threads: int | None
     pool: Pool | None = None
     """The processes that it runs in."""
-    found: Found | None = None
+    import_path: ImportPath | None = None
     """Where those find it."""
     number: int = 0
     """What it is called between this process and those."""
 
 
-def handler_of(what: str, function: Any, running: Running) -> Handler:
+def handler_of(what: str, function: Any, options: RunOptions) -> Handler:
     """Look at a function. `what` names what it is for in messages. Raises `RegistrationError`."""
     if not callable(function):
         raise RegistrationError(f"{what}: {function!r} cannot be called: give a function, or an object with __call__")
@@ -66,26 +66,26 @@ def handler_of(what: str, function: Any, running: Running) -> Handler:
         raise RegistrationError(
             f"{what}: {function.__qualname__} is a class: give a function, or an instance with __call__"
         )
-    core = _core(function)
+    core = _underlying_function(function)
     if inspect.isasyncgenfunction(core) or inspect.isgeneratorfunction(core):
         raise RegistrationError(
             f"{what}: it yields, and a call has one result: return a list, and tell of what comes before with ctx.progress"
         )
     is_async = inspect.iscoroutinefunction(core)
     _check_method(what, function)
-    _check_running(what, running)
+    _check_run_options(what, options)
     pool = (
-        Pool() if running.isolation == "process" else running.isolation if isinstance(running.isolation, Pool) else None
+        Pool() if options.isolation == "process" else options.isolation if isinstance(options.isolation, Pool) else None
     )
     return Handler(
         function=function,
-        place=_place(running, is_async=is_async),
+        mode=_execution_mode(options, is_async=is_async),
         is_async=is_async,
         context=_context_parameter(what, function, core),
-        timeout=running.timeout,
-        threads=running.threads,
+        timeout=options.timeout,
+        threads=options.threads,
         pool=pool,
-        found=None if pool is None else place_of(what, function),
+        import_path=None if pool is None else import_path_of(what, function),
         number=next(_numbers),
     )
 
@@ -103,31 +103,31 @@ def _check_method(what: str, function: Any) -> None:
         )
 
 
-def _core(function: Any) -> Any:
+def _underlying_function(function: Any) -> Any:
     """The code below partials and callable objects."""
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func  # type: ignore[redundant-cast]  # not to pyright
     return function if inspect.isroutine(function) else type(function).__call__
 
 
-def _place(running: Running, *, is_async: bool) -> Place:
-    if running.isolation == "process" or isinstance(running.isolation, Pool):
-        return Place.PROCESS
-    if running.isolation == "thread":
-        return Place.OWN_LOOP if is_async else Place.THREAD
-    return Place.LOOP if is_async or running.isolation == "loop" else Place.THREAD
+def _execution_mode(options: RunOptions, *, is_async: bool) -> ExecutionMode:
+    if options.isolation == "process" or isinstance(options.isolation, Pool):
+        return ExecutionMode.PROCESS
+    if options.isolation == "thread":
+        return ExecutionMode.OWN_LOOP if is_async else ExecutionMode.THREAD
+    return ExecutionMode.LOOP if is_async or options.isolation == "loop" else ExecutionMode.THREAD
 
 
-def _check_running(what: str, running: Running) -> None:
-    isolation: Any = running.isolation
+def _check_run_options(what: str, options: RunOptions) -> None:
+    isolation: Any = options.isolation
     if isolation not in (None, "loop", "thread", "process") and not isinstance(isolation, Pool):
         raise RegistrationError(f'{what}: isolation is "loop", "thread", "process", Pool(…) or None, not {isolation!r}')
-    timeout: Any = running.timeout
+    timeout: Any = options.timeout
     if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
         raise RegistrationError(
             f"{what}: timeout is more than 0 seconds, or None for the session's own, not {timeout!r}"
         )
-    threads: Any = running.threads
+    threads: Any = options.threads
     if threads is not None and not (isinstance(threads, int) and not isinstance(threads, bool) and threads > 0):
         raise RegistrationError(f"{what}: threads is 1 or more, or None for the company's own, not {threads!r}")
 
@@ -156,13 +156,13 @@ def _context_parameter(what: str, function: Any, core: Any) -> str | None:
         raise RegistrationError(
             f"{what}: {' and '.join(found)} are both annotated with Context: there is one for each call"
         )
-    name = found[0] if found else "ctx" if "ctx" in parameters and _says_nothing(parameters["ctx"]) else None
+    name = found[0] if found else "ctx" if "ctx" in parameters and _has_no_hint(parameters["ctx"]) else None
     if name is not None and parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY:
         raise RegistrationError(f"{what}: {name} is positional-only, and the context comes by name: remove the `/`")
     return name
 
 
-def _says_nothing(parameter: inspect.Parameter) -> bool:
+def _has_no_hint(parameter: inspect.Parameter) -> bool:
     """Whether a parameter called `ctx` may be the context: one with a hint of its own is an argument of that name."""
     return parameter.annotation in (inspect.Parameter.empty, Any, object, "Any", "object", "typing.Any")
 
@@ -204,7 +204,7 @@ TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunOptions:
     """How a function runs.
 
     `timeout` is after how many seconds the call is answered without it; None leaves it to the session's own deadline.
@@ -217,7 +217,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown(Running):
+class ListedOptions(RunOptions):
     """What clients see of anything that is listed. `description` of None is taken from the docstring.
 
     `scopes` are what a caller has to have been granted, all of them, to see it and to use it.
@@ -231,7 +231,7 @@ class Shown(Running):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOptions(Shown):
+class ToolOptions(ListedOptions):
     """Of a tool.
 
     Without an `input_schema` the function's type hints are the schema, and arguments are always checked and converted. With one,
@@ -257,7 +257,7 @@ class ToolOptions(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceOptions(Shown):
+class ResourceOptions(ListedOptions):
     """Of a resource. Clients read it by its `uri`; `mime_type` is for results that name none."""
 
     uri: str
@@ -267,7 +267,7 @@ class ResourceOptions(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateOptions(Shown):
+class TemplateOptions(ListedOptions):
     """Of a resource template. `segments=True` keeps every bare `{variable}` from matching a `/`."""
 
     uri_template: str
@@ -277,14 +277,14 @@ class TemplateOptions(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptOptions(Shown):
+class PromptOptions(ListedOptions):
     """Of a prompt. `arguments` of None are the function's parameters."""
 
     arguments: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionOptions(Running):
+class CompletionOptions(RunOptions):
     """Of a completion."""
 
 
@@ -292,14 +292,14 @@ class CompletionOptions(Running):
 # What has no such place is refused when it is registered, with the reason and what to write instead. The program's own file is a module as
 # any other, except that a worker runs it under another name (`loading`).
 
-MAIN: Final = "__main__"
-RUN_AS: Final = "__greenroom_main__"
+MAIN_MODULE: Final = "__main__"
+WORKER_MAIN_NAME: Final = "__greenroom_main__"
 """What `__name__` is in the program's file when another process runs it: what stands there is the program's all the same."""
-_INSTEAD: Final = 'write it as a function at the top of a module, or leave out isolation="process"'
+_REMEDY: Final = 'write it as a function at the top of a module, or leave out isolation="process"'
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ImportPath:
     """A function of a module. `inner` is how many wrappers are around it there, which other decorators have put on afterwards."""
 
     module: str
@@ -311,54 +311,54 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Main:
+class MainProgram:
     """The program, as a worker can load it: a module that `python -m` has run, or a file."""
 
     module: str | None
     file: str | None
 
 
-def place_of(what: str, function: Any) -> Found:
+def import_path_of(what: str, function: Any) -> ImportPath:
     """Where a worker will find it. Raises `RegistrationError`. `what` names what it is for in messages."""
     if isinstance(function, partial):
-        raise RegistrationError(f"{what}: a partial has no name by which another process could import it: {_INSTEAD}")
+        raise RegistrationError(f"{what}: a partial has no name by which another process could import it: {_REMEDY}")
     if inspect.ismethod(function):
         raise RegistrationError(
-            f"{what}: {function.__qualname__} is bound to an object of this process, which another process does not have: {_INSTEAD}"
+            f"{what}: {function.__qualname__} is bound to an object of this process, which another process does not have: {_REMEDY}"
         )
     if not isinstance(function, FunctionType | BuiltinFunctionType):
         raise RegistrationError(
-            f"{what}: a {type(function).__name__} is an object of this process, which another process does not have: {_INSTEAD}"
+            f"{what}: a {type(function).__name__} is an object of this process, which another process does not have: {_REMEDY}"
         )
-    module: Any = MAIN if function.__module__ == RUN_AS else function.__module__
+    module: Any = MAIN_MODULE if function.__module__ == WORKER_MAIN_NAME else function.__module__
     name = function.__qualname__
     if "<lambda>" in name:
-        raise RegistrationError(f"{what}: a lambda has no name by which another process could import it: {_INSTEAD}")
+        raise RegistrationError(f"{what}: a lambda has no name by which another process could import it: {_REMEDY}")
     if "<locals>" in name:
         outer = name.partition(".<locals>")[0]
         raise RegistrationError(
-            f"{what}: {function.__name__} is made inside of {outer}(), where another process cannot import it: {_INSTEAD}"
+            f"{what}: {function.__name__} is made inside of {outer}(), where another process cannot import it: {_REMEDY}"
         )
-    if not isinstance(module, str) or (module == MAIN and main_program() is None):
+    if not isinstance(module, str) or (module == MAIN_MODULE and main_program() is None):
         raise RegistrationError(
             f"{what}: {name} was typed in and is in no file, so another process cannot import it: put it into a module"
         )
-    return Found(module, name)
+    return ImportPath(module, name)
 
 
-def main_program() -> Main | None:
+def main_program() -> MainProgram | None:
     """How another process can load what runs as `__main__` here; None when it is in no file."""
-    main: Any = sys.modules.get(MAIN)
+    main: Any = sys.modules.get(MAIN_MODULE)
     spec: Any = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
-        return Main(spec.name, None)
+        return MainProgram(spec.name, None)
     file: Any = getattr(main, "__file__", None)
     if not isinstance(file, str) or not Path(file).is_file():
         return None
-    return Main(None, str(Path(file).absolute()))
+    return MainProgram(None, str(Path(file).absolute()))
 
 
-def checked(what: str, function: Any, found: Found) -> Found:
+def verify_import_path(what: str, function: Any, found: ImportPath) -> ImportPath:
     """The same place, when the function really stands there; with its wrappers counted. Raises `RegistrationError`.
 
     It is asked when the module has been imported: a decorator runs before its function has its name.
@@ -369,12 +369,12 @@ def checked(what: str, function: Any, found: Found) -> Found:
     inner = 0
     while here is not None:
         if here is function:
-            if found.module == MAIN and _is_guarded(inspect.unwrap(function).__code__):
+            if found.module == MAIN_MODULE and _is_guarded(inspect.unwrap(function).__code__):
                 raise RegistrationError(
                     f'{what}: it stands under `if __name__ == "__main__":`, where the import by a worker process does not come: '
                     "define and register it above"
                 )
-            return Found(found.module, found.name, inner)
+            return ImportPath(found.module, found.name, inner)
         here, inner = getattr(here, "__wrapped__", None), inner + 1
     raise RegistrationError(
         f"{what}: {found} is not the function that was registered, so another process would import something else: "

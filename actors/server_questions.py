@@ -59,7 +59,7 @@ class NotAwaited(GreenroomError, AttributeError):
 class AwaitableQuestion(Coroutine[Any, Any, T_co]):
     """A question to the client, asked when it is awaited."""
 
-    __slots__ = ("_coroutine", "begun", "what")
+    __slots__ = ("_coroutine", "is_started", "what")
 
     def __init__(self, what: str, asking: Coroutine[Any, Any, T_co]) -> None:
         """`what` was called."""

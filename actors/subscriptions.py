@@ -4,7 +4,7 @@ Changes are collected for a moment, so that a hundred registrations are one `lis
 it holds is bounded: by the sessions' subscriptions, so many each, and by its mailbox. A change that found the mailbox full is not
 lost in silence: it leaves a gap, and after a gap each session is told of everything that it waits for.
 
-What sessions asked for stands on a `Board` that outlives this process: when it dies, its successor goes on with it. A session that
+What sessions asked for stands on a `SubscriptionTable` that outlives this process: when it dies, its successor goes on with it. A session that
 dies leaves with all it had.
 """
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from .catalogue import Kind
 
-PER_SESSION: Final = 1000
+MAX_PER_SESSION: Final = 1000
 """How many resources one session may subscribe to."""
-LONGEST: Final = 8 * 1024
+MAX_URI_CHARACTERS: Final = 8 * 1024
 """How many characters the URI of such a resource may have."""
-OF_ALL: Final = 256 * 1024
+MAX_SESSION_CHARACTERS: Final = 256 * 1024
 """How many those of one session may have together."""
-MAILBOX: Final = 10_000
-WINDOW: Final = 0.01
+MAILBOX_LIMIT: Final = 10_000
+COLLECT_SECONDS: Final = 0.01
 """For how many seconds changes are collected."""
 
 LIST_CHANGED: Final[Mapping[Kind, str | None]] = {
@@ -45,44 +45,46 @@ _FLUSH: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class ChangeAnnouncement:
     """Sent to a session: tell your peer this, if it may be told."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-class Board:
+class SubscriptionTable:
     """What sessions asked for. Belongs to the company; only the process writes on it, but for the mark of a gap."""
 
-    __slots__ = ("gap", "readers", "sessions")
+    __slots__ = ("gap", "subscribers", "sessions")
 
     def __init__(self) -> None:
         """No session has joined."""
         self.sessions: dict[Pid, dict[str, None]] = {}
-        self.readers: dict[str, dict[Pid, None]] = {}
+        self.subscribers: dict[str, dict[Pid, None]] = {}
         self.gap = False
 
-    def forget(self, pid: Pid) -> None:
+    def remove_session(self, pid: Pid) -> None:
         """A session is gone."""
         for uri in self.sessions.pop(pid, ()):
             self.leave(pid, uri)
 
     def leave(self, pid: Pid, uri: str) -> None:
         """It does not want to hear of that any more."""
-        readers = self.readers.get(uri)
+        readers = self.subscribers.get(uri)
         if readers is not None:
             readers.pop(pid, None)
             if not readers:
-                del self.readers[uri]
+                del self.subscribers[uri]
 
 
 class Subscriptions(GenServer):
     """One in each company. `Subscriptions.join` is a session's first word to it; `changed` and `updated` may come from any process."""
 
-    def __init__(self, board: Board, per_session: int = PER_SESSION, window: float = WINDOW) -> None:
-        """`board` is what a predecessor left, or an empty one."""
-        self._board = board
+    def __init__(
+        self, table: SubscriptionTable, per_session: int = MAX_PER_SESSION, window: float = COLLECT_SECONDS
+    ) -> None:
+        """`table` is what a predecessor left, or an empty one."""
+        self._table = table
         self._per_session = per_session
         self._window = window
         self._lists: dict[str, None] = {}
@@ -92,10 +94,10 @@ class Subscriptions(GenServer):
 
     def init(self) -> None:
         """Monitor the sessions that were there before; changes that came between a predecessor and this process are a gap."""
-        for pid in self._board.sessions:
+        for pid in self._table.sessions:
             self._monitors[pid] = monitor(pid)
-        if self._board.sessions:
-            self._board.gap = True
+        if self._table.sessions:
+            self._table.gap = True
             self._arm()
 
     # --- for sessions
@@ -103,7 +105,7 @@ class Subscriptions(GenServer):
     def join(self, pid: Pid) -> None:
         """Tell this session of lists that change, until it dies or leaves."""
         if pid not in self._monitors:
-            self._board.sessions.setdefault(pid, {})
+            self._table.sessions.setdefault(pid, {})
             self._monitors[pid] = monitor(pid)
 
     def leave(self, pid: Pid) -> None:
@@ -111,49 +113,53 @@ class Subscriptions(GenServer):
         watched = self._monitors.pop(pid, None)
         if watched is not None:
             demonitor(watched, flush=True)
-        self._board.forget(pid)
+        self._table.remove_session(pid)
 
     def subscribe(self, pid: Pid, uri: str) -> None:
         """Tell this session when that resource is updated. Raises `McpError` when it has too many already."""
-        uris = self._board.sessions.get(pid, {})
-        if len(uri) > LONGEST:
-            raise Reject(McpError(ErrorCode.INVALID_PARAMS, f"A URI to subscribe to may have {LONGEST} characters"))
-        if uri not in uris and (len(uris) >= self._per_session or len(uri) + sum(map(len, uris)) > OF_ALL):
+        uris = self._table.sessions.get(pid, {})
+        if len(uri) > MAX_URI_CHARACTERS:
+            raise Reject(
+                McpError(ErrorCode.INVALID_PARAMS, f"A URI to subscribe to may have {MAX_URI_CHARACTERS} characters")
+            )
+        if uri not in uris and (
+            len(uris) >= self._per_session or len(uri) + sum(map(len, uris)) > MAX_SESSION_CHARACTERS
+        ):
             message = f"Too many subscriptions: at most {self._per_session} in a session; unsubscribe from some first"
             raise Reject(McpError(ErrorCode.INVALID_PARAMS, message))
         self.join(pid)
-        self._board.sessions[pid][uri] = None
-        self._board.readers.setdefault(uri, {})[pid] = None
+        self._table.sessions[pid][uri] = None
+        self._table.subscribers.setdefault(uri, {})[pid] = None
 
     def unsubscribe(self, pid: Pid, uri: str) -> None:
         """Not any more. It need not have been."""
-        self._board.sessions.get(pid, {}).pop(uri, None)
-        self._board.leave(pid, uri)
+        self._table.sessions.get(pid, {}).pop(uri, None)
+        self._table.leave(pid, uri)
 
     def subscriptions(self, pid: Pid) -> list[str]:
         """What this session has subscribed to, in that order."""
-        return list(self._board.sessions.get(pid, ()))
+        return list(self._table.sessions.get(pid, ()))
 
     # --- for code that changes something
 
     def changed(self, kind: Kind) -> None:
         """The list of that kind has changed."""
         method = LIST_CHANGED[kind]
-        if method is not None and self._board.sessions:
+        if method is not None and self._table.sessions:
             self._lists[method] = None
             self._arm()
-        self.missed()
+        self.announce_missed()
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
         """That resource has changed; of several in a moment, the last one's `extra` is told."""
-        if uri in self._board.readers:
+        if uri in self._table.subscribers:
             self._resources[uri] = extra
             self._arm()
-        self.missed()
+        self.announce_missed()
 
-    def missed(self) -> None:
+    def announce_missed(self) -> None:
         """Tell each session of everything, if something was missed: a change that found the mailbox full came while what passes by here was in it."""
-        if self._board.gap:
+        if self._table.gap:
             self._arm()
 
     def handle_info(self, message: Any) -> None:
@@ -161,7 +167,7 @@ class Subscriptions(GenServer):
         match message:
             case Down(pid=Pid() as pid):
                 self._monitors.pop(pid, None)
-                self._board.forget(pid)
+                self._table.remove_session(pid)
             case _ if message is _FLUSH:
                 self._flush()
             case _:
@@ -174,46 +180,50 @@ class Subscriptions(GenServer):
 
     def _flush(self) -> None:
         self._armed = False
-        board = self._board
-        if board.gap:
-            board.gap = False
+        table = self._table
+        if table.gap:
+            table.gap = False
             self._lists = dict.fromkeys(method for method in LIST_CHANGED.values() if method is not None)
-            self._resources = {uri: self._resources.get(uri, {}) for uri in board.readers}
+            self._resources = {uri: self._resources.get(uri, {}) for uri in table.subscribers}
         lists, self._lists = self._lists, {}
         resources, self._resources = self._resources, {}
         for method in lists:
-            said = Announced(method)
-            for pid in board.sessions:
+            said = ChangeAnnouncement(method)
+            for pid in table.sessions:
                 send(pid, said)
         for uri, extra in resources.items():
-            said = Announced(UPDATED, {**extra, "uri": uri})
-            for pid in board.readers.get(uri, ()):
+            said = ChangeAnnouncement(UPDATED, {**extra, "uri": uri})
+            for pid in table.subscribers.get(uri, ()):
                 send(pid, said)
 
     def report_state(self) -> str:
         """How much is in it."""
-        return f"{len(self._board.sessions)} sessions, {len(self._board.readers)} resources"
+        return f"{len(self._table.sessions)} sessions, {len(self._table.subscribers)} resources"
 
 
-def subscriptions_child(name: Hashable, board: Board, per_session: int = PER_SESSION) -> ChildSpec[Ref[Subscriptions]]:
-    """The company's child, under that name. The board goes to every successor."""
-    options = Options(mailbox=MAILBOX)
-    return child(Subscriptions, board, per_session).but(id="subscriptions", name=name, options=options)
+def subscriptions_child(
+    name: Hashable, table: SubscriptionTable, per_session: int = MAX_PER_SESSION
+) -> ChildSpec[Ref[Subscriptions]]:
+    """The company's child, under that name. The table goes to every successor."""
+    options = Options(mailbox=MAILBOX_LIMIT)
+    return child(Subscriptions, table, per_session).but(id="subscriptions", name=name, options=options)
 
 
-def tell_changed(subscriptions: Ref[Subscriptions], board: Board, kind: Kind) -> None:
+def announce_list_changed(subscriptions: Ref[Subscriptions], table: SubscriptionTable, kind: Kind) -> None:
     """The list of that kind has changed. Never waits; what finds no room leaves a gap."""
     if not subscriptions.cast(Subscriptions.changed, kind):
-        board.gap = True
+        table.gap = True
 
 
-def tell_updated(subscriptions: Ref[Subscriptions], board: Board, uri: str, extra: Mapping[str, Any]) -> None:
+def announce_resource_updated(
+    subscriptions: Ref[Subscriptions], table: SubscriptionTable, uri: str, extra: Mapping[str, Any]
+) -> None:
     """A resource has changed. Never waits; what finds no room leaves a gap."""
     if not subscriptions.cast(Subscriptions.updated, uri, extra):
-        board.gap = True
+        table.gap = True
 
 
-def tell_gap(subscriptions: Ref[Subscriptions], board: Board) -> None:
+def announce_gap(subscriptions: Ref[Subscriptions], table: SubscriptionTable) -> None:
     """Something may have changed, and it is unknown what."""
-    board.gap = True
-    subscriptions.cast(Subscriptions.missed)
+    table.gap = True
+    subscriptions.cast(Subscriptions.announce_missed)

@@ -1,6 +1,6 @@
 """A task's own process: it stands where a session stands for a call, decides once how the task ends, and writes that down.
 
-It is linked to the worker, whose `JobReply` and `JobError` come here; it sees to it that the handler's questions find a way to the peer; and
+It is linked to the worker, whose `JobReply` and `JobError` come here; it sees to it that the handler's questions find a route to the peer; and
 it is gone as soon as the task has ended and its worker with it. The record outlives it. When it dies before that, however that comes, the
 last thing that happens is that the task has failed: `exited` runs whatever it died of.
 """
@@ -82,77 +82,80 @@ class TaskProcess(GenServer):
         self,
         company: Company,
         record: TaskRecord,
-        plan: TaskSpec | None,
+        spec: TaskSpec | None,
         origin: Ref[Any] | None,
         *,
         announces: bool = True,
     ) -> None:
-        """Without a `plan`, the task is the host's. `origin` is the session that it belongs to; `announces` whether that hears of it."""
+        """Without a `spec`, the task is the host's. `origin` is the session that it belongs to; `announces` whether that hears of it."""
         self._announces = announces
         self.record = record
         self.cancelled = Cancellation()
         self.own_ref: Ref[TaskProcess]
         self._company = company
         self._tasks = company.tasks
-        self._plan = plan
+        self._spec = spec
         self._origin = origin
-        self._shut = False  # the origin could not be asked just now
+        self._origin_unreachable = False  # the origin could not be asked just now
         self._peer_channel: TaskChannel | None = None
         self._waiters: list[AwaitTask] = []
-        self._watched: dict[Monitor, Pid | None] = {}
-        self._needs: dict[int, Caller[Any] | None] = {}
-        self._asked: dict[int, Ref[Any]] = {}
+        self._session_monitors: dict[Monitor, Pid | None] = {}
+        self._waiting_questions: dict[int, Caller[Any] | None] = {}
+        self._asked_sessions: dict[int, Ref[Any]] = {}
         self._count = 0
         self._worker: Pid | None = None
-        self._working: Monitor | None = None
-        self._reason: Shutdown = CANCELLED
+        self._worker_monitor: Monitor | None = None
+        self._worker_exit_reason: Shutdown = CANCELLED
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> Continue:
         """The supervisor goes on; this process does not, before the record is safe."""
         self.own_ref = self.ref()
-        self.process.await_death(self)
+        self.process.add_exit_waiter(self)
         return Continue(_START_WORK)
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
         """Say that there is a task, and begin with it."""
-        plan = self._plan
+        spec = self._spec
         try:
             await self._put(self.record)
         except Exception as error:  # noqa: BLE001 - whatever a store has: the peer was promised nothing yet
             self.report_unexpected("store", f"a new task could not be kept: {error}")
             self._tasks.store.remove(self.record.id)
             refusal = McpError(ErrorCode.INTERNAL_ERROR, "The task cannot be kept")
-            self.record = error_outcome(refusal).of(
+            self.record = error_outcome(refusal).apply_to(
                 self.record, self._tasks.now()
             )  # so that nothing is left to be ended
-            if plan is not None:
-                plan.session.send(JobError(plan.key, refusal))
+            if spec is not None:
+                spec.session.send(JobError(spec.key, refusal))
             return Stop(NORMAL)
-        self._arm(self._company.settings.task_lifetime, _LIFETIME_OVER)
+        self._set_timer(self._company.settings.task_lifetime, _LIFETIME_OVER)
         if self._origin is not None:
             self._watch(self._origin)
-        if plan is not None:
-            plan.session.send(
-                JobReply(plan.key, encode_result(plan.request.id, task_created_result(self.record, asked=plan.asked)))
+        if spec is not None:
+            spec.session.send(
+                JobReply(
+                    spec.key,
+                    encode_result(spec.request.id, task_created_result(self.record, wanted_task=spec.wanted_task)),
+                )
             )
         self._announce()
-        return None if plan is None else await self._work(plan)
+        return None if spec is None else await self._start_job(spec)
 
-    async def _work(self, plan: TaskSpec) -> Stop | None:
+    async def _start_job(self, spec: TaskSpec) -> Stop | None:
         """Have a worker do it. A monitor tells of its end, also if it dies before its first step."""
         company = self._company
-        peer_channel = TaskChannel(self.own_ref, self.record.id, plan.facts, self.cancelled)
+        peer_channel = TaskChannel(self.own_ref, self.record.id, spec.facts, self.cancelled)
         self._peer_channel = peer_channel
-        self._point()
-        request = plan.request
+        self._update_route()
+        request = spec.request
         job = Job(
             0,
             self.own_ref,
             self.record.id,
             request.method,
             request.params,
-            plan.facts,
+            spec.facts,
             peer_channel,
             self.cancelled,
             company,
@@ -166,10 +169,10 @@ class TaskProcess(GenServer):
         except Exception as error:  # noqa: BLE001 - whatever keeps it from starting: it has failed
             self.report_unexpected("worker", f"a task's work could not be begun: {error}")
             busy = McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again")
-            return await self._end(error_outcome(busy))
-        self._working = monitor(self._worker)
-        if plan.timeout is not None:
-            self._arm(plan.timeout, _TIMEOUT_OVER)
+            return await self._finish(error_outcome(busy))
+        self._worker_monitor = monitor(self._worker)
+        if spec.timeout is not None:
+            self._set_timer(spec.timeout, _TIMEOUT_OVER)
         return None
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
@@ -178,11 +181,11 @@ class TaskProcess(GenServer):
             timer.cancel()
         if not self.record.terminal:
             ending = error_outcome(McpError(ErrorCode.INTERNAL_ERROR, STOPPED))
-            self.record = ending.of(self.record, self._tasks.now())
+            self.record = ending.apply_to(self.record, self._tasks.now())
             self._log()
-            self._tasks.note(self.record)
+            self._tasks.save(self.record)
             self.cancelled.set(STOPPED)
-            self._drop_questions()
+            self._cancel_questions()
             self._announce()
 
     def report_state(self) -> str:
@@ -192,28 +195,28 @@ class TaskProcess(GenServer):
     # --- what comes
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
-        """A handler's question wants a way to the peer."""
+        """A handler's question wants a route to the peer."""
         if not isinstance(request, RouteRequest):
             return super().handle_call(request, caller)  # type: ignore[return-value]
         if self.record.terminal:
             raise Reject(NoStream("the task is over, so nobody can be asked on its behalf"))
-        self._move("input_required")
-        self._need(request, caller)
+        self._set_status("input_required")
+        self._on_route_request(request, caller)
         return NoReply()
 
     def handle_info(self, message: Any) -> Any:
         """What workers, sessions, the host and clocks send."""
         match message:
             case JobReply(body=body):
-                return self._end(reply_outcome(body))
+                return self._finish(reply_outcome(body))
             case JobError(error=error):
-                return self._end(error_outcome(error))
+                return self._finish(error_outcome(error))
             case TaskOutcome():
-                return self._end(message)
+                return self._finish(message)
             case CancelTask():
-                return self._cancel(message)
+                return self._on_cancel(message)
             case Down(ref=ref, reason=reason):
-                return self._down(ref, reason)
+                return self._on_down(ref, reason)
             case Exit():
                 return None  # a worker is known from its start, and its end comes as `Down`
             case AwaitTask():
@@ -223,33 +226,33 @@ class TaskProcess(GenServer):
                     self._wait(message)
             case StopAwaitingTask(pid, key):
                 self._waiters = [each for each in self._waiters if (each.pid, each.key) != (pid, key)]
-                self._point()
+                self._update_route()
             case QuestionSettled(number):
-                self._needs.pop(number, None)
-                self._asked.pop(number, None)
-                if not self._needs:
-                    self._move("working")
+                self._waiting_questions.pop(number, None)
+                self._asked_sessions.pop(number, None)
+                if not self._waiting_questions:
+                    self._set_status("working")
             case TaskUpdate(message=text):
                 self._update(text)
             case _ if message is _RETRY_ORIGIN:
-                self._shut = False  # the origin may be reachable by now
-                self._ask()
+                self._origin_unreachable = False  # the origin may be reachable by now
+                self._route_questions()
             case _ if message is _TIMEOUT_OVER or message is _LIFETIME_OVER:
-                return self._late(lived=message is _LIFETIME_OVER)
+                return self._on_timeout(lived=message is _LIFETIME_OVER)
             case _:
                 return super().handle_info(message)
         return None
 
     # --- the end, whatever comes first
 
-    async def _end(self, ending: TaskOutcome, won: CancelTask | None = None) -> Stop | None:
+    async def _finish(self, ending: TaskOutcome, won: CancelTask | None = None) -> Stop | None:
         """Decide, unless that is done; tell the sessions that wait, and the origin; and stop as soon as the worker is gone."""
         if self.record.terminal:
-            return self._rest()
-        self.record = ending.of(self.record, self._tasks.now())
+            return self._stop_if_done()
+        self.record = ending.apply_to(self.record, self._tasks.now())
         self._log()
         self.cancelled.set(self.record.message or "the task is over")
-        self._drop_questions()
+        self._cancel_questions()
         try:
             await self._put(self.record)
         except Exception as error:  # noqa: BLE001 - whatever a store has: readers have the end all the same
@@ -263,47 +266,47 @@ class TaskProcess(GenServer):
         self._tasks.trim(self.record.owner)
         if self._worker is not None:
             grace = self._company.settings.cancel_grace
-            end_worker(self._worker, self._reason, grace, notice=grace)
-        return self._rest()
+            end_worker(self._worker, self._worker_exit_reason, grace, notice=grace)
+        return self._stop_if_done()
 
     def _log(self) -> None:
         """Log the end of a peer's task: its call was answered, and logged, when the task began."""
-        plan, record = self._plan, self.record
-        if plan is not None and is_on():
-            facts, seconds = plan.facts, record.updated - record.created
+        spec, record = self._spec, self.record
+        if spec is not None and is_on():
+            facts, seconds = spec.facts, record.updated - record.created
             id = short_id(record.id.removeprefix("task_"))
             log_call(record.method, record.name, record.status, seconds, facts.peer, facts.version, task=id)
 
-    def _rest(self) -> Stop | None:
+    def _stop_if_done(self) -> Stop | None:
         return Stop(NORMAL) if self.record.terminal and self._worker is None else None
 
-    async def _cancel(self, wish: CancelTask) -> Stop | None:
+    async def _on_cancel(self, wish: CancelTask) -> Stop | None:
         if not self.record.terminal:
-            return await self._end(cancel_outcome(wish.why), wish)
+            return await self._finish(cancel_outcome(wish.why), wish)
         if wish.session is not None:
             wish.session.send(TaskDecided(wish.key))
-        return self._rest()
+        return self._stop_if_done()
 
-    async def _late(self, *, lived: bool) -> Stop | None:
-        self._reason = TIMED_OUT
-        settings, plan = self._company.settings, self._plan
-        limit = settings.task_lifetime if lived or plan is None else plan.timeout
+    async def _on_timeout(self, *, lived: bool) -> Stop | None:
+        self._worker_exit_reason = TIMED_OUT
+        settings, spec = self._company.settings, self._spec
+        limit = settings.task_lifetime if lived or spec is None else spec.timeout
         text = f"Tool {self.record.name!r} timed out after {limit:g} s{' (task_lifetime)' if lived else ''}"
-        return await self._end(crash_outcome(self.record, text, settings.crashes))
+        return await self._finish(crash_outcome(self.record, text, settings.crashes))
 
-    async def _down(self, ref: Monitor, reason: ExitReason) -> Stop | None:
-        if ref is self._working:
+    async def _on_down(self, ref: Monitor, reason: ExitReason) -> Stop | None:
+        if ref is self._worker_monitor:
             self._worker = None
             if self.record.terminal:
-                return self._rest()
+                return self._stop_if_done()
             settings = self._company.settings
             detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
-            return await self._end(crash_outcome(self.record, f"Tool execution failed{detail}", settings.crashes))
-        if self._gone(ref) and belongs_to_session(self.record.owner):
+            return await self._finish(crash_outcome(self.record, f"Tool execution failed{detail}", settings.crashes))
+        if self._on_session_down(ref) and belongs_to_session(self.record.owner):
             durable = self._tasks.store.durable
             if durable and reason == SHUTDOWN:
                 return None  # the server stops, which no peer asked for: our own turn comes, and then it has failed
-            stopped = await self._end(cancel_outcome("Its session has ended"))
+            stopped = await self._finish(cancel_outcome("Its session has ended"))
             if not durable:
                 self._tasks.store.remove(self.record.id)  # no peer can ask for it any more
             return stopped
@@ -311,18 +314,18 @@ class TaskProcess(GenServer):
 
     # --- what is on record
 
-    def _move(self, status: TaskStatus) -> None:
+    def _set_status(self, status: TaskStatus) -> None:
         if self.record.terminal or self.record.status == status:
             return
         self.record = self.record.moved(status, self._tasks.now(), self.record.message)
-        self._tasks.note(self.record)
+        self._tasks.save(self.record)
         self._announce()
 
     def _update(self, text: str | None) -> None:
         if not self.record.terminal:
             now = max(self._tasks.now(), self.record.updated)
             self.record = msgspec.structs.replace(self.record, message=text, updated=now)
-            self._tasks.note(self.record)
+            self._tasks.save(self.record)
             self._announce()
 
     async def _put(self, record: TaskRecord) -> None:
@@ -336,48 +339,48 @@ class TaskProcess(GenServer):
                 PeerNotification(None, encode_notification("notifications/tasks/status", self.record.to_wire()))
             )
 
-    def _arm(self, seconds: float, message: object) -> None:
+    def _set_timer(self, seconds: float, message: object) -> None:
         before = self._timers.get(message)
         if before is not None:
             before.cancel()
         self._timers[message] = send_after(seconds, self.pid, message)
 
-    # --- its listeners: the session that it was asked for in, the calls that wait for its end, and the handler's questions on their way
+    # --- its listeners: the session that it was asked for in, the calls that wait for its end, and the handler's questions on their route
     # A call that waits comes first, since its stream is open; the session as it is comes last, and may not be reachable just now: then the
     # question waits, and is tried again from time to time.
 
     def _wait(self, wait: AwaitTask) -> None:
         """One more call waits."""
-        if wait.pid not in self._watched.values():
+        if wait.pid not in self._session_monitors.values():
             self._watch(wait.session)
         self._waiters.append(wait)
-        self._point()
-        self._ask()
+        self._update_route()
+        self._route_questions()
 
-    def _gone(self, ref: Monitor) -> bool:
+    def _on_session_down(self, ref: Monitor) -> bool:
         """A session is gone; whether it was the origin."""
-        who = self._watched.pop(ref, None)
+        who = self._session_monitors.pop(ref, None)
         if who is None:
             return False
         was = self._origin is not None and self._origin.pid == who
         if was:
             self._origin = None
         self._waiters = [each for each in self._waiters if each.pid != who]
-        self._point()
+        self._update_route()
         return was
 
     def _watch(self, session: Ref[Any]) -> None:
-        self._watched[monitor(session)] = session.pid
+        self._session_monitors[monitor(session)] = session.pid
 
-    def _point(self) -> None:
+    def _update_route(self) -> None:
         """Have what is said go to a session that listens."""
-        peer_channel, way = self._peer_channel, self._way()
-        if peer_channel is not None and peer_channel.way != way:
-            if peer_channel.way is None or way is None or peer_channel.way.session != way.session:
-                peer_channel.ahead = 0
-            peer_channel.way = way
+        peer_channel, route = self._peer_channel, self._best_route()
+        if peer_channel is not None and peer_channel.route != route:
+            if peer_channel.route is None or route is None or peer_channel.route.session != route.session:
+                peer_channel.queued = 0
+            peer_channel.route = route
 
-    def _way(self) -> QuestionRoute | None:
+    def _best_route(self) -> QuestionRoute | None:
         """To a call that waits, the newest of the origin first; else to the origin as it is."""
         origin = None if self._origin is None else self._origin.pid
         waiting = sorted(self._waiters, key=lambda each: each.pid == origin)  # stable: the newest stay last
@@ -385,41 +388,41 @@ class TaskProcess(GenServer):
             return QuestionRoute(waiting[-1].session, waiting[-1].key)
         return None if self._origin is None else QuestionRoute(self._origin, None)
 
-    def _need(self, need: RouteRequest, caller: Caller[Any]) -> None:
-        """A question wants a way; the one on which it `failed` leads nowhere."""
+    def _on_route_request(self, need: RouteRequest, caller: Caller[Any]) -> None:
+        """A question wants a route; the one on which it `failed` leads nowhere."""
         number, failed = need
         if number is None:
             self._count += 1
             number = self._count
-        self._needs[number] = caller
+        self._waiting_questions[number] = caller
         if failed is not None and failed.key is None:
-            self._shut = True
-            self._arm(self._company.settings.task_poll, _RETRY_ORIGIN)
+            self._origin_unreachable = True
+            self._set_timer(self._company.settings.task_poll, _RETRY_ORIGIN)
         elif failed is not None:
             self._waiters = [each for each in self._waiters if (each.session, each.key) != failed]
-            self._point()
-        self._ask()
+            self._update_route()
+        self._route_questions()
 
-    def _ask(self) -> None:
-        """Let the questions that wait be asked, if there is a way."""
-        way = self._way()
-        if way is None or (way.key is None and self._shut):
+    def _route_questions(self) -> None:
+        """Let the questions that wait be asked, if there is a route."""
+        route = self._best_route()
+        if route is None or (route.key is None and self._origin_unreachable):
             return
-        for number, caller in self._needs.items():
+        for number, caller in self._waiting_questions.items():
             if caller is not None:
-                self._needs[number] = None
-                self._asked[number] = way.session
-                caller.reply((number, way))
+                self._waiting_questions[number] = None
+                self._asked_sessions[number] = route.session
+                caller.reply((number, route))
 
-    def _drop_questions(self) -> None:
+    def _cancel_questions(self) -> None:
         """The open questions need no answer any more."""
-        for caller in self._needs.values():
+        for caller in self._waiting_questions.values():
             if caller is not None:
                 caller.fail(NoStream("the task is over"))
-        for session in {session.pid: session for session in self._asked.values()}.values():
+        for session in {session.pid: session for session in self._asked_sessions.values()}.values():
             session.send(TaskQuestionsWithdrawn(self.record.id))
-        self._needs.clear()
-        self._asked.clear()
+        self._waiting_questions.clear()
+        self._asked_sessions.clear()
 
 
 # --- The peer_channel of a task: what its handler says and asks, for as long as it lasts, whichever of its owner's sessions listens.
@@ -441,11 +444,11 @@ class RouteRequest(NamedTuple):
     number: int | None = None
     """Which question, when it could not be asked…"""
     failed: QuestionRoute | None = None
-    """…on this way."""
+    """…on this route."""
 
 
 class QuestionSettled(NamedTuple):
-    """That question is over, and needs no way to a peer any more."""
+    """That question is over, and needs no route to a peer any more."""
 
     number: int
 
@@ -453,7 +456,7 @@ class QuestionSettled(NamedTuple):
 class TaskChannel:
     """One task's."""
 
-    __slots__ = ("_cancelled", "_collector", "_facts", "_id", "ahead", "way")
+    __slots__ = ("_cancelled", "_collector", "_facts", "_id", "queued", "route")
 
     def __init__(self, collector: Ref[Any], id: str, facts: SessionFacts, cancelled: Cancellation) -> None:
         """What is said after the task has ended reaches no peer."""
@@ -461,9 +464,9 @@ class TaskChannel:
         self._id = id
         self._facts = facts
         self._cancelled = cancelled
-        self.way: QuestionRoute | None = None
+        self.route: QuestionRoute | None = None
         """Where what is said goes. The collector writes it."""
-        self.ahead = 0
+        self.queued = 0
         """How many words wait for a session, which counts them down."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
@@ -486,13 +489,13 @@ class TaskChannel:
         if refused is not None:
             raise refused
         params = with_related_task(params, self._id)
-        number, way = await self._collector.within(None).ask(RouteRequest())
+        number, route = await self._collector.within(None).ask(RouteRequest())
         try:
             while True:
                 try:
-                    return await ask_session(way.session, AskPeer(way.key, method, params, timeout, self._id))
+                    return await ask_session(route.session, AskPeer(route.key, method, params, timeout, self._id))
                 except (NoStream, ProcessExited):
-                    number, way = await self._collector.within(None).ask(RouteRequest(number, way))
+                    number, route = await self._collector.within(None).ask(RouteRequest(number, route))
         finally:
             self._collector.send(QuestionSettled(number))
 
@@ -501,10 +504,10 @@ class TaskChannel:
         return False
 
     def _say(self, body: bytes, level: str | None = None) -> bool:
-        way = self.way
-        if way is None or self._cancelled or self.ahead >= MAX_QUEUED_MESSAGES:
+        route = self.route
+        if route is None or self._cancelled or self.queued >= MAX_QUEUED_MESSAGES:
             return False
-        if not way.session.send(PeerNotification(way.key, body, level, self)):
+        if not route.session.send(PeerNotification(route.key, body, level, self)):
             return False
-        self.ahead += 1
+        self.queued += 1
         return True

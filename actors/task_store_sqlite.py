@@ -45,7 +45,7 @@ _log = logging.getLogger("greenroom.tasks")
 _RETRY: Final = 1.0
 """After how many seconds a failed write is tried again, if no record is put before."""
 _MIB: Final = 1024 * 1024
-_LARGEST: Final = 512 * _MIB
+_MAX_BYTES_LIMIT: Final = 512 * _MIB
 """What SQLite takes in one piece without being asked twice."""
 
 
@@ -67,8 +67,8 @@ class SqliteTasks:
         are in memory as well. Without `sync`, what is safe is safe from the end of the program but not from that of the machine.
         `patience` is for how many seconds another server may still have the file when this one starts.
         """
-        if max_records < 1 or not 1 <= max_bytes <= _LARGEST:
-            raise ConfigError(f"max_records must be 1 or more, and max_bytes 1 to {_LARGEST}")
+        if max_records < 1 or not 1 <= max_bytes <= _MAX_BYTES_LIMIT:
+            raise ConfigError(f"max_records must be 1 or more, and max_bytes 1 to {_MAX_BYTES_LIMIT}")
         self.max_records = max_records
         self.max_bytes = max_bytes
         self._sync = sync
@@ -163,17 +163,17 @@ class SqliteTasks:
             return held[1]
         known = self._seen.get(record.id)
         if known is not None and known.terminal:
-            return _done(None)
+            return _done_future(None)
         if writer is None or not writer.read or writer.closing:
             self._show(record)
-            return _done(TaskStoreError(self._file.path, "is not open"))
+            return _done_future(TaskStoreError(self._file.path, "is not open"))
         if (unfit := self._unfit(record)) is not None:
             self._seen.put(record)  # it costs no other record its place
             if record.terminal:
                 self._ended[record.id] = 0
-            return _done(TaskStoreError(self._file.path, unfit))
+            return _done_future(TaskStoreError(self._file.path, unfit))
         if known is None and not self._make_room(1):
-            return _done(
+            return _done_future(
                 TaskStoreError(self._file.path, f"is full of tasks that run: max_records is {self.max_records}")
             )
         safe = writer.put(record)
@@ -368,7 +368,7 @@ class _Writer(threading.Thread):
             self.loop.call_soon_threadsafe(self._store.written, promised, error)
 
 
-def _done(error: TaskStoreError | None) -> Future[None]:
+def _done_future(error: TaskStoreError | None) -> Future[None]:
     done: Future[None] = asyncio.get_running_loop().create_future()
     if error is None:
         done.set_result(None)
@@ -382,15 +382,15 @@ def _done(error: TaskStoreError | None) -> Future[None]:
 # Plain and blocking, and one thread's. The program that has it open has it alone, for as long as it lives and no longer: the lock is
 # the system's, and goes with a program that is killed. Session ids are tickets, so only their hashes are written.
 
-MARK: Final = 0x67726E72
+APPLICATION_ID: Final = 0x67726E72
 """What the header of each such file says that it is: "grnr"."""
-VERSION: Final = 1
+FORMAT_VERSION: Final = 1
 """Of the table. A file that is older is brought to it, one that is newer is refused."""
 COLUMNS: Final = TaskRecord.__struct_fields__
 _MODE: Final = 0o600
 _HASHED: Final = "sha256:"
-_SHORTEST: Final = 512
-_FOREIGN: Final = "is no file of tasks: name another one, which is made if it is not there"
+_MIN_DATABASE_BYTES: Final = 512
+_NOT_A_TASK_FILE: Final = "is no file of tasks: name another one, which is made if it is not there"
 
 _TABLE: Final = """
 CREATE TABLE tasks (
@@ -432,10 +432,10 @@ class TaskFile:
             self._prepare(connection)
             connection.execute("DELETE FROM tasks WHERE ended + ttl <= ?", (now,))
             connection.execute("PRAGMA incremental_vacuum").fetchall()
-            records = [_record(row) for row in connection.execute(_ALL)]
+            records = [_record_of(row) for row in connection.execute(_ALL)]
         except (sqlite3.Error, msgspec.ValidationError) as error:
             self.close()
-            raise TaskStoreError(self.path, _why_not(error)) from error
+            raise TaskStoreError(self.path, _open_failure(error)) from error
         except BaseException:
             self.close()
             raise
@@ -457,8 +457,8 @@ class TaskFile:
             raise TaskStoreError(self.path, why) from error
         if not self.path.is_file():
             raise TaskStoreError(self.path, "is no file: name one")
-        if 0 < size < _SHORTEST:
-            raise TaskStoreError(self.path, _FOREIGN)
+        if 0 < size < _MIN_DATABASE_BYTES:
+            raise TaskStoreError(self.path, _NOT_A_TASK_FILE)
 
     def _keep_to_ourselves(self) -> None:
         """What stands in it is for the server's user only; the files that SQLite puts beside it take after it."""
@@ -491,19 +491,19 @@ class TaskFile:
         if new:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_TABLE)
-            connection.execute(f"PRAGMA application_id = {MARK}").fetchall()
-            connection.execute(f"PRAGMA user_version = {VERSION}").fetchall()
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}").fetchall()
             connection.execute("COMMIT")
 
     def _check(self, connection: sqlite3.Connection, mark: int, version: int) -> None:
-        if mark != MARK:
+        if mark != APPLICATION_ID:
             raise TaskStoreError(self.path, "is the database of another program: name another file for the tasks")
-        if version != VERSION:
-            why = f"was written by a newer greenroom (format {version}, not {VERSION}): use that one, or name another file"
+        if version != FORMAT_VERSION:
+            why = f"was written by a newer greenroom (format {version}, not {FORMAT_VERSION}): use that one, or name another file"
             raise TaskStoreError(self.path, why)
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise TaskStoreError(self.path, _damaged(found))
+            raise TaskStoreError(self.path, _damage_text(found))
 
     # --- writing
 
@@ -516,7 +516,7 @@ class TaskFile:
             why = "was moved or removed while the server has it: nothing is written. Put it back, or restart the server"
             raise TaskStoreError(self.path, why)
         gone = [(id,) for id, record in batch.items() if record is None]
-        kept = [row(record) for record in batch.values() if record is not None]
+        kept = [row_of(record) for record in batch.values() if record is not None]
         try:
             if connection.in_transaction:  # not even that could be taken back
                 connection.execute("ROLLBACK")
@@ -547,17 +547,17 @@ class TaskFile:
         return found.st_dev, found.st_ino
 
 
-def row(record: TaskRecord) -> tuple[Any, ...]:
+def row_of(record: TaskRecord) -> tuple[Any, ...]:
     """A record as it is written: its session by a hash."""
     owner = record.owner
     if belongs_to_session(owner):
         kind, _, id = owner.partition(" ")
         owner = f"{kind} {_hashed(id)}"
     written = msgspec.structs.replace(record, owner=owner, session_id=_hashed(record.session_id))
-    return tuple(_plain(value) for value in msgspec.structs.astuple(written))
+    return tuple(_encodable(value) for value in msgspec.structs.astuple(written))
 
 
-def _record(row: Sequence[Any]) -> TaskRecord:
+def _record_of(row: Sequence[Any]) -> TaskRecord:
     return msgspec.convert(dict(zip(COLUMNS, row, strict=True)), TaskRecord)
 
 
@@ -565,26 +565,26 @@ def _hashed(id: str) -> str:
     return id if not id or id.startswith(_HASHED) else _HASHED + sha256(id.encode(errors="surrogatepass")).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _encodable(value: Any) -> Any:
     """Half a character, which a principal may have, cannot be written."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
-def _damaged(how: str) -> str:
+def _damage_text(how: str) -> str:
     return (
         f"is damaged ({' '.join(how.split())}). Move it away together with the files beside it that begin with its name: a new one is made, "
         "and the tasks in it are lost"
     )
 
 
-def _why_not(error: Exception) -> str:
+def _open_failure(error: Exception) -> str:
     name: str = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return "is another server's: each needs a file of its own. If that one is just stopping, wait until it has"
     if name.startswith("SQLITE_NOTADB"):
-        return _FOREIGN
+        return _NOT_A_TASK_FILE
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return f"cannot be opened for writing, or the folder that it is in cannot: {error}"
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM")):
         return f"cannot be read or written: {error}"
-    return _damaged(str(error))
+    return _damage_text(str(error))

@@ -82,7 +82,7 @@ class TaskProcessSupervisor(DynamicSupervisor):
 class CompanyTasks:
     """The tasks of one company."""
 
-    __slots__ = ("_clock", "_company", "key", "settled", "store")
+    __slots__ = ("_clock", "_company", "key", "processes", "settled", "store")
 
     def __init__(self, company: Company, store: TaskStore) -> None:
         """Nothing is read yet: the keeper opens the store."""
@@ -92,7 +92,7 @@ class CompanyTasks:
         self.key = company.key
         self.settled = False
         """Whether what an earlier life of the store left unfinished has been looked at."""
-        self.processes: Ref[TaskProcessSupervisor] = Ref(company.name("processes"), None)
+        self.processes: Ref[TaskProcessSupervisor] = Ref(company.name("task_processes"), None)
 
     def now(self) -> float:
         """Seconds since 1970, by a clock that never goes back: the loop's, set when it was first looked at."""
@@ -284,8 +284,8 @@ class TaskSweeper(GenServer):
 def tasks_child(company: Company) -> ChildSpec[Ref[SuccessorSupervisor]]:
     """The company's child: the keeper, and a process for each task."""
     children: list[ChildSpec[Any]] = [
-        child(TaskSweeper, company.tasks).but(id="keeper", name=company.name("keeper")),
-        child(TaskProcessSupervisor).but(id="processes", name=company.name("processes")),
+        child(TaskSweeper, company.tasks).but(id="sweeper", name=company.name("task_sweeper")),
+        child(TaskProcessSupervisor).but(id="processes", name=company.name("task_processes")),
     ]
     return child(SuccessorSupervisor, children, intensity=5, period=10.0).but(id="tasks", name=company.name("tasks"))
 

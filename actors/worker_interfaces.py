@@ -341,7 +341,7 @@ class Hooks:
     """``roots_changed(params, facts)``: the peer's roots are others now."""
     level: Callable[[str, Any], Any] | None = None
     """``level(level, facts)``: the peer wants another log level; if it raises, the level stays."""
-    answers: Mapping[str, MethodHandler] = field(default_factory=dict[str, "Own"])
+    answers: Mapping[str, MethodHandler] = field(default_factory=dict[str, "MethodHandler"])
     """By method: code that answers instead of the catalogue, in a worker as any other. Each gets the job and its context."""
     around: AroundHook | None = None
     """``await around(method, ctx, proceed)`` stands around every call, read, prompt and completion, in its worker: it awaits `proceed()` for the

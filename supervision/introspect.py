@@ -417,7 +417,7 @@ class _Observer(Behaviour):
         self.next._otp_on_return(entry, value)
         if caller is not None and caller.over and not before:
             self.watch.statistics.replies += 1
-            self.watch._note("reply", caller.told())
+            self.watch._note("reply", caller.answer_text())
         self._look()
 
     def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:

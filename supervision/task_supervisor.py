@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 from .behaviours.replies import Reject
 from .behaviours.task import Task, TaskBehaviour, begin_routine, begin_task, callers_of_new_task
 from .kernel import clock, links
-from .kernel import process as cell
+from .kernel import process as lifecycle
 from .kernel.api import resolve
 from .kernel.errors import ActorError, Quit
 from .kernel.process import RUNNING, ExitWaiter
@@ -66,7 +66,7 @@ class _JobRecord(DynamicChildRecord):
         self.mark_running(process.pid, clock.now(process.node.loop))
 
     def on_exit(self, reason: ExitReason) -> None:
-        self.supervisor.job_ended(self.last_pid, reason)
+        self.supervisor.on_job_exit(self.last_pid, reason)
         if self.waiter is not None:
             self.waiter.on_exit(reason)
 
@@ -154,12 +154,12 @@ class TaskSupervisor(DynamicSupervisor):
         process.parent = self._otp_process
         process.behaviour = TaskBehaviour(process, callers)
         job = self._otp_by_pid[process.pid] = _JobRecord(self._otp_job_spec(name), self, process, waiter)
-        process.await_death(job)
+        process.add_exit_waiter(job)
         if waiter is not None:
             waiter.started(process.pid)
         return process.pid
 
-    def job_ended(self, pid: Pid, reason: ExitReason) -> None:
+    def on_job_exit(self, pid: Pid, reason: ExitReason) -> None:
         """A job that is never restarted has ended. Called wherever that is noticed: what needs a handler comes as a message."""
         process = self._otp_process
         if type(reason) is Normal and process.activity < RUNNING:
@@ -172,7 +172,7 @@ class TaskSupervisor(DynamicSupervisor):
         node, own = self._otp_process.node, self._otp_process.pid
         for pid, child in tuple(self._otp_by_pid.items()):
             if type(child) is _JobRecord and (process := node.process(pid)) is not None:
-                cell.signal(process, own, reason)
+                lifecycle.signal(process, own, reason)
 
     def _otp_job_spec(self, name: str) -> ChildSpec[Any]:
         """What is kept of a job that is never started again: one spec for all of a name."""
@@ -250,7 +250,7 @@ async def _supervised(
     def end(task: Task[Any]) -> None:
         if linked is not None:
             links.unlink(linked, task.process)  # the kill is the task's alone
-        cell.kill(task.process)
+        lifecycle.kill(task.process)
 
     try:
         return await supervisor.within(None).call(
@@ -261,7 +261,7 @@ async def _supervised(
         if threading.get_ident() == node.thread:
             refuse()
         else:
-            node.from_thread(refuse)
+            node.call_from_thread(refuse)
         raise
 
 

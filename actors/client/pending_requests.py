@@ -171,7 +171,7 @@ class PendingRequest:
         """Start its deadline, and tie it to the calling process: when that ends, so does the request."""
         owner = self._owner = current.get()
         if owner is not None:
-            owner.await_death(self)
+            owner.add_exit_waiter(self)
         if seconds is not None:
             self.deadline = node.loop.time() + seconds
             node.deadlines.add(seconds, self)
@@ -182,7 +182,7 @@ class PendingRequest:
         """Decide it. False when it was decided already."""
         owner = self._owner
         if owner is not None:
-            owner.forget(self)
+            owner.remove_exit_waiter(self)
             self._owner = None
         if self._progress_updates is not None:
             self._wakeup.wake()

@@ -1,7 +1,7 @@
-"""The pools of a company: which process owns which pool, and how a call gets there and back.
+"""The pools of a company: starting them, passing calls to their schedulers, and the processes that workers run in.
 
-A job whose handler has a process of its own comes here with what it would have run; it waits in its own process, which is what a session
-cancels and ends. Pools are started by the first call that needs them; those with warm workers, with the company.
+A job whose handler has a pool calls `Pools.run` in its own process, and waits there; the session cancels and ends that process as any other. A pool is started by
+the first call that needs it, or with the company when it has warm workers. `ProcessProvider` and `WorkerProcess` hide where the processes come from.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ if TYPE_CHECKING:
     from .remote_call import CallOutcome
 
 _TRAVEL: Final = ("name", "strict", "expose_errors", "crashes", "ask_timeout")
-"""What of a company's settings has to do with running a handler."""
+"""The settings of a company that workers need."""
 
 
 class Pools:
-    """Of one company."""
+    """The pools of one company."""
 
     def __init__(
         self, key: CompanyKey, settings: Settings, shelf: CatalogueRef, provider: ProcessProvider | None = None
     ) -> None:
-        """Nothing is started."""
+        """Nothing is started yet."""
         self._key = key
         self._settings = {name: getattr(settings, name) for name in _TRAVEL}
         self._shelf = shelf
@@ -85,16 +85,16 @@ class Pools:
         return ProcessName(self._key, role, "" if pool is None else str(pool.serial))
 
     def opening_spec(self) -> ChildSpec[Any]:
-        """The process that starts the warm pools."""
+        """The process that starts the pools with warm workers."""
         return child(PoolWarmer, self).but(id="warmer", name=self._name("warmer"))
 
     def isolated(self, pool: Pool | None = None) -> list[CatalogueEntry]:
-        """What is registered, and runs in a process of its own: in that pool, or in any."""
+        """The registered entries that run in a process of their own, in that pool or in any."""
         isolated = self._shelf.catalogue.isolated
         return [entry for entry in isolated if pool is None or entry.handler.pool is pool]
 
     async def run(self, job: Job, entry: CatalogueEntry) -> dict[str, Any]:
-        """The result, as it is sent. Raises what the peer is told instead."""
+        """Run a job in a worker: returns the encoded result. Raises what the peer gets instead."""
         pool = entry.handler.pool
         assert pool is not None
         call = RemoteCall(job, entry, current_node().name)
@@ -116,13 +116,13 @@ class Pools:
         try:
             try:
                 return await scheduler.within(None).call(PoolScheduler.submit, call)
-            except NotRegistered:  # it is being started again, which is done when its supervisor answers
+            except NotRegistered:  # the scheduler is being restarted; its supervisor replies when that is done
                 with suppress(ProcessExited):
                     await count_children(self._name("pool_supervisor", pool))
             except ProcessExited as error:
                 if error.reason != UNUSED:
                     raise error_of_loss(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
-            scheduler = await self.scheduler(pool)  # the one before has not begun with it
+            scheduler = await self.scheduler(pool)  # the former scheduler has not started this call
             try:
                 return await scheduler.within(None).call(PoolScheduler.submit, call)
             except ProcessExited as error:
@@ -135,7 +135,7 @@ class Pools:
             forget()
 
     async def scheduler(self, pool: Pool) -> Ref[PoolScheduler]:
-        """The scheduler of that pool; started if it does not run."""
+        """The scheduler of that pool, started if it does not run."""
         name = self._name("pool", pool)
         process = whereis(name)
         if process is None:
@@ -143,7 +143,7 @@ class Pools:
             scheduler = child(
                 PoolScheduler, pool, Ref(workers), self._provider, self._settings, lambda: self.isolated(pool)
             )
-            spec = child(  # neither of the two is any use without the other; one that gives up is started again by the next call
+            spec = child(  # neither child is of use without the other; a pool whose supervisor has given up is started again by the next call
                 Supervisor,
                 [
                     child(DynamicSupervisor).but(id="workers", name=workers),
@@ -163,7 +163,7 @@ class Pools:
         return ref
 
     async def _start_services(self) -> None:
-        """Have what pools stand on: with the first of them."""
+        """Start the supervisor of all pools, and the cluster that their processes need."""
         supervisors = self._name("pool_supervisors")
         if whereis(supervisors) is None:
             children: list[ChildSpec[Any]] = [
@@ -176,12 +176,12 @@ class Pools:
             )
 
     def check(self) -> None:
-        """Raise `RegistrationError` for what workers would not find."""
+        """Raise `RegistrationError` for handlers that workers could not find."""
         for entry in self.isolated():
             spec_of(entry)
 
     async def warm_up(self) -> None:
-        """Start the pools that have workers from the start."""
+        """Start the pools with warm workers."""
         for pool in {entry.handler.pool: None for entry in self.isolated()}:
             if pool is not None and pool.warm:
                 await self.scheduler(pool)
@@ -201,43 +201,41 @@ def _raised(kind: str, text: str, trace: str) -> RemoteError:
 
 
 class PoolWarmer(GenServer):
-    """Begins with the pools that are to be warm, and has nothing else to do."""
+    """Starts the pools with warm workers when the company starts."""
 
     def __init__(self, pools: Pools) -> None:
-        """Of one company."""
         self._pools = pools
 
     async def init(self) -> None:
-        """Report a handler that no worker would find before its first call."""
+        """Report handlers that workers could not find, before they are called, and start the pools."""
         self._pools.check()
         await self._pools.warm_up()
 
 
-# --- Where workers really run: each in a process of its own, which the company's cluster starts and ends.
-# The cluster stands beside the pools in the company's tree, and comes with the first of them; it stops when they have.
+# --- The processes of workers: each is a node of the company's cluster, which starts and ends it.
+# The cluster is a sibling of the pools in the company's tree. It is started with the first of them, and stops after all of them.
 
 _SEAT: Final = "greenroom.actors.pools.worker_main"
 _TERM: Final = 0.15
-"""How long a process may take to end of a SIGTERM."""
+"""How long a process may take to end after SIGTERM."""
 
 
 class NoWorkers(RuntimeError):
-    """A worker process was to have workers itself."""
+    """A worker process was asked to have workers itself."""
 
 
 class ProcessProvider:
-    """Where the processes of workers come from: one company's."""
+    """Starts the processes of one company's workers."""
 
     def __init__(self) -> None:
-        """Nothing runs before its children are started."""
         self._cluster = Cluster(ClusterSettings(preload=(_SEAT,)))
 
     def child_spec(self) -> ChildSpec[Any]:
-        """What has to run before anything is opened; it stops after all pools."""
+        """The cluster, which starts before all pools and stops after them."""
         return self._cluster.child_spec()
 
     async def open(self, pool: Pool) -> WorkerProcess:
-        """A new process, linked to the calling one. Raises what keeps it from coming up."""
+        """Start a process, linked to the calling one. Raises what keeps it from starting."""
         if is_worker():
             raise NoWorkers("this is a worker process already, and has none of its own: call the function itself")
         limits = ProcessLimits(memory=pool.memory_limit, cpu=pool.cpu)
@@ -248,28 +246,28 @@ class ProcessProvider:
 
 
 class WorkerProcess:
-    """One process for one worker, and the host process that stands for it here."""
+    """The process of one worker, and the `NodeOwner` that stands for it here."""
 
     def __init__(self, owner: Ref[NodeOwner], name: str, os_pid: int, pool: Pool, cluster: Cluster) -> None:
-        """It has just come up."""
+        """The process has just started."""
         self.owner: Ref[Any] = owner
-        """It ends with the process, and its reason says how that was."""
+        """It ends with the process, and its exit reason says how that ended."""
         self.os_pid = os_pid
         self._name = name
         self._pool = pool
         self._peers = cluster.peers
-        # What is decided by a file in memory, and whose pid means something here, is on this machine.
+        # A memory file and a pid mean something only on this machine.
         self._is_near = not pool.requires
         self.locks = StartLocks.made() if self._is_near else None
-        """The file by which it is decided which process begins with a call that was sent ahead; None where none is."""
+        """The locks that decide whether the worker has started a call which was sent ahead; None where there are none."""
         self._pidfd = (
             os_processes.open_pidfd(os_pid) if self._is_near else None
-        )  # its number may be another's by the end
+        )  # its pid may have been reused by the end
         if self._pidfd is not None:
             weakref.finalize(self, os.close, self._pidfd)
 
     async def start_main(self, home: Ref[Any], settings: Mapping[str, Any], specs: Mapping[int, bytes]) -> Ref[Any]:
-        """Start a worker main process there. Raises what keeps it from coming up. Imports may hold the interpreter for long; that is what `start` bounds."""
+        """Start the worker's main process there. Raises what keeps it from starting. Imports may hold the interpreter for long, which `Pool.start` bounds."""
         self.busy(True)  # noqa: FBT003 - a switch
         pool = self._pool
         given: tuple[Any, ...] = (home, dict(settings), dict(specs))
@@ -280,11 +278,11 @@ class WorkerProcess:
         return start_main
 
     def busy(self, on: bool) -> None:  # noqa: FBT001 - a switch
-        """It has a call, or none: while it has, it may be silent for as long as it likes."""
+        """Mark whether it has a call: while it has, it may be silent for any time."""
         self._peers.patient(self._name, on)
 
     def end(self) -> None:
-        """SIGTERM, which some programs want to notice, and SIGKILL, whatever they make of it."""
+        """Send SIGTERM, which programs may handle, and kill it shortly after."""
         if not self._is_near:
             kill(self.owner)
             return

@@ -1,7 +1,7 @@
-"""One call that is to run in a worker, as home has it: its principal, what is sent, and which caller gets the outcome.
+"""A call that runs in a worker: the server's side of it, what is sent, what the handler sees there of the session, and who has started it.
 
-It is made by the job's own process, kept by the scheduler while it waits and by a worker proxy while it runs, and answered once: `Caller` takes the
-first answer, and drops the rest.
+A `RemoteCall` is made by the job's process, kept by the scheduler while it waits and by a worker proxy while it runs, and answered once: `Caller` takes the first
+reply, and drops later ones.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class RemoteCall:
-    """A call. Made in the job's process: what cannot be sent is that process's error."""
+    """One call. It is made in the job's process, so that errors of encoding are that process's."""
 
     job: Job
     entry: CatalogueEntry
     node: InitVar[str]
     principal: Hashable = field(init=False)
-    """The principal whose part of the pool it takes."""
+    """The principal whose share of the pool it takes."""
     payload: bytes = field(init=False)
     facts: list[bytes | str | None] = field(init=False)
-    """The three of the session that may be anything, state, auth and principal: as bytes, or why they cannot travel."""
+    """Encoded state, auth and principal of the session; a text says why one cannot be sent."""
     caller: Caller[CallOutcome] = field(init=False)
     proxy: Pid | None = None
-    """The worker proxy that has it, once it is with a worker; the scheduler writes it."""
+    """The proxy of the worker that has it; the scheduler sets it."""
     number: int = 0
-    """Which call of that worker it is."""
+    """The number of the call among those of that worker."""
     taken: Receipts = field(default_factory=lambda: Receipts(_OFTEN))
-    """The words of its handler that have come."""
+    """Counts the handler's messages that have arrived."""
     moves: int = 0
-    """How many workers had it and did not even begin with it."""
+    """How many workers had it and did not start it."""
     is_dropped: bool = False
     """Whether the caller is gone."""
     _parts: BytesIO | None = None
@@ -80,39 +80,39 @@ class RemoteCall:
 
     @property
     def is_unwanted(self) -> bool:
-        """Whether no caller waits for it any more: then it is not begun anew."""
+        """Whether no caller waits for it, so that it is not started again."""
         return self.is_dropped or bool(self.job.cancelled)
 
     def take(self, piece: bytes) -> None:
-        """A part of a response that comes in several."""
+        """Take a part of a response that comes in several."""
         if self._parts is None:
             self._parts = BytesIO()
         self._parts.write(piece)
 
     def put_together(self) -> bytes:
-        """All the parts that have come. They lie where they will stay: to copy them now, all at once, would hold up all other calls."""
+        """All parts of the response. `BytesIO.getvalue` copies nothing here; to join a list of parts would copy a large response in one go, and delay all other calls."""
         parts, self._parts = self._parts or BytesIO(), None
         return parts.getvalue()
 
     def settle(self, outcome: CallOutcome) -> None:
-        """This came of it."""
+        """Reply to the caller, and cancel the questions that are still open."""
         for each in self._questions:
             each.cancel()
         self.caller.reply(outcome)
 
     def ask(self, asker: Caller[Any], method: str, params: dict[str, Any], timeout: float | None) -> None:
-        """Ask the peer, in the job's own process: what it has open ends with it."""
+        """Send a request to the peer in the job's own process, whose end cancels it."""
         task = answer_in_task(asker, self.job.peer_channel.ask(method, params, timeout), self._context)
         self._questions.add(task)
         task.add_done_callback(self._questions.discard)
 
 
-# --- What a handler in a worker sees of its session: the facts as home has them, where they are data.
-# What cannot travel (an open connection in `ctx.state`) is missed only by the handler that asks for it.
+# --- What a handler in a worker sees of its session: the server's values, where they are data.
+# A value that cannot be sent, such as an open connection in `ctx.state`, is an error only for a handler that uses it.
 
 
 class NotInWorker(GreenroomError):
-    """Something of the session that only the server's own process has."""
+    """A value of the session exists only in the server's own process."""
 
 
 def _packed(value: Any, node: str) -> bytes | str | None:
@@ -125,7 +125,7 @@ def _packed(value: Any, node: str) -> bytes | str | None:
 
 
 def _unpacked(data: bytes | str | None, what: str) -> Any:
-    """A value, when it is wanted: its class may be in a module that nothing else needs."""
+    """Decode a value when it is used: its class may be in a module that nothing else needs."""
     if data is None:
         return None
     if isinstance(data, str):
@@ -134,16 +134,15 @@ def _unpacked(data: bytes | str | None, what: str) -> Any:
 
 
 class PeerSnapshot:
-    """The caller, as a worker knows it."""
+    """The caller, as a handler in a worker sees it."""
 
     __slots__ = ("_auth", "_principal", "address", "transport")
 
     proxied: Final = None
     forwarded: Final = ""
-    """A worker has one call at a time, and shares nothing out."""
+    """Not used: a worker has one call at a time, and no bulkheads."""
 
     def __init__(self, payload: CallPayload, auth: bytes | str | None, principal: bytes | str | None) -> None:
-        """As home says."""
         self.transport = payload.transport
         self.address = payload.address
         self._auth = auth
@@ -151,7 +150,7 @@ class PeerSnapshot:
 
     @property
     def auth(self) -> Any:
-        """What is known of them."""
+        """What authentication found out about the caller."""
         return _unpacked(self._auth, "ctx.auth")
 
     @property
@@ -161,12 +160,11 @@ class PeerSnapshot:
 
 
 class SessionSnapshot:
-    """Of one call's session."""
+    """The session of one call, as a handler in a worker sees it."""
 
     __slots__ = ("_state", "client_capabilities", "client_info", "peer", "session_id", "version")
 
     def __init__(self, payload: CallPayload, data: list[bytes | str | None]) -> None:
-        """As home says."""
         self._state, auth, principal = data
         self.session_id = payload.session_id
         self.version = payload.version
@@ -176,27 +174,27 @@ class SessionSnapshot:
 
     @property
     def state(self) -> Any:
-        """What the server's own `init` made for the session."""
+        """What the server's `init` made for the session."""
         return _unpacked(self._state, "ctx.state")
 
 
-# --- What home and a worker say to each other: lists that begin with one of these numbers, and small structs as bytes.
+# --- The messages between the server (its worker proxy) and a worker: lists that begin with one of these numbers, and small structs as bytes.
 # ::
-#     home -> worker     PLAN n, plan          what handler n is; before the first call of it
-#                      RUN call, n, payload   begin with this call
-#                      CANCEL call, why      its caller does not wait any more: raise its flag
-#                      STOP call             end it, as far as that can be done from inside
-#                      HEARD call, count, size  so many more of its words have arrived
-#     worker -> home     SAY call, what, *args something for the peer, by the method `what` of the call's voice
-#                      TOUCH call            its handler has reported something that is not sent
-#                      EXPECT call, ids
-#                      TELL call, what, *args  something for all that listen to the company
-#                      AWAY call, retry      close the call's stream for now
-#                      PART call, piece      of a long response, before the last
-#                      DONE call, *outcome   the last of a call; its body is empty when that came in parts
-# Calls are counted by home, and a worker main process has one at a time. All of it goes over one link, which keeps the order: nothing that a handler says
-# arrives behind its result. What a handler asks the peer is a call of the kernel's to home, which ends with either of them: call, method, params,
-# timeout. The calls that a worker runs are none, since a file decides which process has one: taking a call back needs no message.
+#     server -> worker   PLAN n, spec            the handler number n; before its first call
+#                        RUN call, n, payload    start this call
+#                        CANCEL call, why        its caller has stopped waiting: set its cancellation
+#                        STOP call               end it, as far as that is possible from inside
+#                        CREDIT call, count, size  so many of its messages have arrived
+#     worker -> server   SAY call, what, *args   a message for the peer, by the method `what` of the call's channel
+#                        TOUCH call              its handler has reported something that is not sent
+#                        EXPECT call, ids        the peer is about to be sent to these pages
+#                        BROADCAST call, what, *args  a change for all sessions of the company
+#                        INTERRUPT_STREAM call, retry  close the call's stream for now
+#                        PART call, piece        a part of a long response
+#                        DONE call, *outcome     the end of the call; its body is empty when it came in parts
+# The server numbers the calls, and a worker runs one at a time. One link carries everything in order, so nothing that a handler sends arrives after its result. A
+# question of a handler to the peer is an ordinary call to the server: call, method, params, timeout. `RUN` is not one, since the locks below decide who has started
+# a call, and taking it back needs no message.
 
 PLAN: Final = 1
 RUN: Final = 2
@@ -213,15 +211,15 @@ PART: Final = 20
 TOUCH: Final = 22
 
 _OFTEN: Final = 256
-"""After so many words of a handler it is told that they have come."""
+"""The worker gets a `CREDIT` after so many messages of its handler."""
 TOUCHES: Final = 0.25
-"""How many seconds lie between two `TOUCH` of a call at least; home adds them to its time of silence, so that none is missed."""
+"""At least so many seconds lie between two `TOUCH` of a call. The server adds them to the allowed silence, so that none is missed."""
 PIECE: Final = 255 * 1024
-"""How long a part is: it fits into one frame of the link, with what stands around it."""
+"""The length of a part: with its envelope it fits into one frame of the link."""
 
 
 class CallPayload(msgspec.Struct, array_like=True, frozen=True):
-    """What a worker has to know of one call."""
+    """What a worker gets of a call."""
 
     request_id: str | int
     method: str
@@ -236,47 +234,46 @@ class CallPayload(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CallOutcome(NamedTuple):
-    """How a call has ended in its worker: exactly one of the first three. It travels as a list, so that a large body is not wrapped twice."""
+    """How a call has ended in its worker: exactly one of the first three is set. It is sent as a list, so that a large body is not encoded twice."""
 
     body: bytes | None = None
-    """The whole encoded response."""
+    """The encoded response."""
     error: list[Any] | None = None
     """A JSON-RPC error: code, message, data."""
     why: str | None = None
-    """There is neither, and this is why: a clause that follows "Tool execution failed:"."""
+    """Why there is neither: a clause to follow "Tool execution failed:"."""
     crash: list[str] | None = None
-    """What was raised, if it crashed besides: its type, what it says, and where."""
+    """What was raised, if the call crashed as well: type, message, traceback."""
     worn: bool = False
-    """Whether the worker had better be replaced."""
+    """Whether the worker should be replaced."""
 
 
 payload_to_bytes: Final = msgspec.json.Encoder().encode
 payload_from_bytes: Final = msgspec.json.Decoder(CallPayload, float_hook=to_float).decode
 
 
-# --- Whether a worker begins with a call that was sent ahead to it. Decided once, between two processes that do not wait for each other.
-# A worker that has several calls lying before it need not be waited for after each. But one of them may last, and then those behind it are to go
-# elsewhere, while the worker may just be about to begin with them. So each call has a byte of a file in memory, and the process that has locked that
-# byte has the call: the worker before it begins, home before it gives the call to another worker. The system grants a lock to one of them, whatever
-# the other is at.
-# A lock ends with its process, and a handler that closes all descriptors has lost those of its worker, which goes on. So the process with the lock
-# also writes down that it has the call, and only a process that finds nothing written has it. That stays true when either of them is dead, and so home
-# knows of each call that a lost worker had before it whether that was begun.
+# --- Locks that decide which process has started a call: the worker that it was sent ahead to, or the server that takes it back for another worker.
+# Sending calls ahead saves a round trip after each. But a call may last, and then those behind it should move to another worker, while their worker may be about to
+# start them. To ask the worker would mean to wait for one that is busy, or hung. So each call has a byte of a memory file: the process that has locked that byte
+# (`fcntl.lockf`) has the call, and the system grants the lock to one process, whatever the other does at that time.
+# A lock ends with its process, and POSIX drops all locks of a process when it closes any descriptor of the file, as a handler does that closes all descriptors. So the
+# holder of the lock also writes a mark into the byte, and a call belongs to the process that found no mark. Marks outlive both processes: the server knows of each
+# call that a lost worker had whether it was started.
 
 _MARKS: Final = 4096
-"""How many marks there are: many more than calls that one worker can have before it, so that the file does not grow."""
+"""How many marks the file has: many more than calls that one worker can have, so that it need not grow."""
 
 
 class StartLocks:
     """One end of such a file."""
 
     def __init__(self, fd: int) -> None:
-        """`fd` is kept, and closed in the end."""
+        """Takes over `fd`, and closes it in the end."""
         self._fd = fd
 
     @classmethod
     def made(cls) -> StartLocks | None:
-        """A new one, at home; None where the system has no such files."""
+        """Make a file, in the server; None where the system has no memory files."""
         try:
             return cls(os.memfd_create("greenroom-claims", os.MFD_CLOEXEC))
         except (AttributeError, OSError):
@@ -284,7 +281,7 @@ class StartLocks:
 
     @classmethod
     def opened(cls, path: str | None) -> StartLocks | None:
-        """The other end, by the path that home has given; None where that leads nowhere."""
+        """Open the server's file by its path; None where that fails."""
         if path is None:
             return None
         try:
@@ -294,11 +291,11 @@ class StartLocks:
 
     @property
     def path(self) -> str:
-        """Where another process of the same user finds it."""
+        """The path by which another process of the same user can open it."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def begin(self, call: int) -> bool:
-        """In the worker: have that call, and say so for good. False when home has it, or when that cannot be known any more."""
+        """In the worker: take the call in order to start it. False when the server has it, or when that cannot be known any more."""
         if not self._lock(call):
             return False
         if self._mark(call):
@@ -308,11 +305,11 @@ class StartLocks:
         return False
 
     def take(self, call: int) -> bool:
-        """At home: have that call, for good. False when its worker has begun it; or when that cannot be known any more."""
+        """In the server: take the call back. False when its worker has started it, or when that cannot be known any more."""
         return self._lock(call) and self._mark(call)
 
     def _mark(self, call: int) -> bool:
-        """Write down that this process has the call. False when the other has."""
+        """Write this process's mark. False when the other process's is there."""
         place, mark = call % _MARKS, _mark(call)
         try:
             return os.pread(self._fd, 1, place) != mark and os.pwrite(self._fd, mark, place) == 1
@@ -322,7 +319,7 @@ class StartLocks:
     def _lock(self, call: int) -> bool:
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, call)
-        except (OSError, ValueError):  # the other has it; or the file is closed
+        except (OSError, ValueError):  # the other process has it, or the file is closed
             return False
         return True
 
@@ -330,7 +327,7 @@ class StartLocks:
         self.close()
 
     def close(self) -> None:
-        """No call is to be decided any more."""
+        """Close the file: no call can be taken any more."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):
@@ -338,5 +335,5 @@ class StartLocks:
 
 
 def _mark(call: int) -> bytes:
-    """Another one than the call had that stood in the same place before."""
+    """The mark of a call: different from that of the earlier call with the same byte."""
     return bytes((1 + call // _MARKS % 255,))

@@ -1,4 +1,4 @@
-"""`@server.tool` and its like: registering where a function is written. The function comes back unchanged.
+"""The decorators `@server.tool`, `@server.resource` …, which return functions unchanged, and the registry behind them.
 
 A decorator refuses a name that is taken, since two functions of one name in one program are a mistake; `server.registry` replaces.
 """
@@ -40,7 +40,7 @@ class Decorators:
     def tool(self, name: Any = None, **options: Any) -> Any:
         """Offer a function as a tool: ``@server.tool``, ``@server.tool("name", title=…)``.
 
-        Its type hints are the schema of its arguments, its docstring is the description, and its name is its name.
+        The type hints give the schema of the arguments, the docstring the description, and the function's name the default name.
         """
         if callable(name):
             return self.tool(**options)(name)
@@ -48,15 +48,15 @@ class Decorators:
         return _registering(self.registry.register_tool, name, options_of(ToolOptions, "a tool", options))
 
     def resource(self, uri: str, name: str | None = None, **options: Unpack[ResourceKeywords]) -> Callable[[F], F]:
-        """Offer what a function returns as a resource: ``@server.resource("config://app")``.
+        """Offer a function's result as a resource: ``@server.resource("config://app")``.
 
-        A URI with variables is a template, and they are the function's parameters: ``@server.resource("weather://{city}")``.
+        A URI with variables is a template, whose variables are the function's parameters: ``@server.resource("weather://{city}")``.
         """
         _check_uri(uri)
         _check_name(f'resource("{uri}")', name)
         words: Any = {**options}
         if "{" in uri:
-            _refuse(words, "size", f"{uri} is a template, and its resources have each their own size")
+            _refuse(words, "size", f"{uri} is a template, whose resources differ in size")
             said = options_of(TemplateOptions, "a resource", {"uri_template": uri, **words})
             return _registering(self.registry.register_resource_template, name, said)
         _refuse(words, "segments", f"{uri} has no variables")
@@ -68,7 +68,7 @@ class Decorators:
     @overload
     def prompt(self, name: str | None = None, **options: Unpack[PromptKeywords]) -> Callable[[F], F]: ...
     def prompt(self, name: Any = None, **options: Any) -> Any:
-        """Offer a function as a prompt: its parameters are the arguments, what it returns is the text or the messages."""
+        """Offer a function as a prompt: its parameters are the arguments, it returns the text or the messages."""
         if callable(name):
             return self.prompt(**options)(name)
         _check_name("prompt", name)
@@ -85,7 +85,7 @@ class Decorators:
     ) -> Callable[[F], F]:
         """Complete an argument: ``@server.completion("city", prompt="pack_for")``, or with ``template="weather://{city}"``.
 
-        The function gets what has been typed so far, and returns what it may become.
+        The function gets the text typed so far, and returns suggestions.
         """
         reference = reference_of(argument, prompt, template)
         said = options_of(CompletionOptions, "a completion", dict(options))
@@ -101,7 +101,7 @@ def _registering(register: Callable[..., None], name: Any, said: object) -> Call
 
 
 def options_of(kind: type[NameOrFunction], what: str, words: Mapping[str, Any]) -> NameOrFunction:
-    """The options, or what is wrong with their names."""
+    """Check the names of options and make the options. Raises `ConfigError`."""
     known = [each.name for each in fields(kind) if each.name not in ("uri", "uri_template")]
     for word in words.keys() - {each.name for each in fields(kind)}:
         raise RegistrationError(unknown_option(what, word, known, _OTHER_LIBRARIES_OPTIONS))
@@ -110,14 +110,14 @@ def options_of(kind: type[NameOrFunction], what: str, words: Mapping[str, Any]) 
 
 _OTHER_LIBRARIES_OPTIONS: Final = {
     "replace": "a decorator refuses a name that is taken; server.registry has register_tool(name, function) and its like, which replace",
-    "tags": "there are none here; keep what you want to tell clients in meta={…}",
-    "enabled": "register it when it is to be there; server.registry.unregister_tool(name) takes it away again",
+    "tags": "tags are not supported; put data for clients into meta={…}",
+    "enabled": "register it later; server.registry.unregister_tool(name) removes it",
     "exclude_args": "leave them out of the function: bind them with functools.partial, or take them from ctx",
     "structured_output": "the return hint decides: one that is data is sent as structured content",
-    "auth": "say which scopes a caller needs with scopes=[…], and who checks them with Server(auth=…)",
-    "task": 'it is task_support="optional" here, or "required"',
+    "auth": "give the required scopes with scopes=[…], and the authentication with Server(auth=…)",
+    "task": 'write task_support="optional" or "required"',
 }
-"""What other libraries have for an option, and where it is here."""
+"""Options of other libraries, and their equivalents here."""
 
 
 def _check_name(what: str, name: Any) -> None:
@@ -127,58 +127,57 @@ def _check_name(what: str, name: Any) -> None:
 
 
 def name_of(name: str | None, function: Any) -> str:
-    """What was said, or what the function is called."""
+    """The given name, or the function's name."""
     if name is not None:
         return name
     own: Any = getattr(function, "__name__", None)
     if not isinstance(own, str) or own == "<lambda>":
-        raise RegistrationError(f'{function!r} has no name of its own: give it one, as in server.tool("its_name")(…)')
+        raise RegistrationError(f'{function!r} has no name: give it one, as in server.tool("its_name")(…)')
     return own
 
 
 def reference_of(argument: str, prompt: str | None, template: str | None) -> tuple[str, str, str]:
-    """What a completion is for."""
+    """The reference of a completion."""
     if not isinstance(cast("object", argument), str):
         raise RegistrationError(
             f'{argument!r} is no argument\'s name: write @server.completion("city", prompt="its name"), or template="its URI"'
         )
     if (prompt is None) == (template is None):
         raise RegistrationError(
-            f"the completion of {argument!r} needs to know of what: say either prompt=… (its name) or template=… (its URI)"
+            f"the completion of {argument!r} needs its target: give either prompt=… (its name) or template=… (its URI)"
         )
     return ("prompt", prompt, argument) if prompt is not None else ("resource_template", str(template), argument)
 
 
 def _check_uri(uri: Any) -> None:
     if not isinstance(uri, str):
-        raise RegistrationError('a resource is at a URI: write @server.resource("config://app"), with the parentheses')
+        raise RegistrationError('a resource needs a URI: write @server.resource("config://app"), with the parentheses')
 
 
 def _refuse(words: dict[str, Any], word: str, why: str) -> None:
     if words.pop(word, None) not in (None, False):
-        raise RegistrationError(f"{word} cannot be said here: {why}")
+        raise RegistrationError(f"{word} is not an option here: {why}")
 
 
-# --- Registering in plain words: `server.registry.register_tool(name, function, ToolOptions(…))`, at any time, from any thread.
-# What is registered stands on the shelf that all companies of the server share, at once and completely or not at all; those that run
-# are told that a list has changed, and tell their peers. The decorators of a server are these same calls, except that they refuse a
-# name that is taken.
+# --- Registration without decorators: `server.registry.register_tool(name, function, ToolOptions(…))`, at any time, from any thread.
+# A registration enters the catalogue that all companies of the server share, atomically; running companies are told that a list has changed, and
+# notify their peers. The decorators make these same calls, except that they refuse a name that is taken.
 
 CompletionReference: TypeAlias = tuple[str, str, str]
-"""What a completion is for: `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
+"""The target of a completion: `("prompt", name, argument)` or `("resource_template", URI template, variable)`."""
 
 
 class Registrations(RegistrationMethods[None, bool]):
-    """The shelf of a server, to write on."""
+    """The registry of a server: adds and removes catalogue entries."""
 
     def __init__(self, shelf: CatalogueRef, changed: Callable[[Kind], None]) -> None:
-        """`changed` is called after each change, with what has changed."""
+        """`changed` is called after each change, with the kind of entry."""
         self._catalogue = shelf
         self._changed = changed
 
     @property
     def catalogue(self) -> Catalogue:
-        """Everything that is registered now, as it is and will stay."""
+        """An immutable snapshot of everything registered now."""
         return self._catalogue.catalogue
 
     def register_completion(
@@ -193,7 +192,7 @@ class Registrations(RegistrationMethods[None, bool]):
         self._put(completion_entry(reference, function, checked_options(options, CompletionOptions)), replace)
 
     def unregister_completion(self, reference: CompletionReference) -> bool:
-        """It is not there any more; whether it was."""
+        """Remove a completion. Returns whether it was registered."""
         return self._drop("completion", reference)
 
     def _put(self, entry: CatalogueEntry, replace: bool) -> None:  # noqa: FBT001 - passed on
@@ -207,11 +206,11 @@ class Registrations(RegistrationMethods[None, bool]):
         return dropped
 
 
-# --- What can be said in a decorator, for type checkers: the fields of `greenroom.actors.handlers`, one by one; a test compares them.
+# --- The keyword arguments of decorators, for type checkers: the option fields of `greenroom.actors.handlers`, which a test compares.
 
 
 class ExecutionKeywords(TypedDict, total=False):
-    """How a function runs."""
+    """Keywords for how a function runs."""
 
     isolation: Isolation | None
     timeout: float | None
@@ -219,7 +218,7 @@ class ExecutionKeywords(TypedDict, total=False):
 
 
 class ListingKeywords(ExecutionKeywords, total=False):
-    """What clients see of anything that is listed."""
+    """Keywords that clients see in lists."""
 
     title: str | None
     description: str | None
@@ -229,7 +228,7 @@ class ListingKeywords(ExecutionKeywords, total=False):
 
 
 class ToolKeywords(ListingKeywords, total=False):
-    """Of a tool."""
+    """Keywords of a tool."""
 
     input_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
@@ -241,7 +240,7 @@ class ToolKeywords(ListingKeywords, total=False):
 
 
 class ResourceKeywords(ListingKeywords, total=False):
-    """Of a resource, or a template; `size` is for a resource alone, `segments` for a template."""
+    """Keywords of a resource or a template; `size` only for a resource, `segments` only for a template."""
 
     mime_type: str | None
     annotations: Any
@@ -250,10 +249,10 @@ class ResourceKeywords(ListingKeywords, total=False):
 
 
 class PromptKeywords(ListingKeywords, total=False):
-    """Of a prompt."""
+    """Keywords of a prompt."""
 
     arguments: Sequence[Any] | None
 
 
 class CompletionKeywords(ExecutionKeywords, total=False):
-    """Of a completion."""
+    """Keywords of a completion."""

@@ -1,21 +1,21 @@
-"""A server as a class: its decorated methods are what it offers, and the methods that it overrides answer for what it works out itself.
+"""`McpServer`: a server as a class, with decorated methods and overridden callbacks.
 
 ::
 
     class Notes(McpServer):
         name = "notes"
 
-        async def init(self, arg):                   # once for each session: what it returns is ctx.state
+                async def init(self, arg):                   # once for each session: its result is ctx.state
             return await open_notebook(arg)
 
         @tool
         async def add(self, ctx: Context, text: str) -> int: ...
 
-        async def read_resource(self, uri, ctx): ...  # every URI that no decorated method is for
+                async def read_resource(self, uri, ctx): ...  # every URI without a decorated method
 
     Notes.server("~/notes").run()
 
-There is one instance for each server, for all callers. What it neither decorates nor overrides does not exist for clients.
+Each server has one instance, for all callers. Features that are neither decorated nor overridden do not exist for clients.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
     _Undecorated: TypeAlias = "Callable[[McpServer, Mapping[str, Any], Context], Awaitable[dict[str, Any]]]"
 
 ListingPage: TypeAlias = "Sequence[Any] | tuple[Sequence[Any], str | None]"
-"""Some items; with the cursor for those that follow, if any do."""
+"""Some items, or the items and the cursor of the next page."""
 
 _REGISTRATIONS = "__greenroom_offers__"
 
 
 class McpServer:
-    """Derive from it, and say what it is: `name`, and whatever else of these."""
+    """A server as a class. Derive from it, and set `name` and any other of these attributes."""
 
     name: ClassVar[str] = ""
-    """The class's own name, in small letters, unless it says another."""
+    """The default is the class's name in lower case."""
     version: ClassVar[str | None] = None
     title: ClassVar[str | None] = None
     instructions: ClassVar[str | None] = None
@@ -82,9 +82,9 @@ class McpServer:
         auth: AuthProvider | Sequence[AuthProvider] | None = None,
         required_scopes: Collection[str] = (),
     ) -> Server:
-        """A server with an instance of this class behind it. `init_arg` is what each session's `init` gets; the rest is as for any server.
+        """A server with an instance of this class. `init_arg` is passed to each session's `init`; the rest is as in `Server`.
 
-        Raises `RegistrationError` for hooks that the class has methods for itself.
+        Raises `RegistrationError` for hooks that the class overrides too.
         """
         instance = cls()
         settings = settings or Settings()
@@ -107,14 +107,14 @@ class McpServer:
     # --- to be overridden
 
     async def init(self, arg: Any) -> Any:
-        """Make a session's state (`ctx.state`). If it raises, there is no session, and the client is told that it failed."""
+        """Make a session's state (`ctx.state`). If it raises, the session is refused and the client gets an error."""
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListingPage:
-        """The tools besides the decorated ones: `Tool`s, or objects as they are on the wire."""
+        """The tools besides the decorated ones: `Tool`s, or objects in wire form."""
         raise NotImplementedError
 
     async def call_tool(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
-        """Call a tool that is no decorated one, and see to its arguments. Returns and raises what a tool may."""
+        """Call a tool that is not decorated; its arguments are not checked. Returns and raises what a tool may."""
         raise NotImplementedError
 
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListingPage:
@@ -126,15 +126,15 @@ class McpServer:
         raise NotImplementedError
 
     async def read_resource(self, uri: str, ctx: Context) -> Any:
-        """Read what no decorated method is for. Returns what a resource may."""
+        """Read a resource without a decorated method. Returns what a resource may."""
         raise NotImplementedError
 
     async def subscribe_resource(self, uri: str, ctx: Context) -> None:
-        """A client wants to hear of its updates: it does, unless this raises."""
+        """Subscribe a client to updates of a resource; raise to refuse."""
         raise NotImplementedError
 
     async def unsubscribe_resource(self, uri: str, ctx: Context) -> None:
-        """A client wants no updates of it any more."""
+        """End a client's subscription to a resource."""
         raise NotImplementedError
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> ListingPage:
@@ -142,19 +142,19 @@ class McpServer:
         raise NotImplementedError
 
     async def get_prompt(self, name: str, arguments: dict[str, str], ctx: Context) -> Any:
-        """A prompt that is no decorated one. Returns what a prompt may."""
+        """Render a prompt that is not decorated. Returns what a prompt may."""
         raise NotImplementedError
 
     async def complete(self, ref: dict[str, Any], argument: dict[str, str], ctx: Context) -> Any:
-        """Complete what no decorated method is for. Returns the values."""
+        """Complete an argument without a decorated method. Returns the values."""
         raise NotImplementedError
 
     async def set_log_level(self, level: str) -> None:
-        """A client wants another level: it gets it, unless this raises."""
+        """Set a client's log level; raise to refuse."""
         raise NotImplementedError
 
     def overrides(self, *names: str) -> bool:
-        """Whether the class has one of these of its own."""
+        """Whether the class overrides one of these methods."""
         return any(getattr(type(self), name) is not getattr(McpServer, name) for name in names)
 
 
@@ -162,7 +162,7 @@ CALLBACKS = tuple(name for name, value in vars(McpServer).items() if inspect.isc
 
 
 def _hooks(instance: McpServer, init_arg: Any, given: Hooks) -> Hooks:
-    async def init(facts: SessionFacts) -> Any:  # noqa: ARG001 - what is known of a session before its first call is in ctx later
+    async def init(facts: SessionFacts) -> Any:  # noqa: ARG001 - the facts of a session are in ctx later
         return await instance.init(init_arg)
 
     async def level(level: str, facts: SessionFacts) -> None:  # noqa: ARG001 - as above
@@ -179,13 +179,13 @@ def _hooks(instance: McpServer, init_arg: Any, given: Hooks) -> Hooks:
         *(name for name in answers if name in given.answers),
     ]
     if twice:
-        which = f"{type(instance).__name__} has a method of its own for {', '.join(twice)}"
+        which = f"{type(instance).__name__} overrides {', '.join(twice)}"
         raise RegistrationError(f"{which}: leave that out of the hooks, or out of the class")
     return replace(given, **own, answers={**given.answers, **answers})
 
 
 def _features(instance: McpServer) -> dict[str, Any]:
-    """What it can do, as it is declared: what has no method here is switched off."""
+    """The declared capabilities: features without a method are off."""
     kinds = {offer.kind for _, offer in _registrations_of(type(instance))}
     tools = "tool" in kinds or instance.overrides("list_tools", "call_tool")
     prompts = "prompt" in kinds or instance.overrides("list_prompts", "get_prompt")
@@ -204,7 +204,7 @@ def _features(instance: McpServer) -> dict[str, Any]:
 
 
 class _Registration(NamedTuple):
-    """One registration, to be made for each instance with its bound method."""
+    """One registration, made for each instance with its bound method."""
 
     kind: str
     name: Any
@@ -212,12 +212,12 @@ class _Registration(NamedTuple):
 
 
 class _RecordingRegistry:
-    """A registry that only takes down what is to be registered, on the function itself."""
+    """A registry that only records registrations, on the function itself."""
 
     def __getattr__(self, word: str) -> Callable[..., None]:
         kind = word.removeprefix("register_")
 
-        def note(name: Any, function: Any, options: Any, *, replace: bool) -> None:  # noqa: ARG001 - as the registry's own
+        def note(name: Any, function: Any, options: Any, *, replace: bool) -> None:  # noqa: ARG001 - the signature of the registry
             setattr(
                 function, _REGISTRATIONS, [*getattr(function, _REGISTRATIONS, ()), _Registration(kind, name, options)]
             )
@@ -235,7 +235,7 @@ completion = _for_methods.completion
 
 
 def _registrations_of(cls: type) -> list[tuple[str, _Registration]]:
-    """What the methods of a class offer, by the attribute that each is."""
+    """The registrations of a class's methods, by attribute."""
     found: list[tuple[str, _Registration]] = []
     seen: dict[str, None] = {}
     for each in reversed(cls.__mro__):
@@ -256,11 +256,11 @@ def _check_names(cls: type) -> None:
         raise RegistrationError(f"{cls.__name__}: duplicate {kind} name(s): {', '.join(names)}: give each its own")
 
 
-# --- The overridden methods of a class-based server as answers to requests: decorated methods first, then these.
+# --- Overridden methods as request handlers: decorated methods take precedence.
 
 
 def class_handlers_of(instance: McpServer) -> dict[str, MethodHandler]:
-    """By method, what the class answers itself."""
+    """The handlers of the class, by protocol method."""
     answers: dict[str, MethodHandler] = {
         listing.method: _listing(getattr(instance, f"list_{listing.kind}s"), listing)
         for listing in LISTINGS
@@ -277,7 +277,7 @@ def class_handlers_of(instance: McpServer) -> dict[str, MethodHandler]:
 
 
 def _listing(callback: Callable[[str | None, Context], Awaitable[Any]], listing: Listing) -> MethodHandler:
-    """The decorated ones come with the first page: the cursors are the callback's own."""
+    """A handler of a list: the decorated entries are on the first page, since the cursors belong to the callback."""
 
     async def answer(job: Job, ctx: Context) -> dict[str, Any]:
         cursor: str | None = job.params.get("cursor")

@@ -1,4 +1,4 @@
-"""`Server`: what a program writes to offer its functions to MCP clients, and the ways to run it.
+"""`Server`: offers a program's functions to MCP clients, and the ways to run it.
 
 ::
 
@@ -11,7 +11,7 @@
     app = server.asgi()                 # for any ASGI server, alone or mounted
     Supervisor([server.child_spec()])   # a child among others
 
-It is no process and owns none: it holds what was registered, and describes the company that serves it.
+A `Server` is not a process: it holds the configuration and registrations, and builds the child specs of the company that serves it.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ F = TypeVar("F", bound="Callable[[], Any]")
 
 
 class Server(Decorators):
-    """A server: a name, what it offers, and how it is set up."""
+    """An MCP server: a name, the registered functions, and the configuration."""
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
-        """Options of another kind of server are told where they are here; Python would only say that there are none such."""
+        """Refuse unknown options with a suggestion; Python's own error would only name the option."""
         check_options(cls.__init__, options)
         return super().__new__(cls)
 
-    def __init__(  # noqa: PLR0913 - what a server says of itself, and three values that hold the rest
+    def __init__(  # noqa: PLR0913 - all optional and by keyword
         self,
         name: str,
         *,
@@ -113,14 +113,14 @@ class Server(Decorators):
         auth: AuthProvider | Sequence[AuthProvider] | None = None,
         required_scopes: Collection[str] = (),
     ) -> None:
-        """`settings` has all that can be set, and what is given beside it wins. `hooks` are called for sessions.
+        """`settings` has all settings; arguments given beside it take precedence. `hooks` are called for sessions.
 
-        `auth` says who calls over HTTP, in whatever way it is served: one provider, or several, of which the first decides that finds credentials of
-        its kind. All callers need all of `required_scopes`. stdio and memory are this
-        machine's own, and do not ask callers who they are.
+        `auth` authenticates callers over HTTP, however it is served: one provider, or several, of which the first one that recognizes the credentials
+        decides. All callers need all `required_scopes`. Callers over stdio and in memory are on this machine and are not authenticated.
 
-        A caller that asks the company's registry waits until `wait_for` has come: the name of a process, an event, or anything awaitable.
-        Tasks are gone with the program, unless `task_store` keeps them: `SqliteTasks("tasks.db")`.
+        Lookups in the company's registry wait for `wait_for`: the name of a process, an event, or any awaitable. Tasks are lost when the program
+        ends,
+        unless a `task_store` keeps them: `SqliteTasks("tasks.db")`.
         """
         if settings is not None and not isinstance(cast("object", settings), Settings):
             raise ConfigError(f"settings must be Settings(…), not {settings!r}")
@@ -141,29 +141,29 @@ class Server(Decorators):
             self.settings, catalogue_ref=self._catalogue, hooks=hooks, wait_for=wait_for, task_store=task_store
         )
         self.changes: Mapping[str, Any] = {}
-        """What `set_up` has changed, for the processes that serve it besides this one."""
+        """The changes by `set_up`, for the other processes that serve this server."""
         self._nodes: WeakSet[Node] = WeakSet()
         self.tasks = ServerTasks(self.company, self._nodes)
-        """Work that the program begins and ends itself, and a look at all tasks. From any thread."""
+        """Starts, ends and lists tasks of the program itself. From any thread."""
         self._runner = ChildRunner(self.child_spec)
         self._bindings: list[tuple[Binding, HttpConfig]] = []
         self._certificates: list[Certificates] = []
         self._gateways: list[Gateway] = []
         self._lifespans: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self._extra_children: list[ChildSpec[Any]] = []
-        """What lives beside the company's listeners."""
+        """Further children beside the company's listeners."""
         self._guest_listeners: list[GuestListener] = []
 
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
 
     def set_up(self, **changes: Any) -> None:
-        """Change settings before the server runs: each by the name of its field of `Settings`. Raises `BadSetting`, and `ConfigError` once it runs.
+        """Change settings before the server runs, by field names of `Settings`. Raises `BadSetting`, and `ConfigError` once it runs.
 
-        For programs that serve the server of another module, as `greenroom serve` does. Workers are set up in the same way.
+        For programs that serve another module's server, as `greenroom serve` does. Workers get the same changes.
         """
         if self._is_running:
-            raise ConfigError("a server is set up before it runs")
+            raise ConfigError("set_up() must be called before the server runs")
         known = {each.name for each in fields(Settings)}
         if unknown := sorted(changes.keys() - known):
             raise ConfigError(f"there is no setting {unknown[0]!r}: there are {', '.join(sorted(known))}")
@@ -173,7 +173,7 @@ class Server(Decorators):
 
     @property
     def urls(self) -> list[str]:
-        """Where it can be reached over HTTP, from the moment that a listener was made: port 0 has become a real one."""
+        """The HTTP URLs, once a listener is made; port 0 is replaced by the real port."""
         return [url for binding, config in self._bindings for url in urls_of(binding, config)]
 
     @property
@@ -186,31 +186,34 @@ class Server(Decorators):
 
     @property
     def mounted(self) -> int:
-        """How many hosts it has mounted."""
+        """The number of mounted hosts."""
         return len(self._gateways)
 
-    # --- what it opens
+    # --- lifespans
 
     def lifespan(self, function: F, /) -> F:
-        """Open something before the server lets a peer in, and close it when it has stopped: ``@server.lifespan`` on an `async def` that yields once.
+        """Register a lifespan: ``@server.lifespan`` on an `async def` that yields once.
 
-        It takes no arguments; what it opens goes into a variable of yours. What it raises before the `yield` keeps the server from starting. There can
-        be several: each opens after those before it, and closes before them. Handlers with processes of their own do not see it.
+        The code before the `yield` runs before the first peer is admitted, the code after it when the server has stopped. The function takes no
+        arguments;
+        what it opens goes into a variable of the program. An exception before the `yield` keeps the server from starting. There may be several: each
+        opens
+        after those before it, and closes before them. Handlers in processes of their own do not see what it opened.
         """
         if self._is_running:
-            raise ConfigError("a lifespan is said before the server runs")
+            raise ConfigError("a lifespan must be registered before the server runs")
         self._lifespans.append(opener_of(function))
         return function
 
     def lifespans(self) -> list[tuple[str, str]]:
-        """Those that were said: the name of each, and its module."""
+        """The registered lifespans: name and module."""
         found = [unwrap(each) for each in self._lifespans]
         return [(getattr(each, "__name__", repr(each)), getattr(each, "__module__", "")) for each in found]
 
-    # --- ways to run
+    # --- running
 
     @suggests("server.run()")
-    def run(  # noqa: PLR0913 - whatever there is to say about it, by keyword
+    def run(  # noqa: PLR0913 - all optional and by keyword
         self,
         transport: Transport = "stdio",
         *,
@@ -224,12 +227,17 @@ class Server(Decorators):
         access_log: bool | None = None,
         log_json: bool = False,
     ) -> None:
-        """Serve until the peer hangs up (stdio), or a signal comes; then stop in order, within `grace` seconds: 5, or what `HttpConfig(drain_grace=…)` needs.
+        """Serve until the peer disconnects (stdio) or a signal comes; then stop in order.
 
-        `line_limit` is how many bytes one message may have on stdio; over HTTP, `config` says. With `workers`, so many processes serve HTTP, and
-        this one looks after them; they import this server by its name. `inspect` lets its user look at the tree with `greenroom tree`, and at those of the workers, which are
-        called `name-1`, `name-2` and so on. `access_log=True` writes a line for each call and each refusal to stderr, or to the program's own log where it
-        has set one up; False turns that off; with neither, the logger `greenroom.access` decides. `log_json` writes what is logged as JSON lines. Ends the program with exit code 1 when it cannot be kept alive.
+        Stopping takes at most `grace` seconds: 5, or what `HttpConfig(drain_grace=…)` needs. `line_limit` is the longest message on stdio in bytes;
+        for HTTP
+        see `config`. With `workers`, as many processes serve HTTP under this one; they import this server by its name. `inspect` lets this user see
+        the tree with
+        `greenroom tree`, also those of the workers, named `name-1`, `name-2` and so on. `access_log=True` logs each call and refusal to stderr, or to
+        the
+        program's own log if it has set one up; False disables that; None leaves it to the logger `greenroom.access`. `log_json` logs JSON lines.
+        Exits with
+        code 1 when the tree cannot be kept alive.
         """
         stop_import_in_worker("server.run()")
         program_runner.check_no_loop()
@@ -245,7 +253,7 @@ class Server(Decorators):
             except (ConfigError, CannotListen) as error:
                 raise error.with_traceback(
                     None
-                ) from None  # the message says it, and twenty frames of ours before it say nothing
+                ) from None  # the message is enough; twenty internal frames would hide it
             except (program_runner.GaveUp, TaskStoreError) as error:
                 sys.exit(f"greenroom: {error}")
 
@@ -266,13 +274,13 @@ class Server(Decorators):
             streams.close()
 
     def _add_inspect_socket(self, name: str) -> None:
-        from .inspect_socket import inspect_child  # noqa: PLC0415 - few are looked at
+        from .inspect_socket import inspect_child  # noqa: PLC0415 - rarely used
 
         self._extra_children.append(inspect_child(name, lambda: self.urls))
 
     def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
         if workers is not None:
-            from .worker_processes import run_workers  # noqa: PLC0415 - most servers have none, and it loads the cluster
+            from .worker_processes import run_workers  # noqa: PLC0415 - rarely used, and it loads the cluster
 
             run_workers(self, config, grace, workers, inspect=inspect)
             return
@@ -285,13 +293,13 @@ class Server(Decorators):
     def children_at(
         self, place: NodeSlot, config: HttpConfig, binding: Binding, *, inspect: bool = False
     ) -> Sequence[ChildSpec[Any]]:
-        """What serves on one of several nodes, on sockets that they share. For workers."""
+        """The children for one of several nodes that share sockets. For workers."""
         from greenroom.actors.ensemble.session_router import EnsembleMember  # noqa: PLC0415 - as above
 
         if self._auth_gate is not None:
             self._auth_gate.share(place.key)
         for each in self._guest_listeners:
-            each.stands_by = True  # guests are let in by one of the nodes, and by another when that is gone
+            each.stands_by = True  # one node admits guests, and another one takes over when it is gone
         if inspect:
             self._add_inspect_socket(f"{self.settings.name}-{place.number + 1}")
         member = EnsembleMember(self.company, place, self._reload_own_certificates)
@@ -311,7 +319,7 @@ class Server(Decorators):
     ) -> ChildSpec[Any]:
         """The whole company as a child of any supervisor, with a transport if one is named.
 
-        `"stdio"` takes the program's standard streams away now, unless it is given them.
+        `"stdio"` takes over the program's standard streams at once, unless `streams` are given.
         """
         if transport is None:
             return self._spec([])
@@ -325,18 +333,20 @@ class Server(Decorators):
         return self._spec([stdio_child(wire, name=self.company.name("stdio"))])
 
     def asgi(self, config: HttpConfig | None = None, *, caller: Caller | None = None) -> MountedApp:
-        """An ASGI application: for any ASGI server, or mounted in another application at any path.
+        """An ASGI application, for any ASGI server, or mounted in another application at any path.
 
-        The first request starts the company in the loop that it comes in. It ends with the host's lifespan, where the host passes that on or has
-        `.lifespan` of the application as its own. `caller` is given the scope of a request, and returns the `AuthInfo` of the user that the host has
-        signed in, or None; without it, that is what Starlette's `AuthenticationMiddleware` has found. A server with `auth` of its own asks by that.
+        The first request starts the company in its event loop. The company ends with the host's lifespan, if the host passes it on or uses the
+        application's
+        `.lifespan` as its own. `caller` gets a request's scope and returns the `AuthInfo` of the user authenticated by the host, or None; by default
+        that is
+        the user found by Starlette's `AuthenticationMiddleware`. A server with its own `auth` ignores it.
         """
         endpoint = AsgiEndpoint(self._engine(http_config(config, None, None)))
         return MountedApp(self._runner, endpoint, caller, opens=lambda: bool(self._lifespans))
 
     @asynccontextmanager
     async def started(self) -> AsyncGenerator[Company]:
-        """The company, running in this loop for as long as the block lasts: for tests, and for programs with a loop."""
+        """Run the company in this loop during the block, for tests and for programs with their own loop."""
         await self._runner.acquire()
         try:
             yield self.company
@@ -352,15 +362,17 @@ class Server(Decorators):
         most: int = 128,
         idle: float = 300.0,
     ) -> None:
-        """Serve all servers of a host as well, before this one runs: their tools, resources, prompts and completions, as one.
+        """Serve all servers of a host as well: their tools, resources, prompts and completions. To be called before the server runs.
 
-        Every principal, or every session without a principal, has connections to them of its own: at most `most`, each closed when
-        it was `idle` for so many seconds. `shared` servers have one for all: say so of those that remember nothing. `prefix` comes before
-        all names, where two hosts are mounted.
+        Every principal, or every session without a principal, has its own connections to them: at most `most`, each closed after `idle` seconds
+        without use.
+        `shared` servers have one connection for all callers: only for servers without state per client. `prefix` comes before all names, if several
+        hosts
+        are mounted.
         """
         if self._is_running:
-            raise ConfigError("a host is mounted before the server runs")
-        from greenroom.actors.gateway.gateway import Gateway  # noqa: PLC0415 - few servers are gateways, and it is much to load
+            raise ConfigError("a host must be mounted before the server runs")
+        from greenroom.actors.gateway.gateway import Gateway  # noqa: PLC0415 - rarely used, and large
 
         _check_host(self, host, prefix)
         company, before = self.company, self._gateways
@@ -403,11 +415,13 @@ class Server(Decorators):
         reply: Callable[[Any], Any] | None = None,
         **options: Unpack[ToolKeywords],
     ) -> None:
-        """Offer an actor of a Thespian system as a tool: its arguments are those of `request`, which makes the message that is sent.
+        """Offer an actor of a Thespian system as a tool: its arguments are those of `request`, which makes the message to send.
 
-        `actor` is an address; or a class, of which one is made when the tool is first called, and ended with the server. `reply` makes the
-        result of what comes back, which is the result itself otherwise. An actor that does not answer within `timeout` (30 seconds), has failed or is
-        gone is an `isError` result that says so.
+        `actor` is an address; or a class, of which one actor is created at the first call and ended with the server. `reply` converts the actor's
+        answer
+        to the result; by default it is the result. If the actor does not answer within `timeout` (30 seconds), fails or is gone, the result is an
+        `isError`
+        that says so.
         """
         from .thespian_tools import register_actor_tool  # noqa: PLC0415 - it loads Thespian
 
@@ -419,12 +433,13 @@ class Server(Decorators):
     def admit_guests(
         self, key: bytes | str | PathLike[str], *, address: str | None = None, most_guests: int = 64
     ) -> GuestListener:
-        """Let Thespian programs in, over a keyed link, while the server runs: see `greenroom.thespian`. To them it is a server of its own name.
+        """Admit Thespian programs over an authenticated link while the server runs: see `greenroom.thespian`. They see a server of this name.
 
-        `key` is a file that its owner alone can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name on
-        this machine alone, which what is returned knows.
+        `key` is bytes, or a file that only its owner can read. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a generated
+        local
+        address, which the returned listener knows.
         """
-        from .host import admitted_to_company  # noqa: PLC0415 - few have guests
+        from .host import admitted_to_company  # noqa: PLC0415 - rarely used
 
         reception, made = admitted_to_company(self.company, key, address, most_guests)
         self._extra_children.append(made)
@@ -459,7 +474,7 @@ class Server(Decorators):
     def _http_listener(
         self, config: HttpConfig, binding: Binding, door: SessionRouter | None = None, key: bytes | None = None
     ) -> ChildSpec[Any]:
-        # A server on stdio needs neither of these.
+        # imported here: a server on stdio needs neither
         from greenroom.transports.asgi import AsgiRouter  # noqa: PLC0415
 
         from .transports.http_listener import listener  # noqa: PLC0415
@@ -472,12 +487,12 @@ class Server(Decorators):
         self._bindings.append((binding, config))
         return listener(app, binding, config, engine, certificates)
 
-    # --- listening for a while
+    # --- listeners added at run time
 
     async def listen(
         self, *, host: str | None = None, port: int | None = None, config: HttpConfig | None = None
     ) -> str:
-        """Serve on HTTP as well, while the company runs: the URL, by which `stop_listening` knows it. Raises `CannotListen`."""
+        """Add an HTTP listener while the company runs. Returns its URL, for `stop_listening`. Raises `CannotListen`."""
         config = http_config(config, host, port)
         if not self._is_running:
             raise ConfigError(
@@ -490,14 +505,14 @@ class Server(Decorators):
         return url
 
     async def stop_listening(self, url: str) -> None:
-        """Serve no more there, in order. Raises `ChildNotFound` when no listener is there."""
+        """Remove a listener in order. Raises `ChildNotFound` if there is none with this URL."""
         await terminate_child(self.company.listeners, url)
         await delete_child(self.company.listeners, url)
 
     def reload_certificates(self) -> None:
-        """Read all certificates again, for connections from now on: after a renewal. From any thread.
+        """Reload all certificates, for new connections. From any thread.
 
-        Raises `BadCertificate`, and those that are in use stay. Where several processes serve, all of them do.
+        Raises `BadCertificate`, and then the current ones stay. If several processes serve, all of them reload.
         """
         self._reload_own_certificates()
         others = self.company.other_nodes
@@ -508,15 +523,15 @@ class Server(Decorators):
         for each in self._certificates:
             each.reload()
 
-    # --- telling the peers
+    # --- notifying peers
 
     @property
     def peers(self) -> ConnectedPeers:
-        """All peers that the server talks to: who is there, and how to reach them when no call of theirs is under way."""
+        """The connected peers, and messages to them outside of any call."""
         return self.company.peers
 
     def session(self, session_id: str) -> Context:
-        """One peer, to be spoken to as from a handler: `sample`, `elicit`, `roots`, `log`, `notify`. Raises `UnknownSession`."""
+        """The context of one session, for use outside of a handler: `sample`, `elicit`, `roots`, `log`, `notify`. Raises `UnknownSession`."""
         card = self.peers.info(session_id)
         version = card.version or DEFAULT_NEGOTIATED
         facts = SessionFacts(card.id, version, card.peer, card.client_info, card.client_capabilities)
@@ -525,26 +540,27 @@ class Server(Decorators):
         )
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        """Send a notification to all peers; returns to how many sessions."""
+        """Send a notification to all peers. Returns the number of sessions."""
         return await self.company.peers.broadcast(method, params)
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
-        """A resource is not what it was: its subscribers are told. From any thread."""
+        """Notify subscribers that a resource has changed. From any thread."""
         self._on_company(lambda house: house.updated(uri, extra or {}))
 
     def notify_list_changed(self, kind: Kind) -> None:
-        """What is offered has changed in a way that was not registered here. From any thread."""
+        """Notify peers of a change in a list that was not made by registering. From any thread."""
         if kind not in KINDS:
             raise ConfigError(
-                f"a list is of one of {', '.join(KINDS)}, not {kind!r}: write server.notify_list_changed('tool')"
+                f"the kind must be one of {', '.join(KINDS)}, not {kind!r}: write server.notify_list_changed('tool')"
             )
         self._on_company(lambda house: house.list_changed(kind))
 
     def elicitation_complete(self, elicitation_id: str) -> bool:
-        """A user has done with the page that they were sent to: the one client that was asked to send them is told. From any thread.
+        """Notify the one client that sent its user to a page that the user has finished there. From any thread.
 
-        False when no user was sent there, or is any more: the session has ended, the user declined, or it was told already. Where several
-        processes serve, True as well when the others were asked to tell it.
+        False if no user is there: the session has ended, the user declined, or the client was notified already. If several processes serve, True also
+        if
+        the others were asked to notify it.
         """
         company = self.company
         nodes = self._running_nodes
@@ -566,7 +582,7 @@ class Server(Decorators):
     def _on_company(self, tell: Callable[[WorkerServices], object]) -> None:
         home = company_of_call()
         if home is not None and not self._is_running:
-            tell(home)  # by a handler in a worker, whose company runs elsewhere
+            tell(home)  # called by a handler in a worker, whose company runs elsewhere
         else:
             self._on_running_nodes(lambda: tell(self.company))
 
@@ -575,11 +591,11 @@ class Server(Decorators):
             node.call_from_thread(node.context.run, tell)
 
 
-# What takes any option is not what a reader of `help(Server)`, an editor or the reference page is to see.
+# `__new__` accepts any option only to report unknown ones; `help(Server)`, editors and the reference should show the real options.
 Server.__new__.__signature__ = signature(Server.__init__)  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
 
 
-# --- Mounting a host: the server then serves all of the host's servers as well as what is registered at itself.
+# --- Mounting a host: the server then serves the host's servers besides its own registrations.
 
 _GATEWAY_FEATURES: Final[dict[str, Any]] = {
     "tools": {"listChanged": True},
@@ -587,12 +603,12 @@ _GATEWAY_FEATURES: Final[dict[str, Any]] = {
     "prompts": {"listChanged": True},
     "completions": {},
 }
-"""What upstreams may have or come to have is not known when a client introduces itself, so all of it is declared."""
+"""Upstreams and their features may come later than a client's handshake, so all features are declared."""
 
 
 def _check_host(server: Server, host: object, prefix: object) -> None:
-    """Raises `ConfigError` for what is no host, and says what to write."""
-    from .host import Host  # noqa: PLC0415 - which may not be loaded, and then this is none
+    """Raise `ConfigError` for a value that is no host, with what to write instead."""
+    from .host import Host  # noqa: PLC0415 - loaded only if needed
 
     if not isinstance(prefix, str):
         raise ConfigError(f"the prefix of a mounted host must be a text, not {prefix!r}")
@@ -608,7 +624,7 @@ def _check_host(server: Server, host: object, prefix: object) -> None:
 
 
 def _both_hooks(first: Callable[[Any, SessionFacts], Awaitable[None]], then: Callable[[Any, Any], Any] | None) -> Any:
-    """A hook of the gateway's, and after it the server's own."""
+    """The gateway's hook, followed by the server's own."""
 
     async def both(value: Any, facts: SessionFacts) -> None:
         await first(value, facts)
@@ -619,11 +635,11 @@ def _both_hooks(first: Callable[[Any, SessionFacts], Awaitable[None]], then: Cal
     return both
 
 
-# --- A peer as a handler has it, for code that is no handler: the same words (`ctx`), outside of any call.
+# --- A peer's context outside of any call.
 
 
 class _PeerChannel:
-    """Speaks on the session's general stream, or its channel."""
+    """Sends on the session's general stream or its channel."""
 
     def __init__(self, peers: ConnectedPeers, session_id: str) -> None:
         self._peers = peers
@@ -638,12 +654,12 @@ class _PeerChannel:
         return self._peers.log(self._id, level, data, logger)
 
     def touch(self, ahead: float = 0.0) -> None:
-        """There is no call that could be silent."""
+        """Do nothing: there is no call with an idle timeout."""
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a request and wait for its result."""
         return await self._peers.ask(self._id, method, params, math.inf if timeout is None else timeout)
 
-    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no answer that a caller waits for
-        """There is no stream of a call."""
+    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no call
+        """Return False: there is no stream of a call."""
         return False

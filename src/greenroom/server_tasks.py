@@ -129,6 +129,6 @@ def _in_node(node: Node, act: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
             done.set_exception(error)
 
-    if not node.from_thread(run):
+    if not node.call_from_thread(run):
         raise RuntimeError("the server does not run any more")
     return done.result(_PATIENCE)

@@ -15,7 +15,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast, final
 
 from greenroom.supervision.kernel import clock, safe_repr, watchdog
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.errors import ActorError, Quit, StartIgnored
 from greenroom.supervision.kernel.process import DOZING, IDLE, INLINE, READY, Behaviour, Process
 from greenroom.supervision.kernel.process_messages import (
@@ -171,7 +171,7 @@ class CallbackServer(Behaviour):
         match value:
             case Ignore():
                 starting.fail(StartIgnored(f"{process} chose not to run"))
-                cell.begin_exit(process, NORMAL)
+                lifecycle.begin_exit(process, NORMAL)
             case Stop(reason=reason, reply=reply) if reply is UNSET:
                 self._otp_fail_start(entry, reason)  # type: ignore[arg-type]
             case _:
@@ -182,7 +182,7 @@ class CallbackServer(Behaviour):
             self._otp_crashed(reason, entry, "init")
         starting: PendingStart = entry[3]
         starting.fail(start_error(reason, self._otp_process))
-        cell.begin_exit(self._otp_process, reason)
+        lifecycle.begin_exit(self._otp_process, reason)
 
     def _otp_end_with_error(self, entry: MailboxEntry, error: BaseException) -> None:
         """An invocation raised: the process ends of its error."""
@@ -213,13 +213,13 @@ class CallbackServer(Behaviour):
         process.push_front(ending)
         if isinstance(reason, Crash) and self.terminate_grace is not None:
             node = process.node
-            node.loop.call_later(self.terminate_grace, cell.begin_exit, process, reason, context=node.context)
+            node.loop.call_later(self.terminate_grace, lifecycle.begin_exit, process, reason, context=node.context)
 
     def _otp_end(self, ending: MailboxEntry, reason: ExitReason) -> None:
         if ending[3] is not None:
             caller, value = ending[3]
             caller.reply(value)
-        cell.begin_exit(self._otp_process, reason)
+        lifecycle.begin_exit(self._otp_process, reason)
 
     # --- reports
 
@@ -598,7 +598,7 @@ class GenServer(GenServerLoop):
             if process.activity != INLINE:
                 message = "there is no caller: what is being handled is not a call"
                 raise ActorError(message)
-            call = self._otp_call = Caller(process.node, process, process.asker)
+            call = self._otp_call = Caller(process.node, process, process.inline_caller)
         return call
 
 

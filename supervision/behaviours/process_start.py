@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from greenroom.supervision.kernel import links
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.api import is_abandoned
 from greenroom.supervision.kernel.errors import ActorError, ProcessExited, StartFailed, StartTimeout
 from greenroom.supervision.kernel.process import DEAD, GONE, READY, RUNNING, WORKING, Process
@@ -58,7 +58,7 @@ class PendingStart:
         if self.outcome is PENDING:
             self.outcome = None
             if self.future is not None:
-                self.process.forget(self)
+                self.process.remove_exit_waiter(self)
                 self._wake()
 
     def fail(self, error: ActorError) -> None:
@@ -235,16 +235,16 @@ def _set_up(
         value = context.run(process.behaviour._otp_set_up, args, kwargs)
     except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
         starting = PendingStart(process, parent)
-        context.run(process.failed, (INIT, args, kwargs, starting), error)
+        context.run(process.on_error, (INIT, args, kwargs, starting), error)
     else:
         if value is not READY or process.life:
             starting = PendingStart(process, parent)
-            context.run(process.returned, (INIT, args, kwargs, starting), value)
+            context.run(process.handle_result, (INIT, args, kwargs, starting), value)
     if process.activity != WORKING:  # pyright: ignore[reportUnnecessaryComparison] - what was called may have changed it
         if len(context) == 1:
             process.context = None  # nothing in it but who we are: most of what an idle process would weigh
         if starting is not None and process.life:
-            process.await_death(starting)  # the starter hears of it first, and gets no exit signal besides
+            process.add_exit_waiter(starting)  # the starter hears of it first, and gets no exit signal besides
         if process.life or process.mailbox is not None:
             process.settle()
         else:
@@ -281,7 +281,7 @@ async def wait_until_started(starting: PendingStart, seconds: float | None) -> N
     """Wait until the process is up, or gone; one that takes longer than `seconds` is killed."""
     process = starting.process
     future = starting.future = process.node.loop.create_future()
-    process.await_death(starting)
+    process.add_exit_waiter(starting)
     starter = current.get()
     if starter is None or starter.worker is not asyncio.current_task():
         starter = None
@@ -294,7 +294,7 @@ async def wait_until_started(starting: PendingStart, seconds: float | None) -> N
         await asyncio.wait((future,), timeout=seconds)
         timed_out = starting.outcome is PENDING
         if timed_out:
-            cell.kill(process)
+            lifecycle.kill(process)
         if starting.outcome is not None:
             await future
             if timed_out and isinstance(starting.outcome, StartFailed):
@@ -304,7 +304,7 @@ async def wait_until_started(starting: PendingStart, seconds: float | None) -> N
         if process.activity != DEAD:
             if starting.parent is not None:
                 links.unlink(starting.parent, process)
-            cell.kill(process)
+            lifecycle.kill(process)
         raise
     finally:
         if starter is not None:
@@ -367,7 +367,7 @@ def become(server: CallbackServer, *, name: Hashable | Via | On | None = None, f
     """
     process = current_process("become a server")
     behaviour = process.behaviour
-    if not isinstance(behaviour, Routine) or not behaviour.adopts:
+    if not isinstance(behaviour, Routine) or not behaviour.owns_tasks:
         raise ActorError(
             f"only a process made by spawn() or start_routine() can become a server, and {process} is none"
         )

@@ -135,7 +135,7 @@ class Ref(Generic[S]):
         if asker is not None and asker.life == GONE:
             raise ActorError(ABANDONED)
         process.activity = INLINE
-        process.asker = asker
+        process.inline_caller = asker
         try:
             value = (process.context or process.own_context()).run(function, server, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
@@ -158,23 +158,23 @@ class Ref(Generic[S]):
     ) -> Awaitable[Any]:
         """An inline handler returned a coroutine or an action, took hold of its caller, or ended its own process."""
         server: Any = process.behaviour
-        caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.asker)
+        caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.inline_caller)
         server._otp_call = caller
         entry = (CALL, method, args, kwargs, caller)
         if type(value) is COROUTINE:
             process.run_in_worker(value, entry)
         else:
-            process.await_death(caller)
-            process.done(entry, value)
+            process.add_exit_waiter(caller)
+            process.on_return(entry, value)
             process.settle()
         return await_answer(process, caller, self._seconds)
 
     def _failed(self, process: Process, entry: MailboxEntry, error: BaseException) -> Awaitable[Any]:
         """An inline handler raised."""
         server: Any = process.behaviour
-        caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.asker)
-        process.await_death(caller)
-        process.failed((*entry[:4], caller), error)
+        caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.inline_caller)
+        process.add_exit_waiter(caller)
+        process.on_error((*entry[:4], caller), error)
         process.settle()
         return await_answer(process, caller, self._seconds)
 
@@ -215,8 +215,8 @@ class Ref(Generic[S]):
         """Have the process run one of its methods, some time; no answer comes back. False when it is gone or its mailbox full."""
         process = self._process
         if process is not None:
-            quick = process.quick
-            if quick is not None and _get_ident() == process.node.quick_thread:
+            quick = process.fast_append
+            if quick is not None and _get_ident() == process.node.fast_thread:
                 quick((CAST, method, args, kwargs or _NO_KEYWORDS))
                 return True
         return self._post((CAST, method, args, kwargs))
@@ -269,7 +269,7 @@ class Ref(Generic[S]):
                 return False
         node = process.node
         if _get_ident() != node.thread:
-            return node.from_thread(process.deliver, entry)
+            return node.call_from_thread(process.deliver, entry)
         if node.leaks and is_abandoned():
             return False
         return process.deliver(entry)
@@ -286,7 +286,7 @@ class Ref(Generic[S]):
 def _is_free(process: Process) -> bool:
     """Whether a message may be handled on the sender's stack."""
     node = process.node
-    if process.activity or _get_ident() != node.quick_thread:
+    if process.activity or _get_ident() != node.fast_thread:
         return False
     if node.inline_left:
         return True
@@ -298,20 +298,20 @@ def _run_inline(process: Process, entry: MailboxEntry, function: Callable[..., A
     """Handle an entry that no caller waits for, of a process that is free, as the pump would; returns what the handler did."""
     process.node.inline_left -= 1
     process.activity = INLINE
-    process.asker = None
+    process.inline_caller = None
     behaviour: Any = process.behaviour
     value = None
     try:
         value = (process.context or process.own_context()).run(function, behaviour, *args, **kwargs)
     except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
         behaviour._otp_call = None  # what it took for its caller's is no call
-        process.failed(entry, error)
+        process.on_error(entry, error)
     else:
         behaviour._otp_call = None
         if type(value) is COROUTINE:
             process.run_in_worker(value, entry)  # of a process that is dying it is closed
         elif value is not None and not process.life and (entry[0] != CAST or type(value) in ACTIONS):
-            process.done(entry, value)
+            process.on_return(entry, value)
     if process.activity == INLINE:
         if process.mailbox is None and not process.life:
             process.activity = process.idle_activity
@@ -347,13 +347,13 @@ async def stop(who: object, reason: object = NORMAL, timeout: float | None = Non
         message = f"{process} cannot stop itself and wait for that: return Stop(…) instead"
         raise ActorError(message)
     gone = ExitFuture(node.loop)
-    process.await_death(gone)
+    process.add_exit_waiter(gone)
     process.deliver_exempt((STOP, why))
     try:
         if not await gone.within(timeout):
             raise CallTimeout(timeout or 0.0, process, "stop")
     finally:
-        process.forget(gone)
+        process.remove_exit_waiter(gone)
     if (ended := gone.future.result()) != why:
         raise exit_error(ended, process)
 
@@ -431,7 +431,7 @@ def _send(ref: Ref[Any], entry: Callable[[Caller[Any]], MailboxEntry], label: ob
     elif process.life == GONE or not (process.deliver(entry(caller)) or process.life):
         caller.fail(exit_error(NO_PROCESS, process) if process.life else MailboxFull(process, process.limit or 0))
     else:
-        process.await_death(caller)
+        process.add_exit_waiter(caller)
     return Request(caller, label)
 
 

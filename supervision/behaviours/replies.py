@@ -42,7 +42,7 @@ _get_ident = threading.get_ident
 class Caller(Generic[R]):
     """The waiting side of a call. A handler keeps it to answer later, from any process, task or thread."""
 
-    __slots__ = ("_callee", "_future", "_gate", "_node", "_process", "request")
+    __slots__ = ("_callee", "_future", "_node", "_process", "_wakeup", "request")
 
     request: Any
     """What was asked, once a process has taken the call by `receive`."""
@@ -53,7 +53,7 @@ class Caller(Generic[R]):
         self._callee = callee
         self._process = process
         self._future: asyncio.Future[R] = node.loop.create_future()
-        self._gate: DirectWakeup | None = (
+        self._wakeup: DirectWakeup | None = (
             None  # where the caller waits: a future alone would cost it another turn of the loop
         )
 
@@ -70,12 +70,12 @@ class Caller(Generic[R]):
     @property
     def over(self) -> bool:
         """Whether the call is over: it was answered, timed out, or its caller is gone."""
-        return self._future.done() or (self._gate is not None and self._gate.cancelled)
+        return self._future.done() or (self._wakeup is not None and self._wakeup.is_cancelled)
 
     @property
     def awaited_object(self) -> asyncio.Future[R] | DirectWakeup:
         """What the caller's task waits for."""
-        return self._future if self._gate is None else self._gate
+        return self._future if self._wakeup is None else self._wakeup
 
     def on_over(self, act: Callable[[], object]) -> None:
         """Have `act` called when the call is over, in the loop's next turn; if it is over already, in the next one, too."""
@@ -106,10 +106,10 @@ class Caller(Generic[R]):
     def _settle(self, value: R | None, error: BaseException | None) -> bool:
         node = self._node
         if _get_ident() != node.thread:
-            return node.from_thread(self._settle, value, error)
+            return node.call_from_thread(self._settle, value, error)
         future = self._future
         if self._callee is not None:
-            self._callee.forget(self)
+            self._callee.remove_exit_waiter(self)
             self._callee = None
         if self.over:
             return False
@@ -118,8 +118,8 @@ class Caller(Generic[R]):
         else:
             future.set_exception(error)
             future.exception()  # marks it as seen: the caller may be gone
-        if self._gate is not None:
-            node.open_soon(self._gate)
+        if self._wakeup is not None:
+            node.wake_soon(self._wakeup)
         return True
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -128,27 +128,27 @@ class Caller(Generic[R]):
             if callee.life == GONE:
                 self.on_exit(callee.reason or NO_PROCESS)
             else:
-                callee.await_death(self)
+                callee.add_exit_waiter(self)
         future = self._future
         try:
             if not future.done():
-                gate = self._gate = DirectWakeup(self._node.loop)
+                wakeup = self._wakeup = DirectWakeup(self._node.loop)
                 try:
-                    yield from gate.__await__()
+                    yield from wakeup.__await__()
                 except BaseException:
                     future.cancel()
                     raise
                 finally:
-                    self._gate = None
+                    self._wakeup = None
             return future.result()
         finally:
             if self._callee is not None:
-                self._callee.forget(self)
+                self._callee.remove_exit_waiter(self)
                 self._callee = None
             # An error that is raised here holds this frame, and would hold itself by way of the future.
             del self, future
 
-    def told(self) -> str:
+    def answer_text(self) -> str:
         """What it was answered, in short, once it is over."""
         future = self._future
         if not future.done():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
 
 from greenroom.supervision.kernel import links
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.errors import ActorError, CallTimeout, ProcessExited, Quit
 from greenroom.supervision.kernel.process import COROUTINE, GONE, HELD, WORKING, Behaviour, Process
 from greenroom.supervision.kernel.process_lookup import current, current_node, current_process
@@ -76,7 +76,7 @@ class Routine(Behaviour):
         return function(*args, **kwargs)
 
     def _otp_on_return(self, entry: MailboxEntry, value: object) -> None:
-        cell.begin_exit(self._otp_process, NORMAL)
+        lifecycle.begin_exit(self._otp_process, NORMAL)
         self._otp_process.activity = WORKING
 
     def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:
@@ -88,10 +88,10 @@ class Routine(Behaviour):
             else:
                 return
         if isinstance(error, Quit):
-            cell.begin_exit(self._otp_process, error.reason)
+            lifecycle.begin_exit(self._otp_process, error.reason)
             return
         self._otp_report(error)
-        cell.begin_exit(self._otp_process, Crash(error))
+        lifecycle.begin_exit(self._otp_process, Crash(error))
 
     def _otp_report(self, error: BaseException) -> None:
         process = self._otp_process
@@ -115,7 +115,7 @@ class InboxBehaviour(Routine):
     """The behaviour of an inbox: the task that it lives in is not its own, nor are that task's children."""
 
     __slots__ = ()
-    adopts = False
+    owns_tasks = False
 
 
 def begin_routine(
@@ -193,7 +193,7 @@ async def receive_from(process: Process, match: Callable[[Any], bool] | None, ti
             raise ProcessExited(process.reason or NORMAL, process.pid)
         message = f"{process} gets its messages in callbacks: receive() is for processes made by spawn()"
         raise TypeError(message)
-    if process.waiter is not None:
+    if process.message_waiter is not None:
         message = f"{process} waits for a message already, in another of its tasks: two would take each other's"
         raise ActorError(message)
     deadline: float | None = None
@@ -209,7 +209,7 @@ async def receive_from(process: Process, match: Callable[[Any], bool] | None, ti
                     del mailbox[index]
                     if not mailbox:
                         process.node.spare_mailbox = mailbox
-                        process.mailbox = process.quick = None
+                        process.mailbox = process.fast_append = None
                     return message
             seen = len(mailbox)
         if process.life:
@@ -230,13 +230,13 @@ async def _wait_for_message(process: Process, deadline: float | None) -> bool:
         if not arrived.done():
             arrived.set_result(came)
 
-    process.waiter = wake
-    process.quick = None
+    process.message_waiter = wake
+    process.fast_append = None
     timer = None if deadline is None else loop.call_at(deadline, lambda: wake(came=False))
     try:
         came: bool = await arrived
     finally:
-        process.waiter = None
+        process.message_waiter = None
         if timer is not None:
             timer.cancel()
     return came
@@ -246,7 +246,7 @@ class Inbox:
     """A mailbox for code that is no process. Made by `inbox`."""
 
     def __init__(self, process: Process) -> None:
-        """`process` is the cell that links and monitors see."""
+        """`process` is the process that links and monitors see."""
         self._process = process
 
     @property
@@ -287,7 +287,7 @@ async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncGenerat
         except ValueError:  # left in another context than it was entered in, as a generator's end may be
             if current.get() is process:
                 current.set(None)
-        cell.begin_exit(process, SHUTDOWN)
+        lifecycle.begin_exit(process, SHUTDOWN)
         await asyncio.sleep(0)
 
 
@@ -357,7 +357,7 @@ class Task(Generic[R]):
         self.callers = callers
         self._future: asyncio.Future[Outcome[R]] = process.node.loop.create_future()
         process.behaviour = _AwaitedTaskBehaviour(process, self)
-        process.await_death(self)
+        process.add_exit_waiter(self)
 
     @property
     def pid(self) -> Pid:
@@ -419,13 +419,13 @@ class Task(Generic[R]):
             links.unlink(me, self._process)  # the exit asked for is not the asker's
         process = self._process
         if brutally:
-            cell.kill(process)
+            lifecycle.kill(process)
         else:
-            cell.signal(process, process.node.root_pid() if me is None else me.pid, SHUTDOWN)
+            lifecycle.signal(process, process.node.root_pid() if me is None else me.pid, SHUTDOWN)
         outcome = await self.poll(timeout)
         if outcome is None:
             brutally = True
-            cell.kill(process)
+            lifecycle.kill(process)
             outcome = await self.poll(None)
         asked_for = (SHUTDOWN, KILLED) if brutally else (SHUTDOWN,)
         return None if isinstance(outcome, Exited) and outcome.reason in asked_for else outcome
@@ -628,12 +628,12 @@ class _StreamTasks(Generic[T, R]):
         self._loop = asyncio.get_running_loop()
         self._owner = current_process("link the tasks of a stream") if self._link else current.get()
         if self._owner is not None:
-            self._owner.await_death(self)
+            self._owner.add_exit_waiter(self)
 
     async def close(self) -> None:
         """End what still runs, and wait until it is gone."""
         if self._owner is not None:
-            self._owner.forget(self)
+            self._owner.remove_exit_waiter(self)
         for running in self.running:
             self.end(running.task)
         for running in self.running:
@@ -642,7 +642,7 @@ class _StreamTasks(Generic[T, R]):
     def on_exit(self, reason: ExitReason) -> None:
         """The owner died between two items and cannot close the stream: kill its tasks."""
         for running in self.running:
-            cell.kill(running.task.process)
+            lifecycle.kill(running.task.process)
 
     async def begin(self, item: T) -> None:
         """Start the task of one item."""
@@ -653,7 +653,7 @@ class _StreamTasks(Generic[T, R]):
         owner = self._owner
         if self._link and owner is not None and not owner.trap_exit:
             if isinstance(task.outcome, Exited):
-                cell.signal(owner, task.pid, task.outcome.reason)
+                lifecycle.signal(owner, task.pid, task.outcome.reason)
             elif task.outcome is None:
                 links.link(owner, task.process)
 
@@ -661,7 +661,7 @@ class _StreamTasks(Generic[T, R]):
         """Kill one. That is not the owner's end, linked to it or not."""
         if self._owner is not None:
             links.unlink(self._owner, task.process)
-        cell.kill(task.process)
+        lifecycle.kill(task.process)
 
     async def next(self) -> _StreamItem[T, R] | None:
         """The one whose outcome is to be given next; None when the oldest is overdue."""

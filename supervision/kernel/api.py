@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from . import links
-from . import process as cell
+from . import process as lifecycle
 from .errors import ActorError, CallTimeout
 from .node import ExitFuture
 from .process import GONE
@@ -77,7 +77,7 @@ def send(who: object, message: object) -> bool:
     if process is None:
         return False
     if _get_ident() != node.thread:
-        return node.from_thread(process.deliver, (INFO, message))
+        return node.call_from_thread(process.deliver, (INFO, message))
     return process.deliver((INFO, message))
 
 
@@ -98,24 +98,24 @@ def exit(who: object, reason: object) -> None:
     if node.leaks and is_abandoned():
         return
     if _get_ident() != node.thread:
-        node.from_thread(exit, who, why)
+        node.call_from_thread(exit, who, why)
         return
     process: Process | None = getattr(who, "_process", None)  # most know it, and the dead do not mind a signal
     if process is None or process.node is not node:
         process = resolve(node, who)[0]
     if process is not None:
-        cell.signal(process, node.root_pid() if sender is None else sender.pid, why)
+        lifecycle.signal(process, node.root_pid() if sender is None else sender.pid, why)
 
 
 def kill(who: object) -> None:
     """End a process whatever it does. The processes that are linked to it or monitor it see `Killed`."""
     node = current_node()
     if threading.get_ident() != node.thread:
-        node.from_thread(kill, who)
+        node.call_from_thread(kill, who)
         return
     process, _, _ = resolve(node, who)
     if process is not None and not is_abandoned():
-        cell.kill(process)
+        lifecycle.kill(process)
 
 
 def link(who: object) -> None:
@@ -136,7 +136,7 @@ def link(who: object) -> None:
     if pid is None:
         message = f"cannot link: nobody is registered as {name!r}"
         raise ActorError(message)
-    cell.signal(me, pid, absence(me.node, pid, name))
+    lifecycle.signal(me, pid, absence(me.node, pid, name))
 
 
 def unlink(who: object) -> None:
@@ -210,10 +210,10 @@ async def wait_down(who: object, timeout: float | None = 5.0) -> ExitReason:
     if process is None:
         return absence(node, pid, name)
     gone = ExitFuture(node.loop)
-    process.await_death(gone)
+    process.add_exit_waiter(gone)
     try:
         if not await gone.within(timeout):
             raise CallTimeout(timeout or 0.0, who, "end")
     finally:
-        process.forget(gone)
+        process.remove_exit_waiter(gone)
     return gone.future.result()

@@ -56,7 +56,7 @@ def exit_strayed_child() -> NoReturn:
 
 def _after_fork() -> None:
     process = current.get()
-    if process is None or not process.adopts:
+    if process is None or not process.owns_tasks:
         return
     node = process.node
     if not node.running or threading.get_ident() != node.thread:

@@ -110,7 +110,7 @@ def make_task_factory(inner: TaskFactory | None) -> TaskFactory:
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Future[Any]:
         context: Context | None = options.get("context")
         process = current.get() if context is None else context.get(current)
-        if process is None or not process.adopts or process.node.loop is not loop:
+        if process is None or not process.owns_tasks or process.node.loop is not loop:
             # A task that a process of another node's thread sends here is not that process's to cancel.
             return plain(loop, coro, **options)
         if not asyncio.iscoroutine(coro):
@@ -119,7 +119,7 @@ def make_task_factory(inner: TaskFactory | None) -> TaskFactory:
             return plain(loop, coro, **options)
         task = plain(loop, _Guarded(process, coro), **options)
         if isinstance(task, asyncio.Task) and process.life != GONE:
-            process.adopt(task)
+            process.own_task(task)
         return task
 
     return factory
@@ -148,13 +148,13 @@ class SigintHandler:
         self._before: Any = None
         self._count = 0
         self._stopping = False
-        self._heard = False
-        self._owed = False
+        self._was_noticed = False
+        self._owes_interrupt = False
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take SIGINT over, unless this is not the main thread or SIGINT is ignored or wanted as a signal."""
         self._count = 0
-        self._stopping = self._heard = self._owed = False
+        self._stopping = self._was_noticed = self._owes_interrupt = False
         if threading.current_thread() is not threading.main_thread():
             return
         before = signal.getsignal(signal.SIGINT)
@@ -175,8 +175,8 @@ class SigintHandler:
             return
         if signal.getsignal(signal.SIGINT) == self._interrupted:
             signal.signal(signal.SIGINT, self._before)
-        if self._count and not self._heard:
-            self._owed = True  # it came so late that the loop will not turn for it any more
+        if self._count and not self._was_noticed:
+            self._owes_interrupt = True  # it came so late that the loop will not turn for it any more
         self._before = None
         self._loop = None
 
@@ -197,18 +197,18 @@ class SigintHandler:
         before, task = self._before, self._task
         if before is None:
             return
-        self._heard = True
+        self._was_noticed = True
         if self._stopping:
-            self._owed = True
+            self._owes_interrupt = True
         elif before is signal.default_int_handler:
-            self._owed = True
+            self._owes_interrupt = True
             if task is not None and not task.done():
                 task.cancel("interrupted")
         else:
             before(signal.SIGINT, None)
 
-    def raise_if_owed(self, error: BaseException | None) -> None:
+    def raise_pending_interrupt(self, error: BaseException | None) -> None:
         """Turn the cancellation that an interrupt caused into the `KeyboardInterrupt` that it stands for."""
-        if self._owed and (error is None or isinstance(error, asyncio.CancelledError)):
-            self._owed = False
+        if self._owes_interrupt and (error is None or isinstance(error, asyncio.CancelledError)):
+            self._owes_interrupt = False
             raise KeyboardInterrupt

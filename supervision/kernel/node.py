@@ -16,7 +16,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack
 
 from . import clock, forks, links, loop_hooks, watchdog
-from . import process as cell
+from . import process as lifecycle
 from .clock import Deadlines, DirectWakeup
 from .errors import ActorError
 from .loop_hooks import SigintHandler
@@ -141,7 +141,7 @@ class WorkerTasks:
         """
         ran = False
         while self.jobs and self.left and self._parked:
-            ran = self._parked.pop().open() or ran
+            ran = self._parked.pop().wake() or ran
         if self.jobs and not self._parked and self._fresh is None:
             self._grow()
         return ran
@@ -169,7 +169,7 @@ class WorkerTasks:
         task = asyncio.current_task()
         assert task is not None
         self._fresh = None
-        gate = DirectWakeup(self._node.loop)
+        wakeup = DirectWakeup(self._node.loop)
         while True:
             while jobs and self.left:
                 self.left -= 1
@@ -185,12 +185,12 @@ class WorkerTasks:
                     return
             if len(self._parked) >= _MOST_PARKED:
                 return
-            self._parked.append(gate)
+            self._parked.append(wakeup)
             try:
-                await gate
+                await wakeup
             except asyncio.CancelledError:
-                if gate in self._parked:
-                    self._parked.remove(gate)
+                if wakeup in self._parked:
+                    self._parked.remove(wakeup)
                 raise
 
     def _begin(self, task: asyncio.Task[Any]) -> tuple[Process, MailboxEntry, ContextCoroutine] | None:
@@ -207,10 +207,10 @@ class WorkerTasks:
                 if self._node.forked:
                     forks.exit_child()
                 process.worker = None
-                process.done(entry, stop.value)
+                process.on_return(entry, stop.value)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
                 process.worker = None
-                process.failed(entry, error)
+                process.on_error(entry, error)
             else:
                 if self._node.forked:
                     forks.exit_strayed_child()
@@ -226,13 +226,13 @@ class WorkerTasks:
             value = await rest
         except BaseException as error:  # noqa: BLE001 - as in _begin
             process.worker = None
-            process.failed(entry, error)
+            process.on_error(entry, error)
             closed = _ends_task(error)
         else:
             if self._node.forked:
                 forks.exit_child()
             process.worker = None
-            process.done(entry, value)
+            process.on_return(entry, value)
         if process.activity < DEAD:
             process.settle()
         return not closed
@@ -322,7 +322,7 @@ class Node:
         self.context = Context()
         self.loop: asyncio.AbstractEventLoop
         self.thread = 0
-        self.quick_thread = 0  # the same, until something has leaked: then every sender is looked at
+        self.fast_thread = 0  # the same, until something has leaked: then every sender is looked at
         self.incarnation = 0
         self.processes: dict[int, Process] = {}
         self.names: dict[Hashable, Process] = {}
@@ -350,8 +350,8 @@ class Node:
         self.deadlines: Deadlines
         self._serial = 0
         self._pumping = False  # whether the pump is at work, or will be soon
-        self._gates: deque[DirectWakeup] = deque()
-        self._renew()
+        self._wakeups: deque[DirectWakeup] = deque()
+        self._reset()
         self.watchdog = Watchdog(self, watchdog) if watchdog is not None else None
         self._interrupts = SigintHandler() if handle_sigint else None
         self._factory: Any = None
@@ -376,7 +376,7 @@ class Node:
             raise
         finally:
             if self._interrupts is not None:
-                self._interrupts.raise_if_owed(error)
+                self._interrupts.raise_pending_interrupt(error)
 
     async def open(self) -> None:
         """Begin: from now on `start`, `spawn` and calls work in this loop."""
@@ -390,9 +390,9 @@ class Node:
         # A thread that a handler of another node started has that handler's context, and is not its code.
         current.set(None)
         self.loop = loop
-        self.thread = self.quick_thread = _get_ident()
+        self.thread = self.fast_thread = _get_ident()
         self.incarnation = clock.incarnation()
-        self._renew()
+        self._reset()
         self.running = True
         self._factory = loop.get_task_factory()
         loop.set_task_factory(loop_hooks.make_task_factory(self._factory))
@@ -402,12 +402,12 @@ class Node:
         if self._interrupts is not None:
             self._interrupts.install(loop)
 
-    def _renew(self) -> None:
+    def _reset(self) -> None:
         # A node that is opened again must not meet what was left of its former life, which was in another loop.
         self.run_queue = deque() if self._source is None else ShuffledQueue(self._source)
         self.workers = WorkerTasks(self, None if self._source is None else ShuffledQueue(self._source))
         self.deadlines = Deadlines(self)
-        self._gates = deque()
+        self._wakeups = deque()
         self._pumping = self.stopping = self.ending = False
         self._serial = self.leaks = 0
 
@@ -418,7 +418,7 @@ class Node:
         """
         await self._close()
         if self._interrupts is not None:
-            self._interrupts.raise_if_owed(None)
+            self._interrupts.raise_pending_interrupt(None)
 
     async def _close(self) -> None:
         if not self.running:
@@ -440,8 +440,8 @@ class Node:
             self.loop.set_task_factory(self._factory)
             install_node(self.loop, None)
             self.running = False
-            for gate in self._gates:  # opened again, the node has others
-                self.loop.call_soon(gate.open)
+            for wakeup in self._wakeups:  # opened again, the node has others
+                self.loop.call_soon(wakeup.wake)
             if self._interrupts is not None:
                 self._interrupts.remove()
 
@@ -451,11 +451,11 @@ class Node:
             if process.life:
                 continue
             gone = ExitFuture(self.loop)
-            process.await_death(gone)
-            cell.signal(process, self.root_pid(), SHUTDOWN)
-            patient = process.behaviour.patient
+            process.add_exit_waiter(gone)
+            lifecycle.signal(process, self.root_pid(), SHUTDOWN)
+            patient = process.behaviour.has_unbounded_stop
             if not gone.future.done() and not await gone.within(None if patient else self.stop_grace):
-                cell.kill(process)
+                lifecycle.kill(process)
 
     async def _kill_processes(self) -> None:
         # A process that is left was started by one that is gone, and is linked to none; or there is no patience left.
@@ -466,14 +466,14 @@ class Node:
                 for process in tuple(self.processes.values()):
                     if process.activity != DEAD:  # of the kill of one before it, by a link
                         gones.append(ExitFuture(self.loop))
-                        process.await_death(gones[-1])
-                        cell.kill(process)
+                        process.add_exit_waiter(gones[-1])
+                        lifecycle.kill(process)
                 for gone in gones:
                     if not gone.future.done():
                         await gone.within(None)
         finally:
             for process in tuple(self.processes.values()):
-                cell.abandon(process)
+                lifecycle.abandon(process)
 
     # --- processes
 
@@ -493,10 +493,10 @@ class Node:
         """Take back a process that never began."""
         process.reason = NO_PROCESS
         if not hasattr(process, "behaviour"):
-            process.behaviour = cell.EXITED_BEHAVIOUR
+            process.behaviour = lifecycle.EXITED_BEHAVIOUR
         for other in tuple(links.linked(process)):
             links.unlink(process, other)
-        cell.complete_exit(process)
+        lifecycle.complete_exit(process)
 
     def process(self, pid: Pid) -> Process | None:
         """The process behind `pid`, if it is one of this node in this life, and alive or dying; or one of a node that can be reached."""
@@ -524,7 +524,7 @@ class Node:
             message = f"cannot {verb} from another thread than {self!r} runs in: send it a message instead"
             raise ActorError(message)
 
-    def from_thread(self, function: Callable[[Unpack[Ts]], object], *args: *Ts) -> bool:
+    def call_from_thread(self, function: Callable[[Unpack[Ts]], object], *args: *Ts) -> bool:
         """Have the node's thread call `function`, soon. False when the node does not run any more."""
         try:
             if self.running:
@@ -549,9 +549,9 @@ class Node:
             self._pumping = True
             self.loop.call_soon(self._pump, context=self.context)
 
-    def open_soon(self, gate: DirectWakeup) -> None:
+    def wake_soon(self, wakeup: DirectWakeup) -> None:
         """Let the task that waits there go on when the processes that have something to do are through."""
-        self._gates.append(gate)
+        self._wakeups.append(wakeup)
         self.wake()
 
     def serve(self, step: Callable[[], object]) -> None:
@@ -570,7 +570,7 @@ class Node:
 
     def _pump(self) -> None:
         """Run processes, and what they leave to workers, and the tasks that those wake, until all is done or it is the loop's turn."""
-        queue, workers, gates = self.run_queue, self.workers, self._gates
+        queue, workers, wakeups = self.run_queue, self.workers, self._wakeups
         workers.left = JOBS_PER_TURN
         budget = PUMP_BUDGET
         now = self.loop.time  # on virtual time it stands still here, and the order of a seed stays as it is
@@ -586,15 +586,15 @@ class Node:
                         budget = 0
                 if workers.jobs and workers.run() and budget > 0:
                     continue
-                if not gates:
+                if not wakeups:
                     break
                 for _ in range(
-                    len(gates)
+                    len(wakeups)
                 ):  # also when the budget is used up: a process that is never done keeps no other task waiting
                     budget -= 1
-                    gates.popleft().open()
+                    wakeups.popleft().wake()
         finally:
-            if queue or workers.jobs or gates:
+            if queue or workers.jobs or wakeups:
                 self.loop.call_soon(self._pump, context=self.context)
             else:
                 self._pumping = False

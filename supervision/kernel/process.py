@@ -55,9 +55,9 @@ class Behaviour:
     """Methods that a cast may name, by what the cast names: those need no look by the behaviour."""
     _otp_special: ClassVar[frozenset[type]] = frozenset()
     """Types of return values that the behaviour has to look at."""
-    adopts: ClassVar[bool] = True
+    owns_tasks: ClassVar[bool] = True
     """Whether tasks that are started in the process's context are its own."""
-    patient: ClassVar[bool] = False
+    has_unbounded_stop: ClassVar[bool] = False
     """Whether a closing node waits for this one however long it takes, as it does for supervisors."""
 
     @property
@@ -128,28 +128,28 @@ class Process:
 
     __slots__ = (
         "activity",
-        "asker",
         "behaviour",
         "callers",
         "context",
         "exempt",
+        "fast_append",
         "grace",
         "idle_activity",
+        "inline_caller",
         "label",
         "life",
         "limit",
         "links",
         "mailbox",
+        "message_waiter",
         "monitors",
         "names",
         "node",
         "parent",
         "pid",
-        "quick",
         "reason",
         "tasks",
         "trap_exit",
-        "waiter",
         "waiting_on",
         "watching",
         "worker",
@@ -163,7 +163,7 @@ class Process:
         self.label = label
         self.behaviour: Behaviour
         self.context: Context | None = None  # made when its code first runs
-        self.quick: Callable[[MailboxEntry], None] | None = None
+        self.fast_append: Callable[[MailboxEntry], None] | None = None
         self.activity = WORKING  # until init is done
         self.idle_activity = IDLE
         self.life = ALIVE
@@ -180,9 +180,9 @@ class Process:
         self.names: dict[Hashable, None] | None = None
         self.tasks: dict[asyncio.Task[Any], None] | None = None
         self.worker: asyncio.Task[Any] | None = None
-        self.waiter: Callable[[], None] | None = None
+        self.message_waiter: Callable[[], None] | None = None
         self.waiting_on: Process | None = None
-        self.asker: Process | None = None
+        self.inline_caller: Process | None = None
 
     def __str__(self) -> str:
         return f"{self.label} {self.pid}"
@@ -214,7 +214,7 @@ class Process:
                     self.node.spare_mailbox = None
                     mailbox.append(entry)
                     self.mailbox = mailbox
-                self.quick = mailbox.append
+                self.fast_append = mailbox.append
             elif -self.exempt >= self.limit:  # so many wait inside: kept while suspended, or postponed
                 return False
             else:
@@ -226,9 +226,9 @@ class Process:
         if self.activity < QUEUED:
             self.activity = QUEUED
             self.node.enqueue(self)
-        elif self.waiter is not None:
-            self.quick = None
-            self.waiter()
+        elif self.message_waiter is not None:
+            self.fast_append = None
+            self.message_waiter()
         return True
 
     def send(self, message: object, *, exempt: bool = False) -> bool:
@@ -243,7 +243,7 @@ class Process:
         self.limit = None
         delivered = self.deliver(entry)
         self.limit = limit
-        self.quick = None  # which was just set, had the mailbox been empty, and knows of no bound
+        self.fast_append = None  # which was just set, had the mailbox been empty, and knows of no bound
         self.exempt += delivered
         return delivered
 
@@ -280,7 +280,7 @@ class Process:
         mailbox = self.mailbox
         assert mailbox is not None
         behaviour = self.behaviour
-        handle, done = behaviour._otp_handle, behaviour._otp_on_return
+        handle, on_return = behaviour._otp_handle, behaviour._otp_on_return
         special = behaviour._otp_special
         known = behaviour._otp_methods.get if self.idle_activity == IDLE else _find_no_method
         popleft = mailbox.popleft
@@ -311,30 +311,30 @@ class Process:
                     return
                 if self.life:
                     break  # it ended itself: what it returned is dropped
-                done(entry, value)
+                on_return(entry, value)
             except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
-                self.failed(entry, error)
+                self.on_error(entry, error)
             if self.activity != RUNNING or self.life:
                 break
             known = behaviour._otp_methods.get if self.idle_activity == IDLE else _find_no_method
         self.settle()
 
-    def returned(self, entry: MailboxEntry, value: object) -> None:
+    def handle_result(self, entry: MailboxEntry, value: object) -> None:
         """A handler that was not called by `drain` returned, perhaps a coroutine that has to run first."""
         if type(value) is COROUTINE:
             self.run_in_worker(value, entry)
         else:
-            self.done(entry, value)
+            self.on_return(entry, value)
 
-    def done(self, entry: MailboxEntry, value: object) -> None:
+    def on_return(self, entry: MailboxEntry, value: object) -> None:
         """The invocation returned; a process that is dying already has nothing more to say."""
         if not self.life:
             try:
                 self.behaviour._otp_on_return(entry, value)
             except BaseException as error:  # noqa: BLE001 - as in drain: what it returned was nonsense
-                self.failed(entry, error)
+                self.on_error(entry, error)
 
-    def failed(self, entry: MailboxEntry, error: BaseException) -> None:
+    def on_error(self, entry: MailboxEntry, error: BaseException) -> None:
         """The invocation raised. Whatever comes of that, the process must not be left as it is."""
         if self.node.forked:
             forks.exit_child(error)
@@ -366,18 +366,18 @@ class Process:
         else:
             if mailbox is not None:
                 node.spare_mailbox = mailbox
-                self.mailbox = self.quick = None
+                self.mailbox = self.fast_append = None
             if self.activity != HELD:
                 self.activity = self.idle_activity
 
     # --- tasks that its code starts
 
     @property
-    def adopts(self) -> bool:
+    def owns_tasks(self) -> bool:
         """Whether tasks started in its context are its own; an inbox lives in a task that is not."""
-        return self.behaviour.adopts
+        return self.behaviour.owns_tasks
 
-    def adopt(self, task: asyncio.Task[Any]) -> None:
+    def own_task(self, task: asyncio.Task[Any]) -> None:
         """The task ends with this process, and the process is not gone before the task is."""
         if self.tasks is None:
             self.tasks = {}
@@ -404,7 +404,7 @@ class Process:
 
     # --- waiters
 
-    def await_death(self, waiter: ExitWaiter) -> None:
+    def add_exit_waiter(self, waiter: ExitWaiter) -> None:
         """Tell `waiter` when this process is gone."""
         callers = self.callers
         if callers is None:
@@ -414,7 +414,7 @@ class Process:
         else:
             self.callers = {callers: None, waiter: None}
 
-    def forget(self, waiter: ExitWaiter) -> None:
+    def remove_exit_waiter(self, waiter: ExitWaiter) -> None:
         """The waiter has what it wanted."""
         callers = self.callers
         if callers is waiter:
@@ -437,7 +437,7 @@ def begin_exit(process: Process, reason: ExitReason) -> None:
     if process.life:
         return
     process.life = DYING
-    process.quick = None
+    process.fast_append = None
     process.reason = reason
     if process.mailbox:
         process.mailbox.clear()  # nothing new begins; waiting callers are told at the burial
@@ -476,7 +476,7 @@ def abandon(process: Process) -> None:
     stack = "".join(map(watchdog.task_lines, stuck))
     assert process.reason is not None
     process.node.leaks += 1
-    process.node.quick_thread = 0
+    process.node.fast_thread = 0
     process.node.reports.emit(Leaked(pid=process.pid, label=process.label, reason=process.reason, stack=stack))
     complete_exit(process)
 
@@ -510,8 +510,8 @@ def _notify_exit(process: Process) -> None:
         for name in tuple(process.names):
             unregister_process(process, name)
     process.mailbox = None
-    if (waiter := process.waiter) is not None:
-        process.waiter = None
+    if (waiter := process.message_waiter) is not None:
+        process.message_waiter = None
         waiter()
     if (callers := process.callers) is not None:
         process.callers = None
@@ -542,7 +542,7 @@ def _notify_exit(process: Process) -> None:
     # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
     process.behaviour = EXITED_BEHAVIOUR
     process.context = node.context
-    process.parent = process.asker = process.waiting_on = None
+    process.parent = process.inline_caller = process.waiting_on = None
 
 
 class _ExitedBehaviour(Behaviour):

@@ -238,7 +238,9 @@ class GenStatem(CallbackServer, Generic[S]):
             return TellEvent(entry[1])
         if kind in (INFO, SIGNAL) and not self._otp_is_parents_exit(entry):
             message = entry[1]
-            return (self._otp_pending.rung(message) or _VOID) if type(message) is StatemTimer else Info(message)
+            return (
+                (self._otp_pending.expired_event(message) or _VOID) if type(message) is StatemTimer else Info(message)
+            )
         return None
 
     def _otp_method_event(self, entry: MailboxEntry) -> object:
@@ -401,7 +403,7 @@ class GenStatem(CallbackServer, Generic[S]):
         if turn.postpones and turn.event is not None:
             agenda.postpone(turn.event)
         if not _is_same_state(self._otp_state, turn.old):
-            agenda.change()
+            agenda.on_state_change()
         agenda.cancel(EVENT_TIMER)
         if turn.inserted:
             agenda.insert(turn.inserted)
@@ -502,11 +504,11 @@ class PendingEvents:
         if self._queue:
             return self._queue.pop()
         while self._zeros:
-            if (event := self.rung(self._zeros.pop(0))) is not None:
+            if (event := self.expired_event(self._zeros.pop(0))) is not None:
                 return event
         return None
 
-    def rung(self, timer: StatemTimer) -> TimeoutEvent | None:
+    def expired_event(self, timer: StatemTimer) -> TimeoutEvent | None:
         """The event of a timer whose turn has come; None when it was cancelled or started anew meanwhile."""
         if self._timers.get(timer.key) is not timer:
             return None
@@ -524,7 +526,7 @@ class PendingEvents:
         """These come before all others."""
         self._queue.extend(reversed(events))
 
-    def change(self) -> None:
+    def on_state_change(self) -> None:
         """The state has changed: what was postponed is retried, and the state's time is over."""
         if self.postponed:
             if self._process.limit is not None:
@@ -570,12 +572,12 @@ class PendingEvents:
                         if now is None:
                             now = clock.now(self._process.node.loop)
                         self._start(key, action.event, now + seconds)
-        self._wind()
+        self._arm_alarm()
 
     def cancel(self, key: TimerKey) -> None:
         """Stop a timer, if it runs."""
         if self._timers.pop(key, None) is not None:
-            self._wind()
+            self._arm_alarm()
 
     def _start(self, key: TimerKey, event: TimeoutEvent, due: float | None) -> None:
         timer = StatemTimer(key, event, due)
@@ -587,7 +589,7 @@ class PendingEvents:
 
     # The loop knows of one alarm for each machine: it can order timers that fall due together only by chance.
 
-    def _wind(self) -> None:
+    def _arm_alarm(self) -> None:
         """Have the loop wake us when the first timer is due, and only then."""
         first = min((timer.due for timer in self._timers.values() if timer.due is not None), default=None)
         alarm = self._alarm
@@ -598,16 +600,16 @@ class PendingEvents:
             self._alarm = None
         if first is not None:
             node = self._process.node
-            self._alarm = node.loop.call_at(first, self._ring, first, context=node.context)
+            self._alarm = node.loop.call_at(first, self._on_alarm, first, context=node.context)
 
-    def _ring(self, moment: float) -> None:
+    def _on_alarm(self, moment: float) -> None:
         self._alarm = None
         moment = max(moment, clock.now(self._process.node.loop))
         due = [timer for timer in self._timers.values() if timer.due is not None and timer.due <= moment]
         for timer in sorted(due, key=lambda timer: timer.due or 0.0):
             timer.due = None
             self._process.deliver_exempt((SIGNAL, timer))
-        self._wind()
+        self._arm_alarm()
 
     def close(self) -> None:
         """The machine is gone."""

@@ -130,7 +130,7 @@ class ChildSpec(Generic[R_co]):
             values["shutdown"] = None
         return replace(self, **values)
 
-    def without_arguments(self) -> ChildSpec[R_co]:
+    def without_start_arguments(self) -> ChildSpec[R_co]:
         """The same, fit for being looked at and not for starting: what is kept of a temporary child."""
         return replace(self, start=DiscardedStart(start_name(self.start)))
 

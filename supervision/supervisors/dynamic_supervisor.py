@@ -108,7 +108,7 @@ class DynamicSupervisor(BaseSupervisor):
     async def terminate(self, reason: ExitReason) -> None:
         """Stop all children at once."""
         for waiting in self._otp_restarting.values():
-            waiting.ended(UNDEFINED)
+            waiting.mark_ended(UNDEFINED)
         children = dict(self._otp_by_pid)
         reasons = await stop_together(
             self._otp_process,
@@ -132,9 +132,9 @@ class DynamicSupervisor(BaseSupervisor):
     def _otp_on_exit(self, reason: ExitReason) -> None:
         super()._otp_on_exit(reason)
         for child in self._otp_restarting.values():
-            child.ended(UNDEFINED)
+            child.mark_ended(UNDEFINED)
 
-    def shape(self) -> str:
+    def strategy_text(self) -> str:
         """OTP's word with a template, ours without."""
         return "dynamic" if self._otp_template is None else "simple_one_for_one"
 
@@ -153,7 +153,7 @@ class DynamicSupervisor(BaseSupervisor):
         assert isinstance(child, DynamicChildRecord)
         if child.pid is not None:
             child.last_pid = child.pid
-        child.ended(RESTARTING)
+        child.mark_ended(RESTARTING)
         self._otp_restarting[child.last_pid] = child
 
     async def _otp_try_restart(self, child: ChildRecord) -> None:
@@ -174,7 +174,7 @@ class DynamicSupervisor(BaseSupervisor):
     def _otp_drop_child(self, child: ChildRecord) -> None:
         assert isinstance(child, DynamicChildRecord)
         self._otp_restarting.pop(child.last_pid, None)
-        child.ended(UNDEFINED)
+        child.mark_ended(UNDEFINED)
 
     # --- for callers
 
@@ -197,7 +197,7 @@ class DynamicSupervisor(BaseSupervisor):
             child = DynamicChildRecord(spec)
             child.args, child.kwargs = args, kwargs
         else:
-            child = DynamicChildRecord(spec if self._otp_template is not None else spec.without_arguments())
+            child = DynamicChildRecord(spec if self._otp_template is not None else spec.without_start_arguments())
             child.args, child.kwargs = (), {}
         child.last_pid = started.pid
         self._otp_mark_running(child, started.pid)

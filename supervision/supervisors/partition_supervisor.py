@@ -61,9 +61,9 @@ class PartitionSupervisor(Supervisor):
             backoff=backoff,
         )
 
-    def shape(self) -> str:
+    def strategy_text(self) -> str:
         """How many partitions, and their strategy if it is not the usual one."""
-        strategy = super().shape()
+        strategy = super().strategy_text()
         return f"{self.partitions} partitions" + ("" if strategy == ONE_FOR_ONE else f", {strategy}")
 
     def pid_of(self, key: object) -> Pid | None:

@@ -139,7 +139,7 @@ def _branch(draft: _Draft, node: Node) -> Branch:
         pid=process.pid,
         name=next(iter(process.names)) if process.names else None,
         id=None if child is None else child.spec.id,
-        strategy=behaviour.shape() if isinstance(behaviour, BaseSupervisor) else None,
+        strategy=behaviour.strategy_text() if isinstance(behaviour, BaseSupervisor) else None,
         restart=None if child is None else child.spec.restart,
         state="stopping" if process.life else "running",
         restarts=0 if child is None else child.restarts,

@@ -147,9 +147,9 @@ class Supervisor(BaseSupervisor):
     def _otp_on_exit(self, reason: ExitReason) -> None:
         super()._otp_on_exit(reason)
         for child in self.children():
-            child.ended(UNDEFINED)
+            child.mark_ended(UNDEFINED)
 
-    def shape(self) -> str:
+    def strategy_text(self) -> str:
         """Its strategy."""
         return self._otp_flags.strategy
 
@@ -160,7 +160,7 @@ class Supervisor(BaseSupervisor):
     # --- restarts
 
     async def _otp_stop_affected(self, child: ChildRecord) -> None:
-        child.ended(RESTARTING)
+        child.mark_ended(RESTARTING)
         if self._otp_flags.strategy != ONE_FOR_ONE:
             await self._otp_stop_all([one for one in self._otp_affected(child) if one is not child])
 
@@ -171,7 +171,7 @@ class Supervisor(BaseSupervisor):
         await self._otp_stop_affected(child)
         group = [child]
         if self._otp_flags.strategy != ONE_FOR_ONE:
-            child.ended(UNDEFINED)  # as the others of its group: the child that fails to come up is what restarts
+            child.mark_ended(UNDEFINED)  # as the others of its group: the child that fails to come up is what restarts
             group = self._otp_affected(child)
         for one in group:
             if await self._otp_start_own_child(one, again=True) is not None:
@@ -181,7 +181,7 @@ class Supervisor(BaseSupervisor):
     def _otp_drop_child(self, child: ChildRecord) -> None:
         if child.spec.restart == TEMPORARY:
             self._otp_children.pop(child.spec.id, None)
-        child.ended(UNDEFINED)
+        child.mark_ended(UNDEFINED)
 
     def _otp_shut_down_with(self, child: ChildRecord) -> Stop | None:
         when = self._otp_flags.auto_shutdown
@@ -234,7 +234,7 @@ class Supervisor(BaseSupervisor):
         if known is not None:
             raise Reject(AlreadyPresent(spec.id) if known.pid is None else AlreadyStarted(spec.id, known.pid))
         temporary = spec.restart == TEMPORARY
-        child = ChildRecord(spec.without_arguments() if temporary else spec)
+        child = ChildRecord(spec.without_start_arguments() if temporary else spec)
         try:
             started = await self._otp_start(spec)
         except StartIgnored as error:

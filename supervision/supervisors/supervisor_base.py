@@ -15,7 +15,7 @@ from greenroom.supervision.behaviours.gen_server import BadReturn, GenServer
 from greenroom.supervision.behaviours.refs import Ref
 from greenroom.supervision.behaviours.replies import Stop
 from greenroom.supervision.kernel import clock, links, safe_repr
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.errors import AlreadyRegistered, Quit, StartFailed, StartIgnored
 from greenroom.supervision.kernel.process_messages import (
     CAST,
@@ -66,7 +66,7 @@ class BaseSupervisor(GenServer):
     __slots__ = ("_otp_backoff", "_otp_by_pid", "_otp_window")
 
     traps_exit: ClassVar[bool] = True
-    patient: ClassVar[bool] = True
+    has_unbounded_stop: ClassVar[bool] = True
     terminate_grace: ClassVar[float | None] = None
     child_type: ClassVar[ChildType] = SUPERVISOR
 
@@ -105,7 +105,7 @@ class BaseSupervisor(GenServer):
         """How many there are, and how many are alive."""
         raise NotImplementedError
 
-    def shape(self) -> str:
+    def strategy_text(self) -> str:
         """What a drawing of the tree says beside it: its strategy."""
         raise NotImplementedError
 
@@ -142,7 +142,7 @@ class BaseSupervisor(GenServer):
             self._otp_report_child(
                 ReachedMaxRestartIntensity, child, reason=GAVE_UP, intensity=window.intensity, period=window.period
             )
-            child.ended(UNDEFINED)
+            child.mark_ended(UNDEFINED)
             return Stop(GAVE_UP)
         backoff = child.spec.backoff or self._otp_backoff
         if backoff is not None:
@@ -153,7 +153,7 @@ class BaseSupervisor(GenServer):
 
     def _otp_delay(self, child: ChildRecord, backoff: Backoff) -> float:
         node = self._otp_process.node
-        if child.pid is not None and clock.now(node.loop) - child.since >= backoff.quiet:
+        if child.pid is not None and clock.now(node.loop) - child.running_since >= backoff.quiet:
             child.tries = 0
         tries, child.tries = child.tries, child.tries + 1
         return backoff.delay(tries, node.random)
@@ -168,7 +168,7 @@ class BaseSupervisor(GenServer):
 
     async def _otp_on_backoff_end(self, child: ChildRecord, turn: int) -> None:
         """The waiting is over, unless that child was stopped, deleted or started since."""
-        if child.turn == turn:
+        if child.retry_number == turn:
             await self._otp_try_restart(child)
 
     async def _otp_stop_affected(self, child: ChildRecord) -> None:
@@ -189,7 +189,7 @@ class BaseSupervisor(GenServer):
 
     def _otp_try_later(self, child: ChildRecord) -> None:
         """Try again, after the messages that came meanwhile."""
-        child.ended(RESTARTING)
+        child.mark_ended(RESTARTING)
         self._otp_to_self(BaseSupervisor._otp_on_retry, child)
 
     def _otp_to_self(self, method: Callable[..., Any], child: ChildRecord) -> None:
@@ -197,13 +197,13 @@ class BaseSupervisor(GenServer):
         limit = process.limit
         if limit is not None:  # no bound for what it tells itself
             process.limit = None
-        process.deliver((CAST, method, (child, child.turn), {}))
+        process.deliver((CAST, method, (child, child.retry_number), {}))
         if limit is not None:
-            process.limit, process.quick = limit, None
+            process.limit, process.fast_append = limit, None
 
     def _otp_on_retry(self, child: ChildRecord, turn: int) -> Stop | Awaitable[Stop | None] | None:
         """A retry is due, unless that child was stopped, deleted or started since."""
-        return self._otp_restart(child) if child.turn == turn else None
+        return self._otp_restart(child) if child.retry_number == turn else None
 
     # --- start and stop one
 
@@ -235,7 +235,7 @@ class BaseSupervisor(GenServer):
             self._otp_by_pid.pop(pid, None)
             if not is_expected(reason, spec):
                 self._otp_report_child(ShutdownError, child, reason=reason)
-        child.ended(UNDEFINED)
+        child.mark_ended(UNDEFINED)
 
     # --- reports
 
@@ -300,7 +300,7 @@ UNDEFINED: Final = "undefined"
 class ChildRecord:
     """One child, as its supervisor keeps it."""
 
-    __slots__ = ("pid", "restarts", "since", "spec", "state", "timer", "tries", "turn")
+    __slots__ = ("pid", "restarts", "retry_number", "running_since", "spec", "state", "timer", "tries")
 
     def __init__(self, spec: ChildSpec[Any]) -> None:
         """It does not run yet."""
@@ -308,22 +308,22 @@ class ChildRecord:
         self.state: ChildState = UNDEFINED
         self.pid: Pid | None = None
         self.restarts = 0  # attempts that succeeded
-        self.since = 0.0  # when it last came up
+        self.running_since = 0.0  # when it last came up
         self.tries = 0  # attempts in a row, since it last ran for a while; counted for a back-off only
-        self.turn = 0  # a retry that was asked for in an earlier turn is void
+        self.retry_number = 0  # a retry that was asked for in an earlier turn is void
         self.timer: asyncio.TimerHandle | None = None
 
     def mark_running(self, pid: Pid, now: float) -> None:
         """It was started."""
         self.state = RUNNING
         self.pid = pid
-        self.since = now
+        self.running_since = now
 
-    def ended(self, state: ChildState) -> None:
+    def mark_ended(self, state: ChildState) -> None:
         """It does not run any more, or still not; whatever retry was under way is off."""
         self.state = state
         self.pid = None
-        self.turn += 1
+        self.retry_number += 1
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -428,7 +428,7 @@ class _StoppingChildren:
         self._waiters = [_ChildExitWaiter(process, self) for process in processes]
         self._left = len(self._waiters)
         for waiter in self._waiters:
-            waiter.process.await_death(waiter)
+            waiter.process.add_exit_waiter(waiter)
 
     def on_child_gone(self) -> None:
         self._left -= 1
@@ -445,7 +445,7 @@ class _StoppingChildren:
     def forget(self) -> None:
         if self._left:
             for waiter in self._waiters:
-                waiter.process.forget(waiter)
+                waiter.process.remove_exit_waiter(waiter)
 
 
 async def stop_together(
@@ -465,9 +465,9 @@ async def stop_together(
         for count, (process, _, patience) in enumerate(asked, 1):
             if process is not None:
                 if patience == BRUTAL_KILL:
-                    cell.kill(process)
+                    lifecycle.kill(process)
                 else:
-                    cell.signal(process, supervisor.pid, SHUTDOWN)
+                    lifecycle.signal(process, supervisor.pid, SHUTDOWN)
                     if not isinstance(patience, str) and not process.reason:
                         bounded.setdefault(patience, []).append(process)
             if not count % STOPS_PER_TURN:
@@ -477,7 +477,7 @@ async def stop_together(
             if await crowd.gone(max(0.0, began + seconds - clock.now(node.loop))):
                 break
             for process in bounded[seconds]:
-                cell.kill(process)
+                lifecycle.kill(process)
         await crowd.gone()
     finally:
         crowd.forget()

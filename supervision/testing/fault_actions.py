@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from greenroom.supervision.behaviours.gen_server import CallbackServer
 from greenroom.supervision.behaviours.replies import Caller
 from greenroom.supervision.kernel import links
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.process import GONE, Behaviour, Process
 from greenroom.supervision.kernel.process_messages import (
     ASK,
@@ -104,7 +104,7 @@ def needs_parent_link(process: Process) -> str | None:
 
 def needs_own_tasks(process: Process) -> str | None:
     """It can happen to a process that may start tasks of its own."""
-    return None if process.adopts else f"{process} owns no tasks"
+    return None if process.owns_tasks else f"{process} owns no tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +156,14 @@ def kind_of(name: str) -> FaultKind:
 @fault_kind("kill")
 def _kill(context: FaultContext) -> None:
     """It is killed."""
-    cell.kill(context.process)
+    lifecycle.kill(context.process)
 
 
 @fault_kind("exit")
 def _exit(context: FaultContext) -> None:
     """It gets an exit signal with `reason`: normal, shutdown, killed, or any words for a crash."""
     process = context.process
-    cell.signal(process, process.node.root_pid(), _reason(context))
+    lifecycle.signal(process, process.node.root_pid(), _reason(context))
 
 
 def _reason(context: FaultContext) -> ExitReason:
@@ -193,7 +193,7 @@ def _stop(context: FaultContext) -> None:
     if isinstance(process.behaviour.inner, CallbackServer):
         process.deliver_exempt((STOP, NORMAL if context.fault.reason is None else _reason(context)))
     else:
-        cell.signal(process, process.node.root_pid(), SHUTDOWN)
+        lifecycle.signal(process, process.node.root_pid(), SHUTDOWN)
 
 
 @fault_kind("raise", simpler=("kill", "crash"), needs=needs_handlers)
@@ -513,7 +513,7 @@ def _pass_through_taps(process: Process, taps: tuple[Tap, ...], entry: MailboxEn
     if taps:
         return taps[0](process, entry, lambda passed: _pass_through_taps(process, taps[1:], passed))
     delivered = Process.deliver(process, entry)
-    process.quick = None  # the short way for casts, which knows of no tap
+    process.fast_append = None  # the short way for casts, which knows of no tap
     return delivered
 
 
@@ -536,8 +536,8 @@ def tap_mailbox(process: Process, by: Tap, *, first: bool = False) -> Callable[[
     before = taps.by_process.get(process)
     if before is None:
         process.__class__ = _Tapped
-        process.quick = None
-        process.await_death(ExitCallback(lambda _: taps.forget(process)))
+        process.fast_append = None
+        process.add_exit_waiter(ExitCallback(lambda _: taps.forget(process)))
         before = ()
     taps.by_process[process] = (by, *before) if first else (*before, by)
     taps.disable_inline_calls()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from greenroom.supervision.behaviours.task import begin_routine
 from greenroom.supervision.kernel import clock
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.errors import CallTimeout
 from greenroom.supervision.kernel.node import ExitFuture
 from greenroom.supervision.kernel.process import Behaviour
@@ -70,7 +70,7 @@ class Injection:
         self._began = clock.now(node.loop)
         self._holds = FaultHolds(node.loop)
         self._process = begin_routine(node, Injection.run, (self,), {})
-        self._process.await_death(self)
+        self._process.add_exit_waiter(self)
         # As long as it lives each call passes a mailbox: so a run is the same whether it is recorded or not.
         tap_mailbox(self._process, lambda _, entry, pass_on: pass_on(entry))
 
@@ -97,8 +97,8 @@ class Injection:
         """End it: no further fault happens, and what hangs goes on."""
         if not self._holds.is_over:
             gone = ExitFuture(self._node.loop)
-            self._process.await_death(gone)
-            cell.kill(self._process)
+            self._process.add_exit_waiter(gone)
+            lifecycle.kill(self._process)
             await gone.within(None)
 
     # --- the process

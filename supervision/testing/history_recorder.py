@@ -159,7 +159,7 @@ class Recorder:
 
     def _follow(self, process: Process) -> None:
         self._ends.append(tap_mailbox(process, self._on_entry, first=True))
-        process.await_death(ExitCallback(lambda reason: self.write("died", str(process), str(reason))))
+        process.add_exit_waiter(ExitCallback(lambda reason: self.write("died", str(process), str(reason))))
 
     def _on_entry(self, process: Process, entry: MailboxEntry, pass_on: PassOn) -> bool:
         kind = entry[0]
@@ -199,7 +199,7 @@ class Recorder:
         kind = self.ending or ("answered" if error is None else "failed")
         by = None if self.ending else str(replier) if replier is not None else callee
         if in_time:
-            self.write(kind, callee, caller.told(), by=by, call=number)
+            self.write(kind, callee, caller.answer_text(), by=by, call=number)
         elif self.ending is None:
             self.write("late", callee, "a reply that nobody waits for", by=by, call=number)
 

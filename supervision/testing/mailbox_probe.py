@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
 from greenroom.supervision.behaviours.refs import Ref
 from greenroom.supervision.kernel import api, clock
-from greenroom.supervision.kernel import process as cell
+from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.errors import ActorError
 from greenroom.supervision.kernel.links import Monitor
 from greenroom.supervision.kernel.process import DOZING, Behaviour
@@ -92,7 +92,7 @@ class _ProbeBehaviour(Behaviour):
 
     __slots__ = ("_end", "_process", "_record")
 
-    adopts = False
+    owns_tasks = False
 
     def __init__(self, process: Process, record: Callable[[object], None], end: Callable[[], None]) -> None:
         self._process = process
@@ -104,7 +104,7 @@ class _ProbeBehaviour(Behaviour):
         if kind == SYSTEM:
             entry[2].reply(entry[1](self))
         elif kind == STOP:
-            cell.begin_exit(self._process, entry[1])
+            lifecycle.begin_exit(self._process, entry[1])
         elif kind in (INFO, SIGNAL):
             self._message(entry[1])
         elif kind == TELL:
@@ -118,7 +118,7 @@ class _ProbeBehaviour(Behaviour):
     def _message(self, message: object) -> None:
         node = self._process.node
         if type(message) is Exit and node.stopping and message.pid == node.root_pid():
-            cell.begin_exit(self._process, message.reason)  # the node closes: not to be trapped
+            lifecycle.begin_exit(self._process, message.reason)  # the node closes: not to be trapped
         else:
             self._record(message)
 
@@ -305,11 +305,11 @@ class Probe:
 
     def stop(self, reason: object = NORMAL) -> None:
         """End it, with this reason."""
-        cell.begin_exit(self._process, as_reason(reason))
+        lifecycle.begin_exit(self._process, as_reason(reason))
 
     def crash(self, error: BaseException | None = None) -> None:
         """End it as if its code had raised."""
-        cell.begin_exit(self._process, Crash(ProbeCrash("on demand") if error is None else error))
+        lifecycle.begin_exit(self._process, Crash(ProbeCrash("on demand") if error is None else error))
 
 
 def _matches(message: object, pattern: object, where: tuple[Callable[[Any], object], ...]) -> bool:

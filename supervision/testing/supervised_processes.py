@@ -102,7 +102,7 @@ async def kill(who: object, *, successor: bool = False, within: float = WITHIN) 
         return again.ref
     process = _process_of(who)
     gone = ExitFuture(process.node.loop)
-    process.await_death(gone)
+    process.add_exit_waiter(gone)
     api.kill(process)
     if not await gone.within(within):
         raise CallTimeout(within, process, "end")

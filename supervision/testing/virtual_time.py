@@ -369,11 +369,11 @@ class ExternalActivity:
         self._before = set(threading.enumerate())
         self._own = {key.fd for key in selector.get_map().values()}
 
-    def sample(self, jobs: int, *, everybody: bool = False) -> ActivitySample:
+    def sample(self, jobs: int, *, all_threads: bool = False) -> ActivitySample:
         """Look around. `jobs` are out with executors; `everybody` counts threads that were there before the loop."""
         looks = [
             self._descriptor_sample(),
-            *(self._thread_sample(each) for each in self._threads(all_threads=everybody or jobs > 0)),
+            *(self._thread_sample(each) for each in self._threads(all_threads=all_threads or jobs > 0)),
         ]
         hold = max((each.level for each in looks), default=ActivityLevel.NONE)
         if jobs and hold == ActivityLevel.NONE:
@@ -393,10 +393,10 @@ class ExternalActivity:
 
     # --- threads
 
-    def _threads(self, *, everybody: bool) -> Iterable[threading.Thread]:
+    def _threads(self, *, all_threads: bool) -> Iterable[threading.Thread]:
         me = threading.current_thread()
         for thread in threading.enumerate():
-            if thread is not me and (everybody or thread not in self._before or is_working_for(thread, self._loop)):
+            if thread is not me and (all_threads or thread not in self._before or is_working_for(thread, self._loop)):
                 yield thread
 
     def _thread_sample(self, thread: threading.Thread) -> ActivitySample:

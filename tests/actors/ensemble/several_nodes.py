@@ -8,8 +8,8 @@ import secrets
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.transports.http.engine_driver import Desk as Engine
-from tests.transports.http.engine_driver import Paper, sse
+from tests.transports.http.engine_driver import EngineDriver as Engine
+from tests.transports.http.engine_driver import RecordedResponse, parse_events
 
 from greenroom import Context, Server, Settings
 from greenroom.actors.ensemble.session_router import EnsembleMember, NodeSlot
@@ -119,7 +119,7 @@ class House:
         member = EnsembleMember(self.server.company, self.place, self._renew)
         children = [child(Peering, self.peers), member.child, self.server.child_spec()]
         self.top = await start(Supervisor, children)
-        self.engine = Engine.before(member.router, **self.config)
+        self.engine = EngineDriver.before(member.router, **self.config)
         self.engine.engine = HttpEngine(member.router, self.engine.config, Badge())
 
     def _renew(self) -> None:
@@ -175,15 +175,15 @@ class Client:
         told = await house.engine.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, self.headers())
         assert told.status == 202
 
-    def begin(self, house: House, method: str, **params: Any) -> tuple[Paper, asyncio.Task[None]]:
+    def begin(self, house: House, method: str, **params: Any) -> tuple[RecordedResponse, asyncio.Task[None]]:
         """Send a request; the paper that is being written. Runs on the house's node."""
         self.last += 1
         body = {"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}
-        paper = Paper()
+        paper = RecordedResponse()
         work = house.engine.begin(paper, "POST", "/mcp", self.headers(), json.dumps(body).encode())
         return paper, asyncio.create_task(work)
 
-    def call(self, house: House, name: str, **arguments: Any) -> tuple[Paper, asyncio.Task[None]]:
+    def call(self, house: House, name: str, **arguments: Any) -> tuple[RecordedResponse, asyncio.Task[None]]:
         """Call a tool."""
         return self.begin(house, "tools/call", name=name, arguments=arguments, _meta={"progressToken": "t"})
 
@@ -205,24 +205,24 @@ class Client:
         said = self.ask(place, "tools/call", name=name, arguments=arguments, _meta={"progressToken": "t"})
         return said["result"]["content"][0]["text"]
 
-    def listen(self, house: House, last: str | None = None) -> tuple[Paper, asyncio.Task[None]]:
+    def listen(self, house: House, last: str | None = None) -> tuple[RecordedResponse, asyncio.Task[None]]:
         """Open a stream. Runs on the house's node."""
-        paper = Paper()
+        paper = RecordedResponse()
         work = house.engine.begin(paper, "GET", "/mcp", self.headers(**{"last-event-id": last}), b"")
         return paper, asyncio.create_task(work)
 
 
-def answer_of(paper: Paper) -> Any:
+def answer_of(paper: RecordedResponse) -> Any:
     """The message that was the answer, on a stream or not."""
     if paper.chunks:
-        return json.loads(sse(b"".join(paper.chunks))[-1]["data"])
+        return json.loads(parse_events(b"".join(paper.chunks))[-1]["data"])
     return json.loads(paper.body)
 
 
-async def heard(paper: Paper, word: str) -> list[dict[str, str]]:
+async def heard(paper: RecordedResponse, word: str) -> list[dict[str, str]]:
     """Wait until something that has this word in it has come; all events."""
     while True:
-        events = sse(b"".join(paper.chunks))
+        events = parse_events(b"".join(paper.chunks))
         if any(word in event.get("data", "") for event in events):
             return events
         paper.news.clear()

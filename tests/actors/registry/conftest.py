@@ -1,13 +1,13 @@
-"""An office for every test of the registry that wants one."""
+"""An services for every test of the registry that wants one."""
 
 from __future__ import annotations
 
 import pytest
 
-from .office import Office, open_office
+from .registry_services import RegistryServices, start_registry
 
 
 @pytest.fixture
-async def office() -> Office:
+async def services() -> RegistryServices:
     """One that is ready."""
-    return await open_office()
+    return await start_registry()

@@ -93,7 +93,7 @@ async def test_subscribers_hear_of_updates_also_after_the_subscriptions_have_cra
         await reader.wait_for_notifications("notifications/resources/updated", 2)
         assert other.notifications("notifications/resources/updated") == []
         await reader.request("resources/unsubscribe", {"uri": "a://r"})
-    assert company.subscription_table.readers == {}
+    assert company.subscription_table.subscribers == {}
 
 
 @pytest.mark.row("RG-04", "RG-05")

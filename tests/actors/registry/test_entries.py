@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.catalogue import Catalogue, NotFound, RegistrationError, Shelf
-from greenroom.actors.entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.catalogue import Catalogue, CatalogueRef, NotFound, RegistrationError
+from greenroom.actors.catalogue_entries import (
+    completion_entry,
+    prompt_entry,
+    resource_entry,
+    template_entry,
+    tool_entry,
+)
 from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.protocol.definitions import Icon, PromptArgument, ToolAnnotations
 
@@ -379,13 +385,15 @@ def test_a_resource_is_found_by_its_uri_wherever_it_moves() -> None:
 
 
 def test_a_shelf_is_as_it_was_when_a_change_fails() -> None:
-    shelf = Shelf()
-    assert shelf.write(lambda catalogue: catalogue.put(tool_entry("t", hello)))
-    before = shelf.catalogue
+    catalogue_ref = CatalogueRef()
+    assert catalogue_ref.write(lambda catalogue: catalogue.put(tool_entry("t", hello)))
+    before = catalogue_ref.catalogue
     with pytest.raises(RegistrationError):
-        shelf.write(lambda catalogue: catalogue.put(tool_entry("u", hello)).put(tool_entry("t", hello), replace=False))
-    assert shelf.catalogue is before
-    assert not shelf.write(lambda catalogue: catalogue.drop("tool", "nobody"))
+        catalogue_ref.write(
+            lambda catalogue: catalogue.put(tool_entry("u", hello)).put(tool_entry("t", hello), replace=False)
+        )
+    assert catalogue_ref.catalogue is before
+    assert not catalogue_ref.write(lambda catalogue: catalogue.drop("tool", "nobody"))
 
 
 def test_errors_say_what_is_not_there() -> None:

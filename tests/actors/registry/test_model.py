@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.catalogue import NotFound
-from greenroom.actors.entries import tool_entry
+from greenroom.actors.catalogue_entries import tool_entry
 from greenroom.actors.handlers import ToolOptions
-from greenroom.actors.subscriptions import Announced, Subscriptions
+from greenroom.actors.subscriptions import ChangeAnnouncement, Subscriptions
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import Probe, kill, seeds
 
-from .office import open_office
+from .registry_services import start_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,32 +47,32 @@ def returning(value: int) -> Callable[[], Any]:
 
 @given(STEPS)
 async def test_one_after_the_other_it_is_a_dict(steps: list[tuple[str, str, int]]) -> None:
-    office = await open_office()
+    services = await start_registry()
     session = Probe()
-    await office.subscriptions.call(Subscriptions.join, session.pid)
+    await services.subscriptions.call(Subscriptions.join, session.pid)
     model: dict[str, int] = {}
     for what, name, value in steps:
         if what == "register":
-            await office.registry.register_tool(name, returning(value), ToolOptions())
+            await services.registry.register_tool(name, returning(value), ToolOptions())
             model[name] = value
         elif what == "register both":
-            await office.registry.put(tool_entry(name, returning(value)), tool_entry("twin", returning(value)))
+            await services.registry.put(tool_entry(name, returning(value)), tool_entry("twin", returning(value)))
             model[name] = model["twin"] = value
         elif what == "unregister":
-            assert await office.registry.unregister_tool(name) == (model.pop(name, None) is not None)
+            assert await services.registry.unregister_tool(name) == (model.pop(name, None) is not None)
         else:
-            who: Any = office.registrar if what == "kill registrar" else office.subscriptions
+            who: Any = services.registrar if what == "kill registrar" else services.subscriptions
             await kill(who, successor=True)
         changed = what in ("register", "register both", "kill subscriptions")
         if changed:  # each change is announced, sooner or later, whichever process died in between
-            await session.expect(Announced, within=1)
+            await session.expect(ChangeAnnouncement, within=1)
             await asyncio.sleep(1)
             for _ in list(session.pending):
-                await session.expect(Announced)
-    assert [name for name, _ in office.registry.list_tools()] == sorted(model)
+                await session.expect(ChangeAnnouncement)
+    assert [name for name, _ in services.registry.list_tools()] == sorted(model)
     for name in ("a", "b", "c", "twin"):
         try:
-            assert await office.registry.call_tool(name) == model[name]
+            assert await services.registry.call_tool(name) == model[name]
         except NotFound:
             assert name not in model
 
@@ -81,23 +81,23 @@ async def test_one_after_the_other_it_is_a_dict(steps: list[tuple[str, str, int]
 async def test_all_at_once_what_was_acknowledged_is_there_and_twins_are_never_apart(
     steps: list[tuple[str, str, int]], seed: Seed
 ) -> None:
-    office = await open_office()
+    services = await start_registry()
     apart: list[set[str]] = []
 
     async def do(number: int, what: str, value: int) -> str | None:
         names = f"one{number}", f"two{number}"
         try:
             if what.startswith("register"):
-                await office.registry.put(*(tool_entry(name, returning(value)) for name in names))
+                await services.registry.put(*(tool_entry(name, returning(value)) for name in names))
                 return names[0]
             if what == "kill registrar":
-                await kill(office.registrar, successor=True)
+                await kill(services.registrar, successor=True)
         except ProcessExited:
             return None
         return None
 
     def look() -> None:
-        names = {name for name, _ in office.registry.list_tools()}
+        names = {name for name, _ in services.registry.list_tools()}
         ones = {name[3:] for name in names if name.startswith("one")}
         twos = {name[3:] for name in names if name.startswith("two")}
         if ones != twos:
@@ -110,4 +110,4 @@ async def test_all_at_once_what_was_acknowledged_is_there_and_twins_are_never_ap
     look()
     assert apart == []
     acknowledged = {task.result() for task in tasks} - {None}
-    assert acknowledged <= {name for name, _ in office.registry.list_tools()}
+    assert acknowledged <= {name for name, _ in services.registry.list_tools()}

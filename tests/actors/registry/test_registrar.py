@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.catalogue import RegistrationError
-from greenroom.actors.entries import tool_entry
-from greenroom.actors.registry import Registrar, RegistrarState
+from greenroom.actors.catalogue_entries import tool_entry
+from greenroom.actors.server_registry import CatalogueRegistrar, RegistrarState
 from greenroom.supervision import (
     CallTimeout,
     GenServer,
@@ -25,10 +25,10 @@ from greenroom.supervision.introspect import get_state
 from greenroom.supervision.statem import draw
 from greenroom.supervision.testing import kill, restart_of
 
-from .office import Office, open_office
+from .registry_services import RegistryServices, start_registry
 
 if TYPE_CHECKING:
-    from greenroom.supervision.testing import Collected
+    from greenroom.supervision.testing import CollectedReports
 
 
 async def hello(name: str) -> str:
@@ -40,41 +40,41 @@ class Database(GenServer):
 
 
 @pytest.mark.row("RG-02", "RG-03")
-async def test_without_anything_to_wait_for_it_is_ready_at_once(office: Office) -> None:
-    await office.registry.ready(timeout=0.1)
-    await office.registry.register_tool("hello", hello)
-    assert [name for name, _ in office.registry.list_tools()] == ["hello"]
+async def test_without_anything_to_wait_for_it_is_ready_at_once(services: RegistryServices) -> None:
+    await services.registry.ready(timeout=0.1)
+    await services.registry.register_tool("hello", hello)
+    assert [name for name, _ in services.registry.list_tools()] == ["hello"]
 
 
 @pytest.mark.row("RG-01", "RG-02")
 async def test_it_waits_for_a_process_and_nobody_is_refused_meanwhile() -> None:
-    office = await open_office(wait_for="database")
+    services = await start_registry(wait_for="database")
     loop = asyncio.get_running_loop()
     began = loop.time()
-    asked = [asyncio.create_task(office.registry.register_tool(f"t{n}", hello)) for n in range(3)]
-    asked.append(asyncio.create_task(office.registry.ready(timeout=None)))
+    asked = [asyncio.create_task(services.registry.register_tool(f"t{n}", hello)) for n in range(3)]
+    asked.append(asyncio.create_task(services.registry.ready(timeout=None)))
     await asyncio.sleep(60)
     assert not any(task.done() for task in asked)
-    assert office.registry.list_tools() == []
+    assert services.registry.list_tools() == []
     database = await start(Database)
     register("database", database.pid)
     await asyncio.gather(*asked)
     assert loop.time() - began < 61
-    assert [name for name, _ in office.registry.list_tools()] == ["t0", "t1", "t2"]
+    assert [name for name, _ in services.registry.list_tools()] == ["t0", "t1", "t2"]
 
 
 @pytest.mark.row("RG-03")
 async def test_waiting_for_it_has_a_deadline() -> None:
-    office = await open_office(wait_for="database")
+    services = await start_registry(wait_for="database")
     with pytest.raises(CallTimeout):
-        await office.registry.ready(timeout=2.0)
+        await services.registry.ready(timeout=2.0)
     assert is_alive("registry")
 
 
 @pytest.mark.row("RG-03")
 async def test_one_that_was_never_started_says_so() -> None:
     with pytest.raises(NotRegistered):
-        await Office().registry.ready()
+        await RegistryServices().registry.ready()
 
 
 @pytest.mark.row("RG-02")
@@ -87,8 +87,8 @@ async def test_it_waits_for_anything_that_can_be_awaited(kind: str) -> None:
 
     future = asyncio.ensure_future(event.wait()) if kind == "future" else None
     wait_for: Any = {"event": event, "coroutine": None, "future": future, "function": comes}[kind]
-    office = await open_office(wait_for=comes() if kind == "coroutine" else wait_for)
-    ready = asyncio.create_task(office.registry.ready(timeout=None))
+    services = await start_registry(wait_for=comes() if kind == "coroutine" else wait_for)
+    ready = asyncio.create_task(services.registry.ready(timeout=None))
     await asyncio.sleep(10)
     assert not ready.done()
     event.set()
@@ -99,16 +99,16 @@ async def test_a_wait_that_would_block_the_loop_is_refused() -> None:
     import threading  # noqa: PLC0415 - the mistake itself
 
     with pytest.raises(TypeError, match="blocks"):
-        await open_office(wait_for=threading.Event())
+        await start_registry(wait_for=threading.Event())
 
 
 @pytest.mark.row("RG-01")
 @pytest.mark.parametrize("kind", ["event", "coroutine"])
 async def test_a_registrar_that_dies_waiting_has_a_successor_that_waits_on(kind: str) -> None:
     event = asyncio.Event()
-    office = await open_office(wait_for=event if kind == "event" else event.wait())
-    await kill(office.registrar, successor=True)
-    ready = asyncio.create_task(office.registry.ready(timeout=None))
+    services = await start_registry(wait_for=event if kind == "event" else event.wait())
+    await kill(services.registrar, successor=True)
+    ready = asyncio.create_task(services.registry.ready(timeout=None))
     await asyncio.sleep(1)
     assert not ready.done()
     event.set()
@@ -118,12 +118,12 @@ async def test_a_registrar_that_dies_waiting_has_a_successor_that_waits_on(kind:
 @pytest.mark.row("RG-01")
 async def test_once_it_was_ready_every_successor_is_at_once() -> None:
     event = asyncio.Event()
-    office = await open_office(wait_for=event)
+    services = await start_registry(wait_for=event)
     event.set()
-    await office.registry.ready()
+    await services.registry.ready()
     event.clear()
-    await kill(office.registrar, successor=True)
-    await office.registry.ready(timeout=0.1)
+    await kill(services.registrar, successor=True)
+    await services.registry.ready(timeout=0.1)
 
 
 @pytest.mark.parametrize("error", [ValueError("no database"), SystemExit(3)])
@@ -132,28 +132,28 @@ async def test_what_it_waits_for_may_fail_and_then_it_never_comes_up(error: Base
         await asyncio.sleep(1)
         raise error
 
-    office = await open_office(wait_for=fails())
-    reason = await wait_down(office.supervisor, timeout=600)
+    services = await start_registry(wait_for=fails())
+    reason = await wait_down(services.supervisor, timeout=600)
     assert "intensity" in str(reason).lower()
 
 
 async def test_whoever_waits_for_it_may_be_killed_and_the_next_one_waits_on() -> None:
     event = asyncio.Event()
-    office = await open_office(wait_for=event)
-    async with restart_of(office.registrar):
-        await kill((await get_state(office.registrar))["_waiter"])
-    ready = asyncio.create_task(office.registry.ready(timeout=None))
+    services = await start_registry(wait_for=event)
+    async with restart_of(services.registrar):
+        await kill((await get_state(services.registrar))["_waiter"])
+    ready = asyncio.create_task(services.registry.ready(timeout=None))
     await asyncio.sleep(1)
     assert not ready.done()
     event.set()
     await ready
 
 
-async def test_what_is_no_call_is_reported_also_while_it_waits(reports: Collected) -> None:
-    office = await open_office(wait_for="database")
-    office.registrar.send("what?")
+async def test_what_is_no_call_is_reported_also_while_it_waits(reports: CollectedReports) -> None:
+    services = await start_registry(wait_for="database")
+    services.registrar.send("what?")
     with pytest.raises(CallTimeout):
-        await office.registry.ready(timeout=1)
+        await services.registry.ready(timeout=1)
     assert any("what?" in str(report) for report in reports)
 
 
@@ -166,103 +166,107 @@ async def test_when_the_company_stops_nobody_waits_any_more() -> None:
         finally:
             ended.append("abandoned")
 
-    office = await open_office(wait_for=comes())
+    services = await start_registry(wait_for=comes())
     await asyncio.sleep(1)
-    await stop(office.supervisor)
+    await stop(services.supervisor)
     await asyncio.sleep(0)
     assert ended == ["abandoned"]
 
 
 @pytest.mark.row("RG-04", "RG-05")
-async def test_writes_are_whole_or_nothing(office: Office) -> None:
-    await office.registry.register_tool("first", hello)
+async def test_writes_are_whole_or_nothing(services: RegistryServices) -> None:
+    await services.registry.register_tool("first", hello)
     with pytest.raises(RegistrationError, match="there is a tool 'first' already"):
-        await office.registry.put(tool_entry("second", hello), tool_entry("first", hello), replace=False)
-    assert [name for name, _ in office.registry.list_tools()] == ["first"]
-    before = office.shelf.catalogue
-    await office.registry.put(tool_entry("second", hello), tool_entry("third", hello))
+        await services.registry.put(tool_entry("second", hello), tool_entry("first", hello), replace=False)
+    assert [name for name, _ in services.registry.list_tools()] == ["first"]
+    before = services.catalogue_ref.current
+    await services.registry.put(tool_entry("second", hello), tool_entry("third", hello))
     assert before.count("tool") == 1
-    assert office.shelf.catalogue.version == before.version + 2
+    assert services.catalogue_ref.current.version == before.version + 2
 
 
 @pytest.mark.row("RG-04")
-async def test_writes_come_one_after_the_other(office: Office) -> None:
-    await asyncio.gather(*(office.registry.register_tool(f"t{n % 10}", hello) for n in range(100)))
-    assert office.shelf.catalogue.count("tool") == 10
-    assert office.shelf.catalogue.version == 100
+async def test_writes_come_one_after_the_other(services: RegistryServices) -> None:
+    await asyncio.gather(*(services.registry.register_tool(f"t{n % 10}", hello) for n in range(100)))
+    assert services.catalogue_ref.current.count("tool") == 10
+    assert services.catalogue_ref.current.version == 100
 
 
 @pytest.mark.row("RG-04")
-async def test_reading_asks_nobody(office: Office) -> None:
-    await office.registry.register_tool("hello", hello)
-    await stop(office.supervisor)
-    assert [name for name, _ in office.registry.list_tools()] == ["hello"]
-    assert await office.registry.call_tool("hello", {"name": "Ada"}) == "hello Ada"
+async def test_reading_asks_nobody(services: RegistryServices) -> None:
+    await services.registry.register_tool("hello", hello)
+    await stop(services.supervisor)
+    assert [name for name, _ in services.registry.list_tools()] == ["hello"]
+    assert await services.registry.call_tool("hello", {"name": "Ada"}) == "hello Ada"
 
 
 @pytest.mark.row("RG-04", "RG-05")
-async def test_what_was_registered_survives_a_crash(office: Office) -> None:
+async def test_what_was_registered_survives_a_crash(services: RegistryServices) -> None:
     for n in range(5):
-        await office.registry.register_tool(f"t{n}", hello)
-    await kill(office.registrar, successor=True)
-    assert office.shelf.catalogue.count("tool") == 5
-    await office.registry.register_tool("after", hello)
-    assert office.shelf.catalogue.count("tool") == 6
+        await services.registry.register_tool(f"t{n}", hello)
+    await kill(services.registrar, successor=True)
+    assert services.catalogue_ref.current.count("tool") == 5
+    await services.registry.register_tool("after", hello)
+    assert services.catalogue_ref.current.count("tool") == 6
 
 
 async def test_whoever_waits_for_a_registrar_that_dies_hears_of_it() -> None:
-    office = await open_office(wait_for="database")
-    asked = asyncio.create_task(office.registry.register_tool("hello", hello))
+    services = await start_registry(wait_for="database")
+    asked = asyncio.create_task(services.registry.register_tool("hello", hello))
     await asyncio.sleep(1)
-    await kill(office.registrar, successor=True)
+    await kill(services.registrar, successor=True)
     with pytest.raises(ProcessExited):
         await asked
-    assert office.registry.list_tools() == []
+    assert services.registry.list_tools() == []
 
 
 @pytest.mark.greenroom(seeds=20)
-async def test_a_registrar_that_is_killed_amid_writes_has_written_each_of_them_or_not(office: Office) -> None:
+async def test_a_registrar_that_is_killed_amid_writes_has_written_each_of_them_or_not(
+    services: RegistryServices,
+) -> None:
     done: list[str] = []
 
     async def write(n: int) -> None:
         try:
-            await office.registry.put(tool_entry(f"a{n}", hello), tool_entry(f"b{n}", hello))
+            await services.registry.put(tool_entry(f"a{n}", hello), tool_entry(f"b{n}", hello))
         except ProcessExited:
             return
         done.append(str(n))
 
     writing = [asyncio.create_task(write(n)) for n in range(30)]
     await asyncio.sleep(0)
-    await kill(office.registrar, successor=True)
+    await kill(services.registrar, successor=True)
     await asyncio.gather(*writing)
-    names = {name for name, _ in office.registry.list_tools()}
+    names = {name for name, _ in services.registry.list_tools()}
     assert {name[1:] for name in names if name[0] == "a"} == {name[1:] for name in names if name[0] == "b"}
     assert {f"a{n}" for n in done} <= names
 
 
-async def test_a_cast_that_cannot_be_registered_is_reported_and_nobody_dies(office: Office, reports: Collected) -> None:
-    office.registrar.cast(Registrar.put, [tool_entry("t", hello)], replace=False)
-    office.registrar.cast(Registrar.put, [tool_entry("t", hello)], replace=False)
-    await office.registry.ready()
+async def test_a_cast_that_cannot_be_registered_is_reported_and_nobody_dies(
+    services: RegistryServices, reports: CollectedReports
+) -> None:
+    services.registrar.cast(CatalogueRegistrar.put, [tool_entry("t", hello)], replace=False)
+    services.registrar.cast(CatalogueRegistrar.put, [tool_entry("t", hello)], replace=False)
+    await services.registry.ready()
     assert any("already" in str(report) for report in reports)
-    office.registrar.cast(Registrar.drop, "tool", "t")
-    await office.registry.ready()
-    assert office.shelf.catalogue.count("tool") == 0
+    services.registrar.cast(CatalogueRegistrar.drop, "tool", "t")
+    await services.registry.ready()
+    assert services.catalogue_ref.current.count("tool") == 0
 
 
 async def test_it_says_which_state_it_is_in_and_can_be_drawn() -> None:
-    office = await open_office(wait_for="database")
-    assert (await get_state(office.registrar))["state"] is RegistrarState.NOT_READY
-    assert "NOT_READY --> READY" in draw(Registrar)
+    services = await start_registry(wait_for="database")
+    assert (await get_state(services.registrar))["state"] is RegistrarState.NOT_READY
+    assert "NOT_READY --> READY" in draw(CatalogueRegistrar)
 
 
-async def test_a_message_that_nobody_expects_is_reported(office: Office, reports: Collected) -> None:
-    office.registrar.send("what?")
-    await office.registry.ready()
+async def test_a_message_that_nobody_expects_is_reported(services: RegistryServices, reports: CollectedReports) -> None:
+    services.registrar.send("what?")
+    await services.registry.ready()
     assert any("what?" in str(report) for report in reports)
 
 
-async def test_a_crash_is_followed_by_another_registrar(office: Office) -> None:
-    async with restart_of(office.registrar):
-        office.registrar.cast(Registrar.put, [None])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
-    await office.registry.ready()
+async def test_a_crash_is_followed_by_another_registrar(services: RegistryServices) -> None:
+    async with restart_of(services.registrar):
+        services.registrar.cast(CatalogueRegistrar.put, [None])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    await services.registry.ready()

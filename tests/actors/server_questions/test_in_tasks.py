@@ -10,9 +10,9 @@ import pytest
 from greenroom import Accepted, Context, PeerError, ToolResult, UrlElicitation, UrlElicitationRequired
 from greenroom.supervision import CallTimeout
 
-from .stage import performing, said
-from .test_pages import DONE, URL, accepts, out
+from .question_server import result_text, running_question_server
 from .test_sampling import WEATHER, answered, use, words
+from .test_url_elicitations import DONE, URL, accepts, out
 
 RELATED = "io.modelcontextprotocol/related-task"
 
@@ -33,17 +33,17 @@ async def test_a_task_sends_its_user_to_a_page_and_hears_of_it() -> None:
         visited.append(answer.value)
         return answer.action
 
-    async with performing() as stage:
+    async with running_question_server() as stage:
         stage.server.tool(task_support="optional")(pay)
         probe = await stage.probe({"elicitation/create": accepts})
         task = await begin(probe, "pay")
-        assert said(await probe.request("tasks/result", {"taskId": task})) == "accept"
+        assert result_text(await probe.request("tasks/result", {"taskId": task})) == "accept"
         [asked] = probe.notifications("elicitation/create")
         assert (asked["mode"], asked["_meta"][RELATED]) == ("url", {"taskId": task})
         [id] = visited
         assert out(stage) == [asked["elicitationId"]] == [id]
         assert stage.server.elicitation_complete(id)
-        assert await probe.heard(DONE) == [{"elicitationId": id}]
+        assert await probe.wait_for_notifications(DONE) == [{"elicitationId": id}]
 
 
 @pytest.mark.row("WC-25")
@@ -51,7 +51,7 @@ async def test_a_task_may_end_with_the_page_that_has_to_come_first() -> None:
     async def enter() -> str:
         raise UrlElicitationRequired(UrlElicitation("Connect.", URL))
 
-    async with performing() as stage:
+    async with running_question_server() as stage:
         stage.server.tool(task_support="optional")(enter)
         probe = await stage.probe()
         task = await begin(probe, "enter")
@@ -60,7 +60,7 @@ async def test_a_task_may_end_with_the_page_that_has_to_come_first() -> None:
         assert refused.value.code == -32042
         [page] = refused.value.data["elicitations"]
         assert stage.server.elicitation_complete(page["elicitationId"])
-        assert await probe.heard(DONE) == [{"elicitationId": page["elicitationId"]}]
+        assert await probe.wait_for_notifications(DONE) == [{"elicitationId": page["elicitationId"]}]
 
 
 async def test_a_task_has_the_model_use_tools() -> None:
@@ -71,11 +71,11 @@ async def test_a_task_has_the_model_use_tools() -> None:
         return (await ctx.sample(["Where to?", first, results], tools=[WEATHER])).text
 
     turns = iter([answered(use("c", city="Paris"), stop="toolUse"), answered(words("Paris."))])
-    async with performing() as stage:
+    async with running_question_server() as stage:
         stage.server.tool(task_support="optional")(travel)
         probe = await stage.probe({"sampling/createMessage": lambda _: next(turns)})
         task = await begin(probe, "travel")
-        assert said(await probe.request("tasks/result", {"taskId": task})) == "Paris."
+        assert result_text(await probe.request("tasks/result", {"taskId": task})) == "Paris."
         assert {each["_meta"][RELATED]["taskId"] for each in probe.notifications("sampling/createMessage")} == {task}
 
 
@@ -93,11 +93,11 @@ async def test_a_task_that_stops_waiting_takes_its_question_back() -> None:
             return "never mind"
         return "never"
 
-    async with performing() as stage:
+    async with running_question_server() as stage:
         stage.server.tool(task_support="optional")(impatient)
         probe = await stage.probe({"elicitation/create": lambda _: asyncio.sleep(60)})
         task = await begin(probe, "impatient")
-        assert said(await probe.request("tasks/result", {"taskId": task}, within=10)) == "never mind"
+        assert result_text(await probe.request("tasks/result", {"taskId": task}, within=10)) == "never mind"
         assert len(probe.notifications("notifications/cancelled")) == 2
         assert out(stage) == []
         assert await stage.questions() == []
@@ -108,15 +108,15 @@ async def test_a_task_that_is_cancelled_while_the_user_thinks_takes_its_question
     async def pay(ctx: Context) -> str:
         return (await ctx.elicit_url("Please pay.", URL)).action
 
-    async with performing() as stage:
+    async with running_question_server() as stage:
         stage.server.tool(task_support="optional")(pay)
         probe = await stage.probe({"elicitation/create": lambda _: asyncio.sleep(60)})
         task = await begin(probe, "pay")
         waiting = await probe.ask("tasks/result", {"taskId": task})
-        await probe.heard("elicitation/create")
+        await probe.wait_for_notifications("elicitation/create")
         assert len(out(stage)) == 1
         await probe.request("tasks/cancel", {"taskId": task})
         await probe.answer(waiting)
-        assert len(await probe.heard("notifications/cancelled")) == 1
+        assert len(await probe.wait_for_notifications("notifications/cancelled")) == 1
         assert out(stage) == []
         assert await stage.questions() == []

@@ -233,7 +233,7 @@ RIGHT: tuple[list[Any], ...] = (
 WRONG: tuple[tuple[list[Any], str], ...] = (
     ([{"content": words()}], r"messages\[0\]: .*role is None"),
     ([user(words()), {"role": "system", "content": words()}], r"messages\[1\]: .*'system'"),
-    ([user()], r"messages\[0\]: there is nothing in it"),
+    ([user()], r"messages\[0\]: it is empty"),
     ([{"role": "user"}], r"messages\[0\]: 'NoneType' is no whole block"),
     ([user("text")], "'str' is no whole block"),
     ([user({"type": "text"})], "'text' is no whole block"),

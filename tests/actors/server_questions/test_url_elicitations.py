@@ -215,7 +215,7 @@ async def test_a_call_can_be_answered_with_the_page_that_has_to_come_first() -> 
         probe = await stage.probe()
         with pytest.raises(PeerError) as refused:
             await probe.call("use")
-        assert (refused.value.code, refused.value.message) == (-32042, "The user has to visit a page first.")
+        assert (refused.value.code, refused.value.message) == (-32042, "The user has to open a page first.")
         [page] = refused.value.data["elicitations"]
         id = page["elicitationId"]
         assert page == {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import CallToolResult, Context, Image, Settings
-from greenroom.actors.names import Name
+from greenroom.actors.process_names import ProcessName
 from greenroom.actors.task_record import TaskRecord
 from greenroom.actors.task_store import MemoryTaskStore
 from greenroom.actors.tasks import LOST, RESTARTED
@@ -17,22 +17,22 @@ from greenroom.protocol.errors import ErrorCode
 from greenroom.supervision import kill, wait_down, whereis, which_children
 from greenroom.transports.interfaces import Peer
 
-from .stage import asked, begun, performing, result, status, texts, until
+from .task_server import reply_to, result, running_task_server, start_task, status, texts, until
 
 if TYPE_CHECKING:
     from greenroom.supervision import Pid
 
-    from .stage import Stage
+    from .task_server import TaskServer
 
 
-async def worker_of(stage: Stage) -> Pid:
+async def worker_of(stage: TaskServer) -> Pid:
     """The one that runs."""
     (found,) = await which_children(stage.company.workers)
     assert found.pid is not None
     return found.pid
 
 
-def role(stage: Stage, name: str) -> Pid:
+def role(stage: TaskServer, name: str) -> Pid:
     """One of the company's own."""
     found = whereis(stage.company.name(name))
     assert found is not None
@@ -40,9 +40,9 @@ def role(stage: Stage, name: str) -> Pid:
 
 
 async def test_a_worker_that_dies_makes_its_task_fail_at_once() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         waiting = asyncio.create_task(result(client, id))
         await asyncio.sleep(0.1)
         kill(await worker_of(stage))
@@ -52,9 +52,9 @@ async def test_a_worker_that_dies_makes_its_task_fail_at_once() -> None:
 
 
 async def test_where_a_crash_is_the_protocols_a_worker_that_dies_is_an_error() -> None:
-    async with performing(Settings(crashes="protocol")) as stage:
+    async with running_task_server(Settings(crashes="protocol")) as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         kill(await worker_of(stage))
         answer = await result(client, id)
         assert answer["error"] == {"code": ErrorCode.TOOL_ERROR, "message": "Tool execution failed"}
@@ -63,22 +63,22 @@ async def test_where_a_crash_is_the_protocols_a_worker_that_dies_is_an_error() -
 
 @pytest.mark.parametrize("content", [[], [Image(b"x", "image/png")], [Image(b"x", "image/png"), "no flour left"]])
 async def test_a_failure_that_has_no_words_has_failed_all_the_same(content: list[Any]) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
 
         @stage.server.tool(task_support="optional")
         async def burn() -> CallToolResult:
             return CallToolResult(content, is_error=True)
 
         client = await stage.probe()
-        id = await begun(client, "burn")
+        id = await start_task(client, "burn")
         assert (await result(client, id))["result"]["isError"] is True
-        task = (await asked(client, "tasks/get", taskId=id))["result"]
+        task = (await reply_to(client, "tasks/get", taskId=id))["result"]
         says = content[-1] if len(content) > 1 else "The tool has failed"
         assert (task["status"], task["statusMessage"]) == ("failed", says)
 
 
 async def test_a_task_that_has_no_stream_to_close_and_is_cancelled_says_nothing_more() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         said: list[bool] = []
 
         @stage.server.tool(task_support="optional")
@@ -91,16 +91,16 @@ async def test_a_task_that_has_no_stream_to_close_and_is_cancelled_says_nothing_
                 said.append(bool(ctx.log("info", "not yet", "mill")))
 
         client = await stage.probe()
-        id = await begun(client, "stubborn")
+        id = await start_task(client, "stubborn")
         await until(lambda: len(said) == 2)
-        await asked(client, "tasks/cancel", taskId=id)
+        await reply_to(client, "tasks/cancel", taskId=id)
         await until(lambda: len(said) == 3)
         assert said == [False, True, False]
         assert await status(client, id) == "cancelled"
 
 
 async def test_a_worker_that_dies_before_its_first_step_too() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
         killed: list[Pid] = []
 
@@ -113,7 +113,7 @@ async def test_a_worker_that_dies_before_its_first_step_too() -> None:
                 await asyncio.sleep(0)
 
         hunting = asyncio.create_task(killer())
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         await hunting
         await until(lambda: stage.record(id).terminal)
         assert stage.record(id).status == "failed"
@@ -122,9 +122,9 @@ async def test_a_worker_that_dies_before_its_first_step_too() -> None:
 
 @pytest.mark.parametrize("who", ["collector", "collectors", "tasks", "workers", "company"])
 async def test_whoever_is_killed_the_wait_is_over_and_the_task_has_failed(who: str) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         number = await client.ask("tasks/result", {"taskId": id})
         await asyncio.sleep(0.1)
         victim = stage.collector(id) if who == "collector" else role(stage, who)
@@ -140,14 +140,14 @@ async def test_whoever_is_killed_the_wait_is_over_and_the_task_has_failed(who: s
         assert stage.server.tasks.get(id) is None or stage.record(id).status == "failed"
         assert stage.seen == ["a cancelled"]
         again = await stage.probe()
-        assert texts(await result(again, await begun(again, "only"))) == ["done"]
+        assert texts(await result(again, await start_task(again, "only"))) == ["done"]
 
 
 @pytest.mark.parametrize("principal", [None, "ann"])
 async def test_a_session_that_is_killed_takes_only_what_nobody_else_can_ask_for(principal: str | None) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player = await stage.player(Peer("test", principal=principal))
-        id = await begun(player, "wait", gate="a")
+        id = await start_task(player, "wait", gate="a")
         kill(stage.server.peers.ref(player.session.id))
         await asyncio.sleep(5)
         if principal is None:
@@ -162,7 +162,7 @@ async def test_a_session_that_is_killed_takes_only_what_nobody_else_can_ask_for(
 
 @pytest.mark.parametrize("how", ["sys.exit", "hang"])
 async def test_a_tool_that_exits_or_does_not_listen_is_dealt_with(how: str) -> None:
-    async with performing(Settings(cancel_grace=0.5)) as stage:
+    async with running_task_server(Settings(cancel_grace=0.5)) as stage:
 
         @stage.server.tool(task_support="optional")
         async def stubborn() -> None:
@@ -175,10 +175,10 @@ async def test_a_tool_that_exits_or_does_not_listen_is_dealt_with(how: str) -> N
                     stage.seen.append("no")
 
         client = await stage.probe()
-        id = await begun(client, "stubborn")
+        id = await start_task(client, "stubborn")
         if how == "hang":
             await asyncio.sleep(0.1)
-            assert (await asked(client, "tasks/cancel", taskId=id))["result"]["status"] == "cancelled"
+            assert (await reply_to(client, "tasks/cancel", taskId=id))["result"]["status"] == "cancelled"
         else:
             assert texts(await result(client, id)) == ["Tool execution failed"]
         await until(lambda: stage.collector(id) is None)
@@ -186,14 +186,14 @@ async def test_a_tool_that_exits_or_does_not_listen_is_dealt_with(how: str) -> N
 
 
 async def test_a_tool_with_a_deadline_of_its_own_has_it_as_a_task_and_the_companys_does_not_count() -> None:
-    async with performing(Settings(call_timeout=1)) as stage:
+    async with running_task_server(Settings(call_timeout=1)) as stage:
 
         @stage.server.tool(task_support="optional", timeout=5)
         async def quick() -> None:
             await asyncio.sleep(3600)
 
         client = await stage.probe()
-        short, long = await begun(client, "quick"), await begun(client, "wait", gate="a")
+        short, long = await start_task(client, "quick"), await start_task(client, "wait", gate="a")
         answer = await result(client, short)
         assert answer["result"]["isError"]
         assert answer["result"]["content"] == [{"type": "text", "text": "Tool 'quick' timed out after 5 s"}]
@@ -203,12 +203,12 @@ async def test_a_tool_with_a_deadline_of_its_own_has_it_as_a_task_and_the_compan
 
 
 async def test_the_company_stops_and_says_so_of_what_had_not_ended() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         store = stage.company.tasks.store
         player = await stage.player(Peer("test", principal="ann"))
-        other = await begun(player, "wait", gate="b")
+        other = await start_task(player, "wait", gate="b")
     mine = store.get(id)
     assert mine is None or mine.status == "cancelled"
     found = store.get(other)
@@ -230,7 +230,7 @@ def left(id: str, created: float = 1.0) -> TaskRecord:
 
 
 async def test_what_an_earlier_life_has_left_unfinished_has_failed_and_what_had_ended_is_as_it_was() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         await stage.probe()
         tasks = stage.company.tasks
         done = left("task_done").moved("completed", 3.0, result=b'{"content":[],"isError":false}')
@@ -240,14 +240,14 @@ async def test_what_an_earlier_life_has_left_unfinished_has_failed_and_what_had_
         await until(lambda: tasks.settled)
         player = await stage.player(Peer("test", principal="ann"))
         for id in ("task_a", "task_b"):
-            task = (await asked(player, "tasks/get", taskId=id))["result"]
+            task = (await reply_to(player, "tasks/get", taskId=id))["result"]
             assert (task["status"], task["statusMessage"]) == ("failed", RESTARTED)
             assert (await result(player, id))["error"]["message"] == RESTARTED
         assert (await result(player, "task_done"))["result"] == {"content": [], "isError": False}
 
 
 async def test_a_record_without_a_process_is_found_out() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player = await stage.player(Peer("test", principal="ann"))
         record = left("task_a", stage.company.tasks.now())
         stage.company.tasks.store.put(record)
@@ -259,14 +259,14 @@ async def test_a_record_without_a_process_is_found_out() -> None:
 
 @pytest.mark.parametrize("who", ["keeper", "collectors"])
 async def test_nothing_but_the_dead_ones_own_is_lost(who: str) -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player = await stage.player(Peer("test", principal="ann"))
-        done, runs = await begun(player, "only"), await begun(player, "wait", gate="a")
+        done, runs = await start_task(player, "only"), await start_task(player, "wait", gate="a")
         await result(player, done)
         victim = role(stage, who)
         kill(victim)
         await wait_down(victim)
-        await until(lambda: whereis(Name(stage.company.key, who)) not in (None, victim))
+        await until(lambda: whereis(ProcessName(stage.company.key, who)) not in (None, victim))
         assert texts(await result(player, done)) == ["done"]
         assert await status(player, runs) == ("working" if who == "keeper" else "failed")
         if who == "keeper":

@@ -11,22 +11,22 @@ from greenroom import Settings
 from greenroom.actors.company import UnknownSession
 from greenroom.protocol.errors import McpError
 
-from .stage import asked, performing, result, status, texts, until
+from .task_server import reply_to, result, running_task_server, status, texts, until
 
 
 @pytest.mark.row("TF-18")
 async def test_a_task_is_created_and_finished() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
         id = tasks.create(player.session.id, "bake", ttl=60)
         assert id.startswith("task_")
-        task = (await asked(player, "tasks/get", taskId=id))["result"]
+        task = (await reply_to(player, "tasks/get", taskId=id))["result"]
         assert (task["status"], task["ttl"]) == ("working", 60_000)
         waiting = asyncio.create_task(result(player, id))
         await asyncio.sleep(0.1)
         assert tasks.update(id, "in the oven")
         await asyncio.sleep(0.1)
-        assert (await asked(player, "tasks/get", taskId=id))["result"]["statusMessage"] == "in the oven"
+        assert (await reply_to(player, "tasks/get", taskId=id))["result"]["statusMessage"] == "in the oven"
         assert tasks.finish(id, {"loaves": 3})
         assert texts(await waiting) == ['{"loaves":3}']
         assert [each.name for each in tasks.all(player.session.id)] == ["bake"]
@@ -34,7 +34,7 @@ async def test_a_task_is_created_and_finished() -> None:
 
 @pytest.mark.row("TF-18")
 async def test_what_has_ended_stays_as_it_is() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
         id = tasks.create(player.session.id)
         assert tasks.finish(id, "first")
@@ -50,7 +50,7 @@ async def test_what_has_ended_stays_as_it_is() -> None:
 
 @pytest.mark.row("TF-18", "TF-15")
 async def test_a_failure_is_recorded_and_told() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
         said, error = tasks.create(player.session.id), tasks.create(player.session.id)
         tasks.fail(said, "the oven is cold")
@@ -62,9 +62,9 @@ async def test_a_failure_is_recorded_and_told() -> None:
 
 @pytest.mark.row("TF-18")
 async def test_the_program_cancels_a_peers_task_and_its_tool_is_told() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
-        id = (await asked(player, "tools/call", name="wait", arguments={"gate": "a"}, task={}))["result"]["task"][
+        id = (await reply_to(player, "tools/call", name="wait", arguments={"gate": "a"}, task={}))["result"]["task"][
             "taskId"
         ]
         await asyncio.sleep(0.1)
@@ -75,7 +75,7 @@ async def test_the_program_cancels_a_peers_task_and_its_tool_is_told() -> None:
 
 @pytest.mark.row("TF-18")
 async def test_all_of_it_works_from_a_thread() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
 
         def bake() -> str:
@@ -89,7 +89,7 @@ async def test_all_of_it_works_from_a_thread() -> None:
 
 
 async def test_a_tool_hands_a_task_to_somebody_else_and_returns_its_name() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         orders: list[str] = []
 
         @stage.server.tool
@@ -98,13 +98,13 @@ async def test_a_tool_hands_a_task_to_somebody_else_and_returns_its_name() -> No
             return orders[0]
 
         client = await stage.probe()
-        assert texts(await asked(client, "tools/call", name="order")) == orders
+        assert texts(await reply_to(client, "tools/call", name="order")) == orders
         stage.server.tasks.finish(orders[0], "here you are")
         assert texts(await result(client, orders[0])) == ["here you are"]
 
 
 async def test_whose_session_is_unknown_has_no_task_and_nobody_has_too_many() -> None:
-    async with performing(Settings(max_tasks=2)) as stage:
+    async with running_task_server(Settings(max_tasks=2)) as stage:
         player, tasks = await stage.player(), stage.server.tasks
         with pytest.raises(UnknownSession):
             tasks.create("mcp_nobody")
@@ -116,7 +116,7 @@ async def test_whose_session_is_unknown_has_no_task_and_nobody_has_too_many() ->
 
 
 async def test_a_peer_without_tasks_is_told_nothing_and_the_task_goes_with_its_session() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.probe(version="2025-06-18")
         (card,) = await stage.server.peers.all()
         id = stage.server.tasks.create(card.id)
@@ -129,7 +129,7 @@ async def test_a_peer_without_tasks_is_told_nothing_and_the_task_goes_with_its_s
 
 
 async def test_what_the_host_returns_must_have_a_form() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
         id = tasks.create(player.session.id)
         with pytest.raises(Exception, match="object"):

@@ -12,23 +12,23 @@ from greenroom import Settings
 from greenroom.actors.settings import BadSetting
 from greenroom.transports.interfaces import Peer
 
-from .stage import asked, begun, performing, result, status, until
+from .task_server import reply_to, result, running_task_server, start_task, status, until
 
 HOUR = 3600
 
 
 @pytest.mark.row("TF-17")
 async def test_a_task_is_forgotten_an_hour_after_its_end_and_never_while_it_works() -> None:
-    async with performing(Settings(session_idle=None)) as stage:
+    async with running_task_server(Settings(session_idle=None)) as stage:
         client = await stage.player()
-        ended, works = await begun(client, "only"), await begun(client, "wait", gate="a")
+        ended, works = await start_task(client, "only"), await start_task(client, "wait", gate="a")
         await result(client, ended)
-        assert (await asked(client, "tasks/get", taskId=ended))["result"]["ttl"] == HOUR * 1000
+        assert (await reply_to(client, "tasks/get", taskId=ended))["result"]["ttl"] == HOUR * 1000
         await asyncio.sleep(HOUR - 1)
         assert await status(client, ended) == "completed"
         await asyncio.sleep(2)
-        assert (await asked(client, "tasks/get", taskId=ended))["error"]["code"] == -32602
-        listed = (await asked(client, "tasks/list"))["result"]["tasks"]
+        assert (await reply_to(client, "tasks/get", taskId=ended))["error"]["code"] == -32602
+        listed = (await reply_to(client, "tasks/list"))["result"]["tasks"]
         assert [each["taskId"] for each in listed] == [works]
         await asyncio.sleep(61)
         assert stage.server.tasks.get(ended) is None  # and its place is free
@@ -42,30 +42,30 @@ async def test_a_task_is_forgotten_an_hour_after_its_end_and_never_while_it_work
 
 @pytest.mark.row("TF-17")
 async def test_a_peer_may_wish_for_another_time_within_bounds() -> None:
-    async with performing(Settings(task_ttl_max=7200, session_idle=None)) as stage:
+    async with running_task_server(Settings(task_ttl_max=7200, session_idle=None)) as stage:
         client = await stage.player()
         short, long, none = (
-            await begun(client, "only", 5000),
-            await begun(client, "only", 10**9),
-            await begun(client, "only", 0),
+            await start_task(client, "only", 5000),
+            await start_task(client, "only", 10**9),
+            await start_task(client, "only", 0),
         )
         for id in (short, long):
             await result(client, id)
-        ttls = [(await asked(client, "tasks/get", taskId=id))["result"]["ttl"] for id in (short, long)]
+        ttls = [(await reply_to(client, "tasks/get", taskId=id))["result"]["ttl"] for id in (short, long)]
         assert ttls == [5000, 7_200_000]
-        assert (await asked(client, "tasks/get", taskId=none))["error"]["code"] == -32602
+        assert (await reply_to(client, "tasks/get", taskId=none))["error"]["code"] == -32602
         await asyncio.sleep(5.1)
-        assert (await asked(client, "tasks/get", taskId=short))["error"]["code"] == -32602
+        assert (await reply_to(client, "tasks/get", taskId=short))["error"]["code"] == -32602
         await asyncio.sleep(7190)
         assert await status(client, long) == "completed"
         await asyncio.sleep(10)
-        assert (await asked(client, "tasks/get", taskId=long))["error"]["code"] == -32602
+        assert (await reply_to(client, "tasks/get", taskId=long))["error"]["code"] == -32602
 
 
 async def test_whoever_waits_for_a_task_with_no_time_at_all_is_answered_all_the_same() -> None:
-    async with performing() as stage:
+    async with running_task_server() as stage:
         client = await stage.player()
-        id = await begun(client, "wait", 0, gate="a")
+        id = await start_task(client, "wait", 0, gate="a")
         waiting = asyncio.create_task(result(client, id))
         await asyncio.sleep(1)
         stage.gate("a").set()
@@ -73,9 +73,9 @@ async def test_whoever_waits_for_a_task_with_no_time_at_all_is_answered_all_the_
 
 
 async def test_a_task_may_not_take_longer_than_a_task_may() -> None:
-    async with performing(Settings(task_lifetime=100)) as stage:
+    async with running_task_server(Settings(task_lifetime=100)) as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         waiting = asyncio.create_task(result(client, id))
         await asyncio.sleep(99)
         assert not waiting.done()
@@ -85,35 +85,35 @@ async def test_a_task_may_not_take_longer_than_a_task_may() -> None:
 
 @pytest.mark.parametrize("principal", [None, "ann"])
 async def test_so_many_unfinished_tasks_an_owner_may_have_and_others_are_not_touched(principal: str | None) -> None:
-    async with performing(Settings(max_tasks=3)) as stage:
+    async with running_task_server(Settings(max_tasks=3)) as stage:
         peer = Peer("test", principal=principal)
         client = await stage.player(peer)
         again = client if principal is None else await stage.player(peer)
-        ids = [await begun(client, "wait", gate="a") for _ in range(3)]
-        refused = await asked(again, "tools/call", name="wait", arguments={"gate": "a"}, task={})
+        ids = [await start_task(client, "wait", gate="a") for _ in range(3)]
+        refused = await reply_to(again, "tools/call", name="wait", arguments={"gate": "a"}, task={})
         assert refused["error"]["code"] == -32603
         assert "at most 3" in refused["error"]["message"]
         assert refused["error"]["data"] == {"reason": "too_many_tasks", "maybe_done": False}
         other = await stage.player(Peer("test", principal=None if principal is None else "bob"))
-        await begun(other, "wait", gate="a")
-        await asked(client, "tasks/cancel", taskId=ids[0])
-        await begun(again, "wait", gate="a")
+        await start_task(other, "wait", gate="a")
+        await reply_to(client, "tasks/cancel", taskId=ids[0])
+        await start_task(again, "wait", gate="a")
 
 
 async def test_of_what_has_ended_so_much_is_kept_and_the_oldest_goes_first() -> None:
-    async with performing(Settings(max_tasks_kept=3)) as stage:
+    async with running_task_server(Settings(max_tasks_kept=3)) as stage:
         client = await stage.probe()
-        works = await begun(client, "wait", gate="a")
+        works = await start_task(client, "wait", gate="a")
         ids: list[str] = []
         for _ in range(6):
-            ids.append(await begun(client, "only"))
+            ids.append(await start_task(client, "only"))
             await result(client, ids[-1])
             await asyncio.sleep(0.01)
         assert [each.id for each in stage.server.tasks.all()] == [works, *ids[3:]]
 
 
 async def test_of_what_they_hold_so_many_bytes_are_kept() -> None:
-    async with performing(Settings(task_bytes=5000)) as stage:
+    async with running_task_server(Settings(task_bytes=5000)) as stage:
 
         @stage.server.tool(task_support="optional")
         async def big(size: int) -> str:
@@ -122,7 +122,7 @@ async def test_of_what_they_hold_so_many_bytes_are_kept() -> None:
         client = await stage.probe()
         ids: list[str] = []
         for size in (2000, 2000, 2000, 9000):
-            ids.append(await begun(client, "big", size=size))
+            ids.append(await start_task(client, "big", size=size))
             await result(client, ids[-1])
             await asyncio.sleep(0.01)
             assert sum(each.size for each in stage.server.tasks.all()) < 5000 or len(stage.server.tasks.all()) == 1
@@ -130,12 +130,12 @@ async def test_of_what_they_hold_so_many_bytes_are_kept() -> None:
 
 
 async def test_no_more_calls_wait_for_tasks_than_may_be_under_way() -> None:
-    async with performing(Settings(max_in_flight=4)) as stage:
+    async with running_task_server(Settings(max_in_flight=4)) as stage:
         client = await stage.probe()
-        id = await begun(client, "wait", gate="a")
+        id = await start_task(client, "wait", gate="a")
         for _ in range(4):
             await client.ask("tasks/result", {"taskId": id})
-        refused = await asked(client, "tasks/result", taskId=id)
+        refused = await reply_to(client, "tasks/result", taskId=id)
         assert "Too many requests" in refused["error"]["message"]
         assert await status(client, id) == "working"  # looking is no request that is under way
 

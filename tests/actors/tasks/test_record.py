@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.names import new_id
+from greenroom.actors.process_names import new_id
 from greenroom.actors.task_record import (
-    RELATED,
+    RELATED_TASK,
     TERMINAL,
     BadTransition,
     TaskRecord,
     belongs_to_session,
     owner_of,
-    related,
-    written,
+    wire_time,
+    with_related_task,
 )
 from greenroom.transports.interfaces import Peer
 
@@ -44,7 +44,7 @@ def test_dates_are_rfc_3339_with_milliseconds_in_utc_and_states_are_the_protocol
         "ttl": 60_000,
         "pollInterval": 500,
     }
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", written(1.0))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", wire_time(1.0))
     assert WORKING.moved("failed", 1001.0, "no flour").to_wire()["statusMessage"] == "no flour"
 
 
@@ -105,7 +105,7 @@ def test_ids_are_random() -> None:
 
 
 def test_a_related_message_keeps_what_else_its_meta_says() -> None:
-    params = {"a": 1, "_meta": {"b": 2, RELATED: {"taskId": "task_other"}}}
-    assert related(params, "task_1") == {"a": 1, "_meta": {"b": 2, RELATED: {"taskId": "task_1"}}}
-    assert params["_meta"] == {"b": 2, RELATED: {"taskId": "task_other"}}
-    assert related({}, "task_1") == {"_meta": {RELATED: {"taskId": "task_1"}}}
+    params = {"a": 1, "_meta": {"b": 2, RELATED_TASK: {"taskId": "task_other"}}}
+    assert with_related_task(params, "task_1") == {"a": 1, "_meta": {"b": 2, RELATED_TASK: {"taskId": "task_1"}}}
+    assert params["_meta"] == {"b": 2, RELATED_TASK: {"taskId": "task_other"}}
+    assert with_related_task({}, "task_1") == {"_meta": {RELATED_TASK: {"taskId": "task_1"}}}

@@ -15,8 +15,8 @@ from greenroom import ConfigError, SqliteTasks, TaskStoreError
 from greenroom.actors.task_store import MemoryTaskStore, TaskStore
 from greenroom.transports.interfaces import Peer
 
-from .records import ended, record
-from .stage import asked, performing
+from .task_records import ended, record
+from .task_server import reply_to, running_task_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -220,34 +220,34 @@ async def test_a_last_try_is_made_when_it_is_closed(tmp_path: Path) -> None:
 async def test_the_next_life_of_a_server_says_what_became_of_its_tasks(tmp_path: Path) -> None:
     ada, bob = Peer("test", principal="ada"), Peer("test", principal="bob")
     store = SqliteTasks(tmp_path / "tasks.db")
-    async with performing(task_store=store) as stage:
+    async with running_task_server(task_store=store) as stage:
         client = await stage.player(ada)
-        begun = await asked(client, "tools/call", name="wait", arguments={"gate": "shut"}, task={})
+        begun = await reply_to(client, "tools/call", name="wait", arguments={"gate": "shut"}, task={})
         running = begun["result"]["task"]["taskId"]
-        done = await asked(client, "tools/call", name="only", arguments={}, task={})
+        done = await reply_to(client, "tools/call", name="only", arguments={}, task={})
         over = done["result"]["task"]["taskId"]
-        answer = await asked(client, "tasks/result", taskId=over)
-    async with performing(task_store=SqliteTasks(tmp_path / "tasks.db")) as stage:
+        answer = await reply_to(client, "tasks/result", taskId=over)
+    async with running_task_server(task_store=SqliteTasks(tmp_path / "tasks.db")) as stage:
         client, foreign = await stage.player(ada), await stage.player(bob)
-        listed = (await asked(client, "tasks/list"))["result"]["tasks"]
+        listed = (await reply_to(client, "tasks/list"))["result"]["tasks"]
         assert [(each["taskId"], each["status"]) for each in listed] == [(running, "failed"), (over, "completed")]
-        assert (await asked(client, "tasks/result", taskId=over))["result"] == answer["result"]
-        assert not (await asked(foreign, "tasks/list"))["result"]["tasks"]
+        assert (await reply_to(client, "tasks/result", taskId=over))["result"] == answer["result"]
+        assert not (await reply_to(foreign, "tasks/list"))["result"]["tasks"]
         for id in (running, over):  # a principal's id is no ticket
-            assert (await asked(foreign, "tasks/get", taskId=id))["error"]["code"] == -32602
+            assert (await reply_to(foreign, "tasks/get", taskId=id))["error"]["code"] == -32602
         unnamed = await stage.player()
-        assert (await asked(unnamed, "tasks/get", taskId=over))["error"]["code"] == -32602
+        assert (await reply_to(unnamed, "tasks/get", taskId=over))["error"]["code"] == -32602
 
 
 async def test_a_task_that_cannot_be_kept_is_not_begun(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     store = SqliteTasks(file)
-    async with performing(task_store=store) as stage:
+    async with running_task_server(task_store=store) as stage:
         client = await stage.player()
         file.rename(tmp_path / "away.db")
-        refused = await asked(client, "tools/call", name="only", arguments={}, task={})
+        refused = await reply_to(client, "tools/call", name="only", arguments={}, task={})
         assert refused["error"] == {"code": -32603, "message": "The task cannot be kept"}
         assert not store.list()
         (tmp_path / "away.db").rename(file)
-        begun = await asked(client, "tools/call", name="only", arguments={}, task={})
+        begun = await reply_to(client, "tools/call", name="only", arguments={}, task={})
         assert begun["result"]["task"]["status"] == "working"

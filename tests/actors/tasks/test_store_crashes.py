@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.actors.task_record import TaskRecord
 from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.task_store_sqlite import TaskFile
 
-from .records import record
+from .task_records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

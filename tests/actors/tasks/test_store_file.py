@@ -13,9 +13,9 @@ import pytest
 
 from greenroom.actors.task_record import TaskRecord
 from greenroom.actors.task_store import TaskStoreError
-from greenroom.actors.task_store_sqlite import COLUMNS, MARK, VERSION, TaskFile
+from greenroom.actors.task_store_sqlite import APPLICATION_ID, COLUMNS, FORMAT_VERSION, TaskFile
 
-from .records import ended, record
+from .task_records import ended, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
         mode = database.execute("PRAGMA journal_mode").fetchone()[0]
     database.close()
     assert table == list(COLUMNS) == list(TaskRecord.__struct_fields__)
-    assert (mark, mode) == (MARK, "wal")
+    assert (mark, mode) == (APPLICATION_ID, "wal")
 
 
 def test_what_expired_meanwhile_is_gone_and_nothing_that_runs(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def newer(path: Path) -> None:
     file.open(0)
     file.close()
     with sqlite3.connect(path) as database:
-        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
     database.close()
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.ports import free_port
-from tests.serving import _wait_for
+from tests.free_ports import free_port
+from tests.served_program import _wait_for
 
-from .visitor import Visitor
+from .http_client import HttpClient
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -49,7 +49,7 @@ class Crowd:
         """What was to be said, by the id that came back."""
         self.seen: dict[str, dict[str, Any]] = {}
         """The last that was heard of each."""
-        self._visitor = Visitor.enter(port)
+        self._visitor = HttpClient.enter(port)
         self._threads = [threading.Thread(target=self._go_on, args=(n,)) for n in range(count)]
         self._threads.append(threading.Thread(target=self._look))
         for thread in self._threads:
@@ -82,7 +82,7 @@ class Crowd:
             assert not thread.is_alive()
 
 
-def until(visitor: Visitor, id: str, status: str) -> str:
+def until(visitor: HttpClient, id: str, status: str) -> str:
     deadline = time.monotonic() + 20
     while visitor.status(id) != status:
         assert time.monotonic() < deadline, f"{id} is {visitor.status(id)}, not {status}"
@@ -90,7 +90,7 @@ def until(visitor: Visitor, id: str, status: str) -> str:
     return id
 
 
-def outcome(visitor: Visitor, id: str) -> Any:
+def outcome(visitor: HttpClient, id: str) -> Any:
     """What the task's call is answered with, but for the ids."""
     answer = visitor.ask("tasks/result", taskId=id)
     return answer.get("error") or answer["result"]
@@ -102,7 +102,7 @@ def outcome(visitor: Visitor, id: str) -> Any:
 def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     with pressing(file) as (program, port):
-        visitor = Visitor.enter(port)
+        visitor = HttpClient.enter(port)
         working = [visitor.begin("wait") for _ in range(10)]
         asking = [until(visitor, visitor.begin("ask"), "input_required") for _ in range(8)]
         said = {until(visitor, visitor.begin("say", text=f"line {n}"), "completed"): f"line {n}" for n in range(8)}
@@ -124,7 +124,7 @@ def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
         crowd.join()
 
     with pressing(file) as (_, port):
-        visitor = Visitor.enter(port)
+        visitor = HttpClient.enter(port)
         assert visitor.ask("tasks/list")["result"]["tasks"] == []  # callers are anonymous: the id is the ticket
         for id, (task, what) in ended.items():
             assert visitor.ask("tasks/get", taskId=id)["result"] == task
@@ -163,10 +163,10 @@ def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
 def test_stopped_in_order_and_killed_again(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     with pressing(file) as (program, port):
-        visitor = Visitor.enter(port)
+        visitor = HttpClient.enter(port)
         said = until(visitor, visitor.begin("say", text="a line"), "completed")
         working, asking = visitor.begin("wait"), until(visitor, visitor.begin("ask"), "input_required")
-        left = Visitor.enter(port)
+        left = HttpClient.enter(port)
         alone, kept = left.begin("wait"), until(left, left.begin("say", text="kept"), "completed")
         left.end()
         until(visitor, alone, "cancelled")  # the id is the ticket as soon as its session is gone
@@ -174,7 +174,7 @@ def test_stopped_in_order_and_killed_again(tmp_path: Path) -> None:
         assert program.wait(20) == 0
     for _ in range(2):
         with pressing(file) as (program, port):
-            visitor = Visitor.enter(port)
+            visitor = HttpClient.enter(port)
             assert outcome(visitor, said)["content"] == [{"type": "text", "text": "a line"}]
             assert outcome(visitor, kept)["content"] == [{"type": "text", "text": "kept"}]
             assert visitor.status(alone) == "cancelled"

@@ -1,4 +1,4 @@
-"""A house and a desk for every test of workers."""
+"""A services and a runner for every test of workers."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .desk import Desk, House, open_desk
+from .job_runner import FakeServices, JobRunner, start_job_runner
 
 if TYPE_CHECKING:
     from greenroom.supervision.testing import Probe
 
 
 @pytest.fixture
-def house() -> House:
+def services() -> FakeServices:
     """Without anything in it."""
-    return House()
+    return FakeServices()
 
 
 @pytest.fixture
-async def desk(house: House, probe: Probe) -> Desk:
+async def runner(services: FakeServices, probe: Probe) -> JobRunner:
     """Where jobs are handed out."""
-    return await open_desk(house, probe)
+    return await start_job_runner(services, probe)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from greenroom.actors.jobs import Cancellation
+from greenroom.actors.worker_interfaces import Cancellation
 from greenroom.protocol.errors import RequestCancelled
 
 

@@ -14,15 +14,15 @@ from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.supervision import Crash, CrashReport, Normal, Shutdown, exit, is_alive, kill
 
-from .desk import until
+from .job_runner import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from greenroom.actors.context import Context
-    from greenroom.supervision.testing import Collected
+    from greenroom.supervision.testing import CollectedReports
 
-    from .desk import Desk, House
+    from .job_runner import FakeServices, JobRunner
 
 FAILED = {"content": [{"type": "text", "text": "Tool execution failed"}], "isError": True}
 
@@ -127,28 +127,30 @@ CAUGHT = [
 @pytest.mark.row("TF-09", "TF-25")
 @pytest.mark.parametrize("function", CAUGHT)
 async def test_any_crash_of_a_tool_is_one_error_that_gives_nothing_away(
-    house: House, desk: Desk, function: Callable[..., Any]
+    services: FakeServices, runner: JobRunner, function: Callable[..., Any]
 ) -> None:
     async def bystander(ctx: Context) -> str:
         await asyncio.sleep(1)
         return "unharmed"
 
-    house.tool(bystander)
-    house.tool(function, "tool")
-    others = [await desk.call("bystander") for _ in range(20)]
-    calling = await desk.call("tool")
+    services.tool(bystander)
+    services.tool(function, "tool")
+    others = [await runner.call("bystander") for _ in range(20)]
+    calling = await runner.call("tool")
     assert await calling.result() == FAILED
     await calling.gone()
     for other in others:
         assert (await other.result())["content"][0]["text"] == "unharmed"
-    assert is_alive(desk.workers)
-    assert desk.words() == []
+    assert is_alive(runner.workers)
+    assert runner.words() == []
 
 
 @pytest.mark.row("TF-25")
-async def test_what_it_was_is_in_the_reports(house: House, desk: Desk, reports: Collected) -> None:
-    house.tool(raises_value_error, "tool")
-    calling = await desk.call("tool")
+async def test_what_it_was_is_in_the_reports(
+    services: FakeServices, runner: JobRunner, reports: CollectedReports
+) -> None:
+    services.tool(raises_value_error, "tool")
+    calling = await runner.call("tool")
     await calling.answer()
     crash = await reports.expect(CrashReport)
     assert "swordfish" in str(crash.reason)
@@ -156,22 +158,22 @@ async def test_what_it_was_is_in_the_reports(house: House, desk: Desk, reports: 
 
 
 @pytest.mark.row("TF-25")
-async def test_a_company_may_show_what_it_was(house: House, desk: Desk) -> None:
-    house.settings = Settings(expose_errors=True)
-    house.tool(raises_value_error, "tool")
-    text = (await desk.result("tool"))["content"][0]["text"]
+async def test_a_company_may_show_what_it_was(services: FakeServices, runner: JobRunner) -> None:
+    services.settings = Settings(expose_errors=True)
+    services.tool(raises_value_error, "tool")
+    text = (await runner.result("tool"))["content"][0]["text"]
     assert text == "Tool execution failed: ValueError: the password is swordfish"
 
 
 @pytest.mark.row("TF-09")
-async def test_a_company_may_have_crashes_be_protocol_errors(house: House, desk: Desk) -> None:
-    house.settings = Settings(crashes="protocol")
-    house.tool(raises_value_error, "tool")
-    assert await (await desk.call("tool")).error() == {"code": -32000, "message": "Internal tool error"}
+async def test_a_company_may_have_crashes_be_protocol_errors(services: FakeServices, runner: JobRunner) -> None:
+    services.settings = Settings(crashes="protocol")
+    services.tool(raises_value_error, "tool")
+    assert await (await runner.call("tool")).error() == {"code": -32000, "message": "Internal tool error"}
 
 
 @pytest.mark.row("TF-09")
-async def test_an_error_on_purpose_may_come_out_of_a_task_group(house: House, desk: Desk) -> None:
+async def test_an_error_on_purpose_may_come_out_of_a_task_group(services: FakeServices, runner: JobRunner) -> None:
     async def fails(error: Exception) -> None:
         raise error
 
@@ -179,15 +181,15 @@ async def test_an_error_on_purpose_may_come_out_of_a_task_group(house: House, de
         async with asyncio.TaskGroup() as group:
             group.create_task(fails(error))
 
-    house.tool(lambda: grouped(ToolError("closed")), "tool_error")
-    house.tool(lambda: grouped(McpError(-32001, "no")), "mcp_error")
-    assert (await desk.result("tool_error"))["content"][0]["text"] == "closed"
-    assert await (await desk.call("mcp_error")).error() == {"code": -32001, "message": "no"}
+    services.tool(lambda: grouped(ToolError("closed")), "tool_error")
+    services.tool(lambda: grouped(McpError(-32001, "no")), "mcp_error")
+    assert (await runner.result("tool_error"))["content"][0]["text"] == "closed"
+    assert await (await runner.call("mcp_error")).error() == {"code": -32001, "message": "no"}
 
 
 @pytest.mark.parametrize("what", [SystemExit(0), KeyboardInterrupt()])
 async def test_an_exit_in_a_task_that_a_tool_started_is_its_workers_end_alone(
-    house: House, desk: Desk, what: BaseException
+    services: FakeServices, runner: JobRunner, what: BaseException
 ) -> None:
     async def leave() -> None:
         raise what
@@ -200,17 +202,17 @@ async def test_an_exit_in_a_task_that_a_tool_started_is_its_workers_end_alone(
         await asyncio.sleep(1)
         return "unharmed"
 
-    house.tool(gathers)
-    house.tool(bystander)
-    other = await desk.call("bystander")
-    calling = await desk.call("gathers")
+    services.tool(gathers)
+    services.tool(bystander)
+    other = await runner.call("bystander")
+    calling = await runner.call("gathers")
     reason = await calling.gone()
     assert isinstance(reason, Crash)
     assert type(reason.error) is type(what)
     assert (await other.result())["content"][0]["text"] == "unharmed"
 
 
-async def test_tasks_that_a_tool_leaves_behind_end_with_its_call(house: House, desk: Desk) -> None:
+async def test_tasks_that_a_tool_leaves_behind_end_with_its_call(services: FakeServices, runner: JobRunner) -> None:
     ended: list[str] = []
 
     async def lingers() -> None:
@@ -226,15 +228,17 @@ async def test_tasks_that_a_tool_leaves_behind_end_with_its_call(house: House, d
         await asyncio.sleep(0)
         return "done"
 
-    house.tool(leaks)
-    calling = await desk.call("leaks")
+    services.tool(leaks)
+    calling = await runner.call("leaks")
     assert (await calling.result())["content"][0]["text"] == "done"
     assert isinstance(await calling.gone(), Normal)
     assert ended == ["lingerer"]
 
 
 @pytest.mark.row("TF-19", "TF-23")
-async def test_an_exit_signal_cancels_an_async_tool_and_nothing_is_said(house: House, desk: Desk) -> None:
+async def test_an_exit_signal_cancels_an_async_tool_and_nothing_is_said(
+    services: FakeServices, runner: JobRunner
+) -> None:
     ended: list[bool] = []
 
     async def waits(ctx: Context) -> str:
@@ -245,18 +249,18 @@ async def test_an_exit_signal_cancels_an_async_tool_and_nothing_is_said(house: H
             raise
         return "never"
 
-    house.tool(waits)
-    calling = await desk.call("waits")
+    services.tool(waits)
+    calling = await runner.call("waits")
     await asyncio.sleep(1)
     calling.job.cancelled.set("not wanted")
     exit(calling.worker, Shutdown("cancelled"))
     assert await calling.gone() == Shutdown("cancelled")
     assert ended == [True]
-    assert desk.words() == []
+    assert runner.words() == []
 
 
 async def test_a_tool_that_turns_its_cancellation_into_a_result_says_it_to_nobody_twice(
-    house: House, desk: Desk
+    services: FakeServices, runner: JobRunner
 ) -> None:
     async def stubborn() -> str:
         try:
@@ -265,16 +269,16 @@ async def test_a_tool_that_turns_its_cancellation_into_a_result_says_it_to_nobod
             return "I stay"
         return "never"
 
-    house.tool(stubborn)
-    calling = await desk.call("stubborn")
+    services.tool(stubborn)
+    calling = await runner.call("stubborn")
     await asyncio.sleep(1)
     kill(calling.worker)
     await calling.gone()
-    assert len(desk.words()) <= 1
+    assert len(runner.words()) <= 1
 
 
 @pytest.mark.row("TF-19")
-async def test_a_thread_hears_of_its_cancellation_by_its_flag_only(house: House, desk: Desk) -> None:
+async def test_a_thread_hears_of_its_cancellation_by_its_flag_only(services: FakeServices, runner: JobRunner) -> None:
     heard: list[str] = []
     ready = threading.Event()
 
@@ -285,26 +289,28 @@ async def test_a_thread_hears_of_its_cancellation_by_its_flag_only(house: House,
         ctx.raise_if_cancelled()
         return "never"
 
-    house.tool(blocks)
-    calling = await desk.call("blocks")
+    services.tool(blocks)
+    calling = await runner.call("blocks")
     await asyncio.to_thread(ready.wait)
     exit(calling.worker, Shutdown("cancelled"))
     await calling.gone()
-    assert house.bulkheads.running == 1
+    assert services.bulkheads.running == 1
     assert heard == []
     calling.job.cancelled.set("not wanted")
-    await until(lambda: not house.bulkheads.running)
+    await until(lambda: not services.bulkheads.running)
     assert heard == ["not wanted"]
 
 
-async def test_a_tool_that_notices_its_cancellation_is_no_crash(house: House, desk: Desk, reports: Collected) -> None:
+async def test_a_tool_that_notices_its_cancellation_is_no_crash(
+    services: FakeServices, runner: JobRunner, reports: CollectedReports
+) -> None:
     async def notices(ctx: Context) -> str:
         await ctx.cancelled.wait()
         ctx.raise_if_cancelled()
         return "never"
 
-    house.tool(notices)
-    calling = await desk.call("notices")
+    services.tool(notices)
+    calling = await runner.call("notices")
     await asyncio.sleep(1)
     calling.job.cancelled.set("not wanted")
     assert isinstance(await calling.gone(), Normal)
@@ -312,7 +318,7 @@ async def test_a_tool_that_notices_its_cancellation_is_no_crash(house: House, de
 
 
 async def test_a_thread_that_never_returns_costs_its_tool_one_slot_and_nobody_else_anything(
-    house: House, desk: Desk
+    services: FakeServices, runner: JobRunner
 ) -> None:
     release = threading.Event()
 
@@ -323,25 +329,25 @@ async def test_a_thread_that_never_returns_costs_its_tool_one_slot_and_nobody_el
     def quick() -> str:
         return "quick"
 
-    house.tool(stuck, threads=2)
-    house.tool(quick)
-    calls = [await desk.call("stuck") for _ in range(5)]
-    assert await desk.text("quick") == "quick"
+    services.tool(stuck, threads=2)
+    services.tool(quick)
+    calls = [await runner.call("stuck") for _ in range(5)]
+    assert await runner.text("quick") == "quick"
     for calling in calls[:2]:
         exit(calling.worker, Shutdown("cancelled"))
         await calling.gone()
-    assert house.bulkheads.running == 2
-    assert await desk.text("quick") == "quick"
+    assert services.bulkheads.running == 2
+    assert await runner.text("quick") == "quick"
     release.set()
     for calling in calls[2:]:
         assert (await calling.result())["content"][0]["text"] == "at last"
-    await until(lambda: not house.bulkheads.running)
+    await until(lambda: not services.bulkheads.running)
 
 
 # --- a loop of its own
 
 
-async def test_an_async_tool_may_have_a_loop_of_its_own_and_block_it(house: House, desk: Desk) -> None:
+async def test_an_async_tool_may_have_a_loop_of_its_own_and_block_it(services: FakeServices, runner: JobRunner) -> None:
     loops: list[asyncio.AbstractEventLoop] = []
     ready, go = threading.Event(), threading.Event()
 
@@ -352,8 +358,8 @@ async def test_an_async_tool_may_have_a_loop_of_its_own_and_block_it(house: Hous
         await asyncio.sleep(0)
         return "done"
 
-    house.tool(blocks, isolation="thread")
-    calling = await desk.call("blocks")
+    services.tool(blocks, isolation="thread")
+    calling = await runner.call("blocks")
     await asyncio.to_thread(ready.wait)
     assert loops[0] is not asyncio.get_running_loop()
     go.set()
@@ -363,7 +369,7 @@ async def test_an_async_tool_may_have_a_loop_of_its_own_and_block_it(house: Hous
 
 @pytest.mark.parametrize("what", [SystemExit(0), KeyboardInterrupt(), ValueError("no"), asyncio.CancelledError()])
 async def test_a_crash_in_a_loop_of_its_own_is_an_error_like_any_other(
-    house: House, desk: Desk, what: BaseException
+    services: FakeServices, runner: JobRunner, what: BaseException
 ) -> None:
     async def fails() -> None:
         raise what
@@ -371,16 +377,16 @@ async def test_a_crash_in_a_loop_of_its_own_is_an_error_like_any_other(
     async def gathers() -> None:
         await asyncio.gather(fails(), asyncio.sleep(60))
 
-    house.tool(fails, isolation="thread")
-    house.tool(gathers, isolation="thread")
+    services.tool(fails, isolation="thread")
+    services.tool(gathers, isolation="thread")
     for name in ("fails", "gathers"):
-        calling = await desk.call(name)
+        calling = await runner.call(name)
         assert await calling.result() == FAILED
         await calling.gone()
 
 
 @pytest.mark.row("TF-23")
-async def test_a_cancelled_call_cancels_the_handler_in_its_own_loop(house: House, desk: Desk) -> None:
+async def test_a_cancelled_call_cancels_the_handler_in_its_own_loop(services: FakeServices, runner: JobRunner) -> None:
     ready = threading.Event()
     ended: list[str] = []
 
@@ -392,8 +398,8 @@ async def test_a_cancelled_call_cancels_the_handler_in_its_own_loop(house: House
             ended.append("cancelled")
         return "never"
 
-    house.tool(waits, isolation="thread")
-    calling = await desk.call("waits")
+    services.tool(waits, isolation="thread")
+    calling = await runner.call("waits")
     await asyncio.to_thread(ready.wait)
     calling.job.cancelled.set("not wanted")
     assert isinstance(await calling.gone(), Normal)
@@ -404,19 +410,21 @@ async def test_a_cancelled_call_cancels_the_handler_in_its_own_loop(house: House
 
 
 @pytest.mark.row("TF-25")
-async def test_crashes_of_what_is_no_tool_are_internal_errors(house: House, desk: Desk) -> None:
-    house.resource("a://b", raises_value_error)
-    house.prompt(exits_in_a_thread, "prompt")
-    read = await desk.hand_out("resources/read", {"uri": "a://b"})
+async def test_crashes_of_what_is_no_tool_are_internal_errors(services: FakeServices, runner: JobRunner) -> None:
+    services.resource("a://b", raises_value_error)
+    services.prompt(exits_in_a_thread, "prompt")
+    read = await runner.start("resources/read", {"uri": "a://b"})
     assert await read.error() == {"code": -32603, "message": "Internal error"}
-    got = await desk.hand_out("prompts/get", {"name": "prompt"})
+    got = await runner.start("prompts/get", {"name": "prompt"})
     assert await got.error() == {"code": -32603, "message": "Internal error"}
 
 
-async def test_a_tool_error_of_what_is_no_tool_is_an_internal_error_with_its_text(house: House, desk: Desk) -> None:
+async def test_a_tool_error_of_what_is_no_tool_is_an_internal_error_with_its_text(
+    services: FakeServices, runner: JobRunner
+) -> None:
     async def closed() -> str:
         raise ToolError("closed for today")
 
-    house.resource("a://b", closed)
-    read = await desk.hand_out("resources/read", {"uri": "a://b"})
+    services.resource("a://b", closed)
+    read = await runner.start("resources/read", {"uri": "a://b"})
     assert await read.error() == {"code": -32603, "message": "closed for today"}

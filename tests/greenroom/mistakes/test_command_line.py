@@ -95,7 +95,7 @@ MISTAKES: list[tuple[str, int, tuple[str, ...]]] = [
     # where to go
     ("list", 2, ("say which server", "a URL", "behind --")),
     ("list ftp://example.org", 2, ("ftp://", "http:// and https://")),
-    ("list http://127.0.0.1:1/mcp", 4, ("http://127.0.0.1:1", "nobody listens there")),
+    ("list http://127.0.0.1:1/mcp", 4, ("http://127.0.0.1:1", "no server listens there")),
     ("list sy", 3, ("no server is called 'sy'", "did you mean sky")),
     ("list weather", 3, ("no server is called 'weather'", "write weather.py")),
     ("list --", 2, ("nothing behind --",)),

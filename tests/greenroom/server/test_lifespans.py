@@ -141,7 +141,7 @@ async def test_one_that_ends_without_an_error_is_opened_anew_too(caplog: pytest.
     async with server.started():
         await asyncio.sleep(10)
         assert shelf.said == ["open brief", "close brief", "open brief"]
-    assert "has ended though nobody has told it to" in caplog.text
+    assert "has ended before the server" in caplog.text
 
 
 async def test_one_that_has_ended_and_is_told_to_at_once_says_what_it_died_of(
@@ -170,7 +170,7 @@ def wants_a_server(server: Server) -> None:
 
 
 REFUSED: list[tuple[Any, str]] = [
-    (wants_a_server, "is called without arguments, and wants server"),
+    (wants_a_server, "is called without arguments, but requires server"),
     (asyncio.sleep, "has to be an `async def` with one `yield`"),
     ("nothing", "has to be an `async def` with one `yield`"),
 ]
@@ -218,7 +218,7 @@ server.run()
     [
         ((), 0, "open\nclosed\n"),
         (("fail",), 1, "OSError: no database"),
-        (("leave",), 1, "the lifespan opened (<string>, line 7) has to `yield` once, and did not"),
+        (("leave",), 1, "the lifespan opened (<string>, line 7) must `yield` once, but did not"),
         (("exit",), 1, "the lifespan opened (<string>, line 7) has ended with sys.exit(4)"),
     ],
 )

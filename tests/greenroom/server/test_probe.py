@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.transports.stdio.fake_sessions import FakeDoor
+from tests.transports.stdio.fake_sessions import FakeSessionRouter
 
 from greenroom import Server, testing
 from greenroom.protocol.errors import PeerError
@@ -12,25 +12,25 @@ from greenroom.wire_probe import WireEnded, WireProbe
 
 
 async def test_it_greets_and_asks() -> None:
-    async with WireProbe(FakeDoor()) as probe:
+    async with WireProbe(FakeSessionRouter()) as probe:
         assert probe.welcome["echo"]["clientInfo"]["name"] == "probe"
         assert await probe.request("anything", {"a": 1}) == {"echo": {"a": 1}}
 
 
 async def test_it_raises_what_the_server_answers_with() -> None:
-    async with WireProbe(FakeDoor()) as probe:
+    async with WireProbe(FakeSessionRouter()) as probe:
         with pytest.raises(PeerError, match=r"no \(-32602\)"):
             await probe.request("refuse")
 
 
 async def test_it_keeps_what_it_hears_in_order() -> None:
-    async with WireProbe(FakeDoor()) as probe:
+    async with WireProbe(FakeSessionRouter()) as probe:
         await probe.request("talk", {"times": 200, "pad": ""})
         assert [each["number"] for each in await probe.wait_for_notifications("said", 200)] == list(range(200))
 
 
 async def test_it_can_ask_without_waiting() -> None:
-    async with WireProbe(FakeDoor()) as probe:
+    async with WireProbe(FakeSessionRouter()) as probe:
         held = await probe.ask("hold")
         await probe.cancel(held, "changed my mind")
         await probe.request("release")
@@ -38,7 +38,7 @@ async def test_it_can_ask_without_waiting() -> None:
 
 
 async def test_a_server_that_says_nothing_is_waited_for_only_so_long() -> None:
-    async with WireProbe(FakeDoor()) as probe:
+    async with WireProbe(FakeSessionRouter()) as probe:
         held = await probe.ask("hold")
         with pytest.raises(TimeoutError, match="the answer to request 2 did not come within 3 seconds"):
             await probe.answer(held, within=3)
@@ -58,13 +58,13 @@ def test_a_name_that_the_kit_has_not_is_an_attribute_error() -> None:
 
 
 async def test_it_says_any_bytes() -> None:
-    async with WireProbe(FakeDoor(), greet=False) as probe:
+    async with WireProbe(FakeSessionRouter(), greet=False) as probe:
         await probe.send(b"{nonsense")
         assert (await probe.answer(None))["error"]["code"] == -32700
 
 
 async def test_a_wire_that_has_ended_says_so() -> None:
-    probe = WireProbe(FakeDoor())
+    probe = WireProbe(FakeSessionRouter())
     async with probe:
         pass
     with pytest.raises(WireEnded):

@@ -16,7 +16,7 @@ from tests.transports.stdio.child_programs import EVERYTHING, LOAD, PATIENCE, pr
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.transports.stdio.child_programs import Program
+    from tests.transports.stdio.child_programs import ChildProgram
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 HELLO = (
@@ -26,7 +26,7 @@ HELLO = (
 READY = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
-def port_of(served: Program) -> int:
+def port_of(served: ChildProgram) -> int:
     """Where it listens, once it says so."""
     served.until_told("/mcp\n")
     found = re.search(r"serves on http://127\.0\.0\.1:(\d+)/mcp", served.error_text())
@@ -71,7 +71,7 @@ def test_a_port_that_is_taken_is_an_error_with_a_reason(tmp_path: Path) -> None:
             [sys.executable, "-c", code], capture_output=True, check=False, timeout=PATIENCE, text=True
         )
     assert done.returncode == 1
-    assert "somebody listens there already" in done.stderr.splitlines()[-1]
+    assert "the port is in use" in done.stderr.splitlines()[-1]
 
 
 def test_a_tree_that_gives_up_is_an_error_with_a_reason(tmp_path: Path) -> None:

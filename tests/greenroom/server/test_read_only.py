@@ -80,4 +80,4 @@ def test_what_needs_a_folder_says_which(environment: dict[str, str]) -> None:
         [sys.executable, PROGRAM, "inspect"], env=environment, capture_output=True, check=False, timeout=60, text=True
     )
     assert done.returncode == 1
-    assert "set XDG_RUNTIME_DIR to one that can be written to, or leave out inspect" in done.stderr
+    assert "set XDG_RUNTIME_DIR to a writable folder, or leave out inspect" in done.stderr

@@ -346,5 +346,5 @@ def test_a_hook_for_what_the_class_does_itself_is_refused(hooks: Hooks, what: st
         async def set_log_level(self, level: str) -> None: ...
         async def call_tool(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any: ...
 
-    with pytest.raises(RegistrationError, match=f"Own has a method of its own for {what}: leave that out of the hooks"):
+    with pytest.raises(RegistrationError, match=f"Own overrides {what}: leave that out of the hooks"):
         Own.server(hooks=hooks)

@@ -30,30 +30,30 @@ async def from_the_loop(step: Callable[[], Any]) -> Any:
 
 
 async def test_whoever_waits_goes_on_before_open_returns_in_their_own_task_and_context() -> None:
-    gate = DirectWakeup(asyncio.get_running_loop())
+    wakeup = DirectWakeup(asyncio.get_running_loop())
     seen: list[tuple[str, Any]] = []
 
     async def wait() -> None:
         PLACE.set("inside")
         for _ in range(3):
-            await gate
+            await wakeup
             seen.append((PLACE.get(), asyncio.current_task()))
 
     task = asyncio.create_task(wait())
     await turns()
     for number in range(1, 4):
-        assert gate.taken
-        assert await from_the_loop(lambda: (gate.open(), len(seen))) == (True, number)
+        assert wakeup.has_waiter
+        assert await from_the_loop(lambda: (wakeup.wake(), len(seen))) == (True, number)
     assert seen == [("inside", task)] * 3
-    assert not await from_the_loop(gate.open)
+    assert not await from_the_loop(wakeup.wake)
     await task
 
 
 async def test_a_gate_that_nobody_waits_at_stays_closed() -> None:
-    gate = DirectWakeup(asyncio.get_running_loop())
-    assert not gate.open()
-    assert not gate.cancel()
-    waiting = asyncio.ensure_future(_through(gate))
+    wakeup = DirectWakeup(asyncio.get_running_loop())
+    assert not wakeup.wake()
+    assert not wakeup.cancel()
+    waiting = asyncio.ensure_future(_through(wakeup))
     await turns()
     assert not waiting.done()
     waiting.cancel("enough")
@@ -61,53 +61,53 @@ async def test_a_gate_that_nobody_waits_at_stays_closed() -> None:
         await waiting
 
 
-async def _through(gate: DirectWakeup) -> str:
-    await gate
+async def _through(wakeup: DirectWakeup) -> str:
+    await wakeup
     return "through"
 
 
 async def test_a_cancelled_wait_cannot_be_opened_and_the_next_one_can() -> None:
-    gate = DirectWakeup(asyncio.get_running_loop())
+    wakeup = DirectWakeup(asyncio.get_running_loop())
     caught: list[tuple[Any, ...]] = []
 
     async def wait() -> str:
         try:
-            await gate
+            await wakeup
         except asyncio.CancelledError as error:
             caught.append(error.args)
-        return await _through(gate)
+        return await _through(wakeup)
 
     task = asyncio.create_task(wait())
     await turns()
-    assert await from_the_loop(lambda: (task.cancel("enough"), gate.open(), caught == [])) == (True, False, True)
+    assert await from_the_loop(lambda: (task.cancel("enough"), wakeup.wake(), caught == [])) == (True, False, True)
     await turns()
     assert caught == [("enough",)]
-    assert await from_the_loop(gate.open)
+    assert await from_the_loop(wakeup.wake)
     assert await task == "through"
 
 
 async def test_what_is_cancelled_before_it_waits_does_not_wait() -> None:
-    gate = DirectWakeup(asyncio.get_running_loop())
+    wakeup = DirectWakeup(asyncio.get_running_loop())
 
     async def wait() -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        await gate
+        await wakeup
 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(wait())
-    assert not gate.taken
+    assert not wakeup.has_waiter
 
 
 async def test_a_timeout_around_a_gate_is_one() -> None:
-    gate = DirectWakeup(asyncio.get_running_loop())
+    wakeup = DirectWakeup(asyncio.get_running_loop())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
-            await gate
-    task = asyncio.create_task(_through(gate))
+            await wakeup
+    task = asyncio.create_task(_through(wakeup))
     await turns()
-    assert await from_the_loop(gate.open)
+    assert await from_the_loop(wakeup.wake)
     assert await task == "through"
 
 
@@ -117,24 +117,24 @@ class Relay(GenServer):
     def __init__(self, *others: Any) -> None:
         self.others = others
 
-    async def take(self, gate: DirectWakeup, node: Node) -> None:
+    async def take(self, wakeup: DirectWakeup, node: Node) -> None:
         for each in self.others:
-            each.cast(Relay.take, gate, node)
+            each.cast(Relay.take, wakeup, node)
         if not self.others:
-            node.open_soon(gate)
+            node.wake_soon(wakeup)
 
 
 async def test_what_the_loop_calls_is_served_to_the_end_before_it_goes_on(node: Node) -> None:
     last = await start(Relay)
     first = await start(Relay, await start(Relay, last))
-    gate = DirectWakeup(node.loop)
-    await last.call(Relay.take, gate, node)  # there is a worker now
+    wakeup = DirectWakeup(node.loop)
+    await last.call(Relay.take, wakeup, node)  # there is a worker now
     await turns()
-    task = asyncio.create_task(_through(gate))
+    task = asyncio.create_task(_through(wakeup))
     await turns()
 
     def step() -> bool:
-        node.serve(lambda: first.cast(Relay.take, gate, node))
+        node.serve(lambda: first.cast(Relay.take, wakeup, node))
         return task.done()
 
     assert await from_the_loop(step)
@@ -143,11 +143,11 @@ async def test_what_the_loop_calls_is_served_to_the_end_before_it_goes_on(node: 
 
 async def test_what_raises_while_it_is_served_is_its_callers(node: Node) -> None:
     ref = await start(Relay)
-    gate = DirectWakeup(node.loop)
-    task = asyncio.create_task(_through(gate))
+    wakeup = DirectWakeup(node.loop)
+    task = asyncio.create_task(_through(wakeup))
 
     def broken() -> None:
-        ref.cast(Relay.take, gate, node)
+        ref.cast(Relay.take, wakeup, node)
         raise LookupError
 
     def step() -> None:
@@ -169,11 +169,11 @@ class Restless(GenServer):
 async def test_processes_that_are_never_done_keep_nobody_waiting(node: Node) -> None:
     for _ in range(100):
         (await start(Restless)).cast(Restless.go_on)
-    gates = [DirectWakeup(node.loop) for _ in range(100)]
-    tasks = [asyncio.create_task(_through(gate)) for gate in gates]
+    wakeups = [DirectWakeup(node.loop) for _ in range(100)]
+    tasks = [asyncio.create_task(_through(wakeup)) for wakeup in wakeups]
     await turns(5)
-    for gate in gates:
-        node.open_soon(gate)
+    for wakeup in wakeups:
+        node.wake_soon(wakeup)
     await turns(2)
     assert all(task.done() for task in tasks)
 
@@ -184,11 +184,11 @@ async def test_those_who_wake_each_other_for_ever_leave_the_loop_its_turn(node: 
     async def wake(mine: DirectWakeup, next_one: DirectWakeup) -> None:
         while True:
             await mine
-            node.open_soon(next_one)
+            node.wake_soon(next_one)
 
     tasks = [asyncio.create_task(wake(one, other)), asyncio.create_task(wake(other, one))]
     await turns()
-    node.open_soon(one)
+    node.wake_soon(one)
     await turns()
     assert not any(task.done() for task in tasks)
     for task in tasks:
@@ -197,18 +197,18 @@ async def test_those_who_wake_each_other_for_ever_leave_the_loop_its_turn(node: 
 
 
 async def test_one_that_raises_takes_no_other_with_it(node: Node) -> None:
-    gates = [DirectWakeup(node.loop) for _ in range(3)]
+    wakeups = [DirectWakeup(node.loop) for _ in range(3)]
 
-    async def wait(gate: DirectWakeup, number: int) -> int:
-        await gate
+    async def wait(wakeup: DirectWakeup, number: int) -> int:
+        await wakeup
         if number == 0:
             raise ValueError
         return number
 
-    tasks = [asyncio.create_task(wait(gate, number)) for number, gate in enumerate(gates)]
+    tasks = [asyncio.create_task(wait(wakeup, number)) for number, wakeup in enumerate(wakeups)]
     await turns()
-    for gate in gates:
-        node.open_soon(gate)
+    for wakeup in wakeups:
+        node.wake_soon(wakeup)
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(results[0], ValueError)
     assert results[1:] == [1, 2]

@@ -160,7 +160,7 @@ async def test_an_empty_mailbox_weighs_nothing() -> None:
     process = process_of(ref)
     assert process is not None
     assert process.mailbox is None
-    assert process.quick is None
+    assert process.fast_append is None
 
 
 class Steps(GenServer):

@@ -127,7 +127,7 @@ def restarts_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
 @mutation
 def retries_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, child: Any, turn: int) -> Any:
-        return self._otp_try_restart(child) if child.turn == turn else None
+        return self._otp_try_restart(child) if child.retry_number == turn else None
 
     patch.setattr(base.BaseSupervisor, "_otp_on_retry", wrong)
 
@@ -135,7 +135,7 @@ def retries_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 @mutation
 def retries_jump_the_queue(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, method: Any, child: Any) -> None:
-        self._otp_process.push_front((CAST, method, (child, child.turn), {}))
+        self._otp_process.push_front((CAST, method, (child, child.retry_number), {}))
 
     patch.setattr(base.BaseSupervisor, "_otp_to_self", wrong)
 
@@ -243,24 +243,24 @@ def unlinking_does_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def what_was_postponed_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    right = agenda.change
+    right = agenda.on_state_change
 
     def wrong(self: Any) -> None:
         self.postponed.clear()
         right(self)
 
-    patch.setattr(agenda, "change", wrong)
+    patch.setattr(agenda, "on_state_change", wrong)
 
 
 @mutation
 def what_was_postponed_comes_back_in_reverse(patch: pytest.MonkeyPatch) -> None:
-    right = agenda.change
+    right = agenda.on_state_change
 
     def wrong(self: Any) -> None:
         self.postponed.reverse()
         right(self)
 
-    patch.setattr(agenda, "change", wrong)
+    patch.setattr(agenda, "on_state_change", wrong)
 
 
 # --- what tasks do

@@ -199,7 +199,7 @@ def test_a_bad_backoff_is_refused_by_name(field: str, value: Any) -> None:
 
 
 def test_a_spec_without_arguments_tells_what_it_was() -> None:
-    spec = child(Counter, 12345).but(restart="temporary").without_arguments()
+    spec = child(Counter, 12345).but(restart="temporary").without_start_arguments()
     assert str(spec.start) == "Counter(…)"
     assert spec.restart == "temporary"
 

@@ -90,7 +90,7 @@ async def test_each_kind_has_its_level_and_its_words(records: list[Any]) -> None
         told = [(record.levelname, record.greenroom["event"], record.getMessage()) for record in records]
         name = f"Supervisor {sup.pid}"
         assert [each[:2] for each in told] == [
-            ("INFO", "Progress"),
+            ("INFO", "ProgressReport"),
             ("ERROR", "ChildTerminated"),
             ("ERROR", "CrashReport"),
             ("ERROR", "StartError"),
@@ -162,7 +162,7 @@ async def test_the_data_of_a_record_fits_json(records: list[Any]) -> None:
         sup.send("junk")
         await settled(sup)
         data = [json.loads(json.dumps(record.greenroom)) for record in records]
-        assert [each["event"] for each in data] == ["Progress", "ChildTerminated", "Progress", "Unexpected"]
+        assert [each["event"] for each in data] == ["ProgressReport", "ChildTerminated", "ProgressReport", "Unexpected"]
         assert data[1]["reason"] == "killed"
         assert data[1]["child"]["id"] == "Counter"
         assert data[1]["ancestors"][0].startswith("inbox ")
@@ -206,10 +206,10 @@ async def test_it_can_be_turned_off_and_attached_again(records: list[Any]) -> No
         assert not records
         end = logs.attach(current_node())
         await start_link(Supervisor, [child(Counter)])
-        assert events(records) == ["Progress"]
+        assert events(records) == ["ProgressReport"]
         end()
         await start_link(Supervisor, [child(Counter)])
-        assert events(records) == ["Progress"]
+        assert events(records) == ["ProgressReport"]
 
 
 def test_a_node_logs_unless_told_otherwise() -> None:

@@ -16,7 +16,7 @@ from greenroom.supervision import count_children, current_node
 from greenroom.supervision.testing import start_supervised
 from greenroom.transports.interfaces import Peer
 
-from .raw_clients import Stage, stage
+from .raw_clients import TargetServer, target_server
 
 INFO = {"name": "forgetful", "version": "1"}
 HELLO = JsonRpcRequest("h", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO})
@@ -77,7 +77,7 @@ async def test_a_lifetime_ends_also_who_is_never_silent() -> None:
 @pytest.mark.soak
 def test_the_memory_of_abandoned_sessions_comes_back(no_leaks: None) -> None:
     count, idle = 20_000, 40.0
-    with stage(settings={"max_sessions": None, "session_idle": idle}) as opened:
+    with target_server(settings={"max_sessions": None, "session_idle": idle}) as opened:
         empty = opened.cost()["processes"]
         _abandon(opened, 100)
         before = _once_gone(opened, empty, idle)  # then it has all that it ever needs
@@ -98,7 +98,7 @@ def test_the_memory_of_abandoned_sessions_comes_back(no_leaks: None) -> None:
 @pytest.mark.row("SE-11")
 def test_one_crowd_after_another_takes_no_more_memory_than_the_first(no_leaks: None) -> None:
     count, idle = 1_000, 3.0
-    with stage(settings={"max_sessions": None, "session_idle": idle}) as opened:
+    with target_server(settings={"max_sessions": None, "session_idle": idle}) as opened:
         empty = opened.cost()["processes"]
         _abandon(opened, 100)
         before = _once_gone(opened, empty, idle)
@@ -115,7 +115,7 @@ KEPT = 0.4
 """How much of it may stay. Of twenty thousand sessions it is a fifth to a third: the page on hostile peers says what holds it."""
 
 
-def _abandon(opened: Stage, count: int) -> None:
+def _abandon(opened: TargetServer, count: int) -> None:
     """Begin sessions that no client comes back to."""
     line = opened.caller()
     for _ in range(count):
@@ -124,7 +124,7 @@ def _abandon(opened: Stage, count: int) -> None:
     line.close()
 
 
-def _once_gone(opened: Stage, processes: int, idle: float) -> dict[str, int]:
+def _once_gone(opened: TargetServer, processes: int, idle: float) -> dict[str, int]:
     """What the server costs once its sessions are gone. It is another process: there is no event to wait for."""
     opened.forget()
     time.sleep(idle)
@@ -135,7 +135,7 @@ def _once_gone(opened: Stage, processes: int, idle: float) -> dict[str, int]:
     return cost
 
 
-def _settled(opened: Stage, enough: float) -> int:
+def _settled(opened: TargetServer, enough: float) -> int:
     """What the server has in memory when it has come down so far, or after as long as anything cancelled may be kept."""
     deadline = time.perf_counter() + 70.0
     while (memory := opened.memory()) > enough and time.perf_counter() < deadline:

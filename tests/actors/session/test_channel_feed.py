@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from greenroom.actors.reply_sinks import Channel
+from greenroom.actors.reply_sinks import ChannelFeed
+from greenroom.actors.session_streams import TRUNCATED
 from greenroom.actors.settings import Settings
-from greenroom.actors.streams import TRUNCATED
 
-from .players import read, turns
+from .session_client import read, turns
 
 
 async def test_everything_comes_in_order() -> None:
-    channel = Channel(Settings())
+    channel = ChannelFeed(Settings())
     assert channel.push(b"a", 1)
     assert channel.offer(b"b")
     events = await read(channel)
@@ -20,7 +20,7 @@ async def test_everything_comes_in_order() -> None:
 
 
 async def test_a_full_channel_refuses_notifications_and_marks_the_gap_once() -> None:
-    channel = Channel(Settings(channel_events=2))
+    channel = ChannelFeed(Settings(channel_events=2))
     assert channel.offer(b"a")
     assert channel.offer(b"b")
     assert not channel.offer(b"c")
@@ -31,14 +31,14 @@ async def test_a_full_channel_refuses_notifications_and_marks_the_gap_once() -> 
 
 
 async def test_it_is_bounded_by_bytes_too() -> None:
-    channel = Channel(Settings(channel_bytes=10))
+    channel = ChannelFeed(Settings(channel_bytes=10))
     assert channel.offer(b"x" * 10)
     assert channel.full
     assert not channel.offer(b"y")
 
 
 async def test_whoever_waits_for_room_goes_on_when_there_is_some() -> None:
-    channel = Channel(Settings(channel_events=1))
+    channel = ChannelFeed(Settings(channel_events=1))
     channel.push(b"a")
     waiting = asyncio.create_task(channel.room())
     await turns()
@@ -48,7 +48,7 @@ async def test_whoever_waits_for_room_goes_on_when_there_is_some() -> None:
 
 
 async def test_whoever_waits_for_room_goes_on_when_it_is_over() -> None:
-    channel = Channel(Settings(channel_events=1))
+    channel = ChannelFeed(Settings(channel_events=1))
     channel.push(b"a")
     waiting = asyncio.create_task(channel.room())
     await turns()
@@ -61,16 +61,16 @@ async def test_whoever_waits_for_room_goes_on_when_it_is_over() -> None:
 
 
 async def test_without_its_reader_it_is_over() -> None:
-    channel = Channel(Settings())
+    channel = ChannelFeed(Settings())
     channel.push(b"a")
     channel.leave()
     assert await channel.next() is None
 
 
 async def test_a_reader_that_waits_is_woken_by_the_end() -> None:
-    channel = Channel(Settings())
+    channel = ChannelFeed(Settings())
     waiting = asyncio.create_task(channel.next())
     await turns()
     channel.end()
     assert await waiting is None
-    assert await Channel(Settings()).next(3) == []
+    assert await ChannelFeed(Settings()).next(3) == []

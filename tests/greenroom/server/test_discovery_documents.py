@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.transports.stdio.processes import EVERYTHING
+from tests.transports.stdio.child_programs import EVERYTHING
 
-from greenroom.cli.installing import code_command, code_stdio_command, desktop_entry, desktop_file
+from greenroom.cli.install_command import code_command, code_stdio_command, desktop_entry, desktop_file
 
 PAGE = "docs/how-to/connect-clients.md"
 

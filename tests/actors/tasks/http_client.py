@@ -17,7 +17,7 @@ HELLO: dict[str, Any] = {
 
 
 @dataclass
-class Visitor:
+class HttpClient:
     """One session with the server on that port of this machine."""
 
     port: int
@@ -25,7 +25,7 @@ class Visitor:
     ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     @classmethod
-    def enter(cls, port: int) -> Visitor:
+    def enter(cls, port: int) -> HttpClient:
         visitor = cls(port)
         visitor.ask("initialize", **HELLO)
         visitor.post({"jsonrpc": "2.0", "method": "notifications/initialized"})

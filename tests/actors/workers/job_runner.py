@@ -1,4 +1,4 @@
-"""What tests of workers stand on: a house without a company, and a desk where their jobs are answered."""
+"""What tests of workers stand on: a services without a company, and a runner where their jobs are answered."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from greenroom.actors.bulkheads import Bulkheads
-from greenroom.actors.catalogue import Shelf
-from greenroom.actors.entries import prompt_entry, resource_entry, template_entry, tool_entry
+from greenroom.actors.catalogue import CatalogueRef
+from greenroom.actors.catalogue_entries import prompt_entry, resource_entry, template_entry, tool_entry
 from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
-from greenroom.actors.jobs import Cancellation, Facts, Failed, Finished, Job
 from greenroom.actors.settings import Settings
-from greenroom.actors.worker import work
-from greenroom.protocol.messages import decode
+from greenroom.actors.worker import execute_job
+from greenroom.actors.worker_interfaces import Cancellation, Job, JobError, JobReply, SessionFacts
+from greenroom.protocol.jsonrpc import decode
 from greenroom.protocol.versions import LATEST
 from greenroom.supervision import Down, Exit, Ref, TaskSupervisor, link, start, supervise_job
 from greenroom.transports.interfaces import Peer
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from greenroom.actors.catalogue import Kind
-    from greenroom.actors.entries import Entry
-    from greenroom.actors.jobs import Around
+    from greenroom.actors.catalogue_entries import CatalogueEntry
+    from greenroom.actors.worker_interfaces import AroundHook
     from greenroom.supervision import ExitReason, Pid
     from greenroom.supervision.testing import Probe
 
 
-class Nowhere:
+class NoProcesses:
     """There are no processes to run anything in."""
 
     async def run(self, job: Job, entry: Any) -> dict[str, Any]:
@@ -38,18 +38,18 @@ class Nowhere:
 
 
 @dataclass
-class House:
+class FakeServices:
     """What a worker needs of a company."""
 
     settings: Settings = field(default_factory=Settings)
-    shelf: Shelf = field(default_factory=Shelf)
+    catalogue_ref: CatalogueRef = field(default_factory=CatalogueRef)
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
-    pools: Nowhere = field(default_factory=Nowhere)
-    own: dict[str, Any] = field(default_factory=dict[str, Any])
-    around: Around | None = None
+    pools: NoProcesses = field(default_factory=NoProcesses)
+    method_handlers: dict[str, Any] = field(default_factory=dict[str, Any])
+    around: AroundHook | None = None
     sent: list[tuple[str, int | None, list[str]]] = field(default_factory=list[tuple[str, int | None, list[str]]])
 
-    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
+    def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
         """Take note of who is sent where."""
         self.sent.append((session_id, key, list(ids)))
 
@@ -63,10 +63,10 @@ class House:
         """No user was sent to a page."""
         raise NotImplementedError(elicitation_id)
 
-    def put(self, *entries: Entry) -> None:
+    def put(self, *entries: CatalogueEntry) -> None:
         """Register."""
         for entry in entries:
-            self.shelf.write(lambda catalogue, entry=entry: catalogue.put(entry))  # type: ignore[misc]
+            self.catalogue_ref.write(lambda catalogue, entry=entry: catalogue.put(entry))  # type: ignore[misc]
 
     def tool(self, function: Callable[..., Any], name: str | None = None, **options: Any) -> None:
         """Register a tool."""
@@ -85,7 +85,7 @@ class House:
         self.put(prompt_entry(name or function.__name__, function, PromptOptions(**options)))
 
 
-class Ear:
+class RecordingChannel:
     """The voice of a call, and all that was said with it."""
 
     def __init__(self) -> None:
@@ -120,23 +120,23 @@ class Ear:
 
 
 @dataclass
-class Calling:
+class StartedJob:
     """A job that was handed out."""
 
     job: Job
     worker: Pid
-    ear: Ear
-    desk: Desk
+    peer_channel: RecordingChannel
+    runner: JobRunner
 
     async def answer(self, within: float = 60.0) -> dict[str, Any]:
         """The whole response: result or error."""
         key = self.job.key
 
         def ours(message: object) -> bool:
-            return isinstance(message, Finished | Failed) and message.key == key
+            return isinstance(message, JobReply | JobError) and message.key == key
 
-        message: Any = await self.desk.probe.expect(ours, within=within)
-        if isinstance(message, Failed):
+        message: Any = await self.runner.probe.expect(ours, within=within)
+        if isinstance(message, JobError):
             return {"error": message.error.to_wire()}
         whole: dict[str, Any] = decode(message.body)
         assert whole["id"] == self.job.request_id
@@ -156,21 +156,21 @@ class Calling:
 
     async def gone(self) -> ExitReason:
         """Why the worker has ended."""
-        return await self.desk.probe.expect_down(self.worker, within=60.0)
+        return await self.runner.probe.expect_down(self.worker, within=60.0)
 
 
-class Desk:
+class JobRunner:
     """Hands out jobs as a session does, and reads what comes back."""
 
-    def __init__(self, house: House, probe: Probe, workers: Ref[TaskSupervisor]) -> None:
-        self.house = house
+    def __init__(self, services: FakeServices, probe: Probe, workers: Ref[TaskSupervisor]) -> None:
+        self.services = services
         self.probe = probe
         self.workers = workers
         self._keys = count(1)
 
-    async def hand_out(self, method: str, params: dict[str, Any], **facts: Any) -> Calling:
+    async def start(self, method: str, params: dict[str, Any], **facts: Any) -> StartedJob:
         """Have a worker do it."""
-        ear = Ear()
+        peer_channel = RecordingChannel()
         peer = Peer("test", principal=facts.pop("principal", None), auth=facts.pop("auth", None))
         known: dict[str, Any] = {
             "session_id": "s1",
@@ -181,21 +181,31 @@ class Desk:
         }
         session: Ref[Any] = Ref(self.probe.pid)
         key = next(self._keys)
-        job = Job(key, session, f"r{key}", method, params, Facts(**(known | facts)), ear, Cancellation(), self.house)
+        job = Job(
+            key,
+            session,
+            f"r{key}",
+            method,
+            params,
+            SessionFacts(**(known | facts)),
+            peer_channel,
+            Cancellation(),
+            self.services,
+        )
         watched = asyncio.Event()
         worker = await supervise_job(self.workers, _work, watched, job)
         self.probe.monitor(worker)
         watched.set()
-        return Calling(job, worker, ear, self)
+        return StartedJob(job, worker, peer_channel, self)
 
-    async def call(self, name: str, arguments: Any = None, *, meta: Any = None, **facts: Any) -> Calling:
+    async def call(self, name: str, arguments: Any = None, *, meta: Any = None, **facts: Any) -> StartedJob:
         """Have a tool called."""
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
         if meta is not None:
             params["_meta"] = meta
-        return await self.hand_out("tools/call", params, **facts)
+        return await self.start("tools/call", params, **facts)
 
     async def result(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         """The result of a tool."""
@@ -215,7 +225,7 @@ class Desk:
 
 async def _work(watched: asyncio.Event, job: Job) -> None:
     await watched.wait()
-    await work(job)
+    await execute_job(job)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -224,10 +234,10 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def open_desk(house: House, probe: Probe) -> Desk:
-    """A desk with workers of its own."""
+async def start_job_runner(services: FakeServices, probe: Probe) -> JobRunner:
+    """A runner with workers of its own."""
     workers = await start(TaskSupervisor)
-    return Desk(house, probe, workers)
+    return JobRunner(services, probe, workers)
 
 
-__all__ = ["Calling", "Desk", "Ear", "Exit", "House", "link", "open_desk", "until"]
+__all__ = ["Exit", "FakeServices", "JobRunner", "RecordingChannel", "StartedJob", "link", "start_job_runner", "until"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from greenroom.actors.names import new_id
+from greenroom.actors.process_names import new_id
 from greenroom.actors.task_record import TaskRecord
 
 

@@ -12,7 +12,7 @@ import pytest
 from greenroom import Host, Server
 from greenroom.actors.federation.federation_errors import UnknownServer
 from greenroom.errors import ConfigError
-from greenroom.running import GaveUp, run
+from greenroom.program_runner import GaveUp, run
 from greenroom.supervision import GenServer, child
 from greenroom.worker_processes import application_of
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom import McpError, UrlElicitation, UrlElicitationRequired
+from greenroom.protocol.elicitation_forms import check_id, check_url, new_elicitation_id
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.forms import check_id, check_url, new_elicitation_id
 
 GOOD = (
     "https://example.com",

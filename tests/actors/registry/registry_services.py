@@ -6,19 +6,19 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.actors.workers.desk import Nowhere
+from tests.actors.workers.job_runner import NoProcesses
 
 from greenroom.actors.bulkheads import Bulkheads
-from greenroom.actors.catalogue import Shelf
-from greenroom.actors.registry import Readiness, Registrar, ServerRegistry, registrar_child
+from greenroom.actors.catalogue import CatalogueRef
+from greenroom.actors.server_registry import CatalogueRegistrar, Readiness, ServerRegistry, registrar_child
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import (
-    Announced,
-    Board,
+    ChangeAnnouncement,
     Subscriptions,
+    SubscriptionTable,
+    announce_list_changed,
+    announce_resource_updated,
     subscriptions_child,
-    tell_changed,
-    tell_updated,
 )
 from greenroom.supervision import Ref, Supervisor, start
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from greenroom.actors.catalogue import Kind
-    from greenroom.actors.jobs import Around
-    from greenroom.actors.registry import WaitFor
+    from greenroom.actors.server_registry import WaitFor
+    from greenroom.actors.worker_interfaces import AroundHook
     from greenroom.supervision.testing import Probe
 
 
 @dataclass
-class Office:
+class RegistryServices:
     """The part of a company that the registry is."""
 
     settings: Settings = field(default_factory=Settings)
-    shelf: Shelf = field(default_factory=Shelf)
+    catalogue_ref: CatalogueRef = field(default_factory=CatalogueRef)
     bulkheads: Bulkheads = field(default_factory=Bulkheads)
-    pools: Nowhere = field(default_factory=Nowhere)
-    own: dict[str, Any] = field(default_factory=dict[str, Any])
-    around: Around | None = None
-    board: Board = field(default_factory=Board)
-    registrar: Ref[Registrar] = field(default_factory=lambda: Ref[Registrar]("registry"))
+    pools: NoProcesses = field(default_factory=NoProcesses)
+    method_handlers: dict[str, Any] = field(default_factory=dict[str, Any])
+    around: AroundHook | None = None
+    subscription_table: SubscriptionTable = field(default_factory=SubscriptionTable)
+    registrar: Ref[CatalogueRegistrar] = field(default_factory=lambda: Ref[CatalogueRegistrar]("registry"))
     subscriptions: Ref[Subscriptions] = field(default_factory=lambda: Ref[Subscriptions]("subscriptions"))
     registry: ServerRegistry = field(init=False)
     supervisor: Ref[Supervisor] = field(init=False)
@@ -50,17 +50,17 @@ class Office:
     def __post_init__(self) -> None:
         self.registry = ServerRegistry(self, self.registrar)
 
-    def expect(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
+    def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
         """No user is sent to a page here."""
         raise NotImplementedError
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
         """As a company does it that is on one node."""
-        tell_updated(self.subscriptions, self.board, uri, extra)
+        announce_resource_updated(self.subscriptions, self.subscription_table, uri, extra)
 
     def list_changed(self, kind: Kind) -> None:
         """The same."""
-        tell_changed(self.subscriptions, self.board, kind)
+        announce_list_changed(self.subscriptions, self.subscription_table, kind)
 
     def completed(self, elicitation_id: str) -> bool:
         """No user was sent to a page."""
@@ -69,17 +69,19 @@ class Office:
     async def open(self, wait_for: WaitFor = None, per_session: int = 1000) -> None:
         """Start it."""
         children = [
-            subscriptions_child("subscriptions", self.board, per_session),
-            registrar_child("registry", self.shelf, Readiness(wait_for), self.subscriptions, self.board),
+            subscriptions_child("subscriptions", self.subscription_table, per_session),
+            registrar_child(
+                "registry", self.catalogue_ref, Readiness(wait_for), self.subscriptions, self.subscription_table
+            ),
         ]
         self.supervisor = await start(Supervisor, children, intensity=100)
 
 
-async def open_office(wait_for: WaitFor = None) -> Office:
+async def start_registry(wait_for: WaitFor = None) -> RegistryServices:
     """One that runs."""
-    office = Office()
-    await office.open(wait_for)
-    return office
+    services = RegistryServices()
+    await services.open(wait_for)
+    return services
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -88,7 +90,7 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def announced(session: Probe, within: float = 1.0) -> tuple[str, dict[str, Any]]:
+async def next_announcement(session: Probe, within: float = 1.0) -> tuple[str, dict[str, Any]]:
     """What a session is told next."""
-    message = await session.expect(Announced, within=within)
+    message = await session.expect(ChangeAnnouncement, within=within)
     return message.method, dict(message.params)

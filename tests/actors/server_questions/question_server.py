@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.actors.session.players import join
+from tests.actors.session.session_client import join
 
 from greenroom import Server
-from greenroom.probe import WireProbe
 from greenroom.protocol.versions import LATEST
+from greenroom.wire_probe import WireProbe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from tests.actors.session.players import Player
+    from tests.actors.session.session_client import SessionClient
 
     from greenroom import Settings
     from greenroom.actors.company import Company
@@ -26,7 +26,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-class Stage:
+class QuestionServer:
     """A server that runs, and how to get on it."""
 
     def __init__(self, server: Server, company: Company, entered: AsyncExitStack) -> None:
@@ -45,7 +45,7 @@ class Stage:
         probe = WireProbe(self.company, capabilities=capabilities, answers=answers, version=version)
         return await self._entered.enter_async_context(probe)
 
-    async def player(self, *, capabilities: Mapping[str, Any] = EVERYTHING, version: str = LATEST) -> Player:
+    async def player(self, *, capabilities: Mapping[str, Any] = EVERYTHING, version: str = LATEST) -> SessionClient:
         """A client on streams."""
         return await join(self.company, version=version, capabilities=capabilities)
 
@@ -56,15 +56,17 @@ class Stage:
 
 
 @asynccontextmanager
-async def performing(*tools: Callable[..., Any], settings: Settings | None = None) -> AsyncGenerator[Stage]:
+async def running_question_server(
+    *tools: Callable[..., Any], settings: Settings | None = None
+) -> AsyncGenerator[QuestionServer]:
     """A server with these tools, for as long as the block lasts."""
     server = Server("stage", settings=settings)
     for tool in tools:
         server.tool(tool)
     async with server.started() as company, AsyncExitStack() as stack:
-        yield Stage(server, company, stack)
+        yield QuestionServer(server, company, stack)
 
 
-def said(result: Mapping[str, Any]) -> str:
+def result_text(result: Mapping[str, Any]) -> str:
     """What a tool said."""
     return "".join(block["text"] for block in result["content"])

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom import Accepted, CallEnded, Context, Declined, McpError, PeerError
 from greenroom.actors.peer_channels import NoStream
 from greenroom.supervision import CallTimeout, ProcessExited, kill
 from greenroom.supervision.testing import run
 
-from .stage import performing
-from .test_pages import DONE, out
+from .question_server import running_question_server
+from .test_url_elicitations import DONE, out
 
 if TYPE_CHECKING:
-    from greenroom.actors.server_questions import Asker
-    from greenroom.probe import WireProbe
+    from greenroom.actors.server_questions import ClientRequester
+    from greenroom.wire_probe import WireProbe
 
-    from .stage import Stage
+    from .question_server import QuestionServer
 
 QUARTER = 0.25
 LONG = 400
@@ -80,7 +80,7 @@ Plans = st.builds(
 )
 
 
-async def ask(peer: Asker, number: int, plan: Plan, record: Record) -> str:
+async def ask(peer: ClientRequester, number: int, plan: Plan, record: Record) -> str:
     """Ask as planned, and record how it ended for the asking handler."""
     ends = record.ends.setdefault(number, [])
     try:
@@ -122,7 +122,7 @@ async def play(plans: list[Plan], death: int | None) -> None:
             case _:
                 return {"action": "accept", "content": {"value": number}}
 
-    async with performing(tool) as stage:
+    async with running_question_server(tool) as stage:
         probe, bystander = await stage.probe({"elicitation/create": answer}), await stage.probe()
         card = (await stage.server.peers.all())[0]
         peer = stage.server.session(card.id)
@@ -142,7 +142,9 @@ async def play(plans: list[Plan], death: int | None) -> None:
         await bystander.request("ping")
 
 
-async def act(stage: Stage, probe: WireProbe, peer: Asker, number: int, plan: Plan, record: Record) -> None:
+async def act(
+    stage: QuestionServer, probe: WireProbe, peer: ClientRequester, number: int, plan: Plan, record: Record
+) -> None:
     """Ask, cancel and visit, each at its time."""
 
     async def visit() -> None:
@@ -165,7 +167,7 @@ async def act(stage: Stage, probe: WireProbe, peer: Asker, number: int, plan: Pl
     await visiting
 
 
-def check(stage: Stage, probe: WireProbe, plans: list[Plan], record: Record, *, dead: bool) -> None:
+def check(stage: QuestionServer, probe: WireProbe, plans: list[Plan], record: Record, *, dead: bool) -> None:
     """That both sides know how each question ended, and that nothing is left of it."""
     asked = {
         int(each["params"]["message"]): each["id"]

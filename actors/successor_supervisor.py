@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import ChildSpec, Continue, DynamicSupervisor, Ignore, NoReply, Ref, Stop, Strategy
 
-_PATIENCE: Final = 30.0
+_PREDECESSOR_SECONDS: Final = 30.0
 """How long a predecessor's children may take to end, in seconds."""
 
 
-class Tree(Supervisor):
+class SuccessorSupervisor(Supervisor):
     """It knows its predecessor's children by the names that its own are to have."""
 
     def __init__(
@@ -33,28 +33,28 @@ class Tree(Supervisor):
     ) -> None:
         """As any supervisor."""
         super().__init__(children, intensity=intensity, period=period, strategy=strategy)
-        self._names = [name for spec in children if (name := name_of(spec)) is not None]
+        self._names = [name for spec in children if (name := child_name(spec)) is not None]
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
         """Wait for the names, and start the children."""
         for name in self._names:
             holder = whereis(name)
             if holder is not None:
-                await wait_down(holder, _PATIENCE)
+                await wait_down(holder, _PREDECESSOR_SECONDS)
         return await super().init()
 
 
-def name_of(spec: ChildSpec[Any]) -> Hashable | None:
+def child_name(spec: ChildSpec[Any]) -> Hashable | None:
     """What a child will be registered as, if its spec says so."""
     return spec.start.options.name if isinstance(spec.start, StartLink) else None
 
 
-def named(spec: ChildSpec[Any], name: Hashable) -> ChildSpec[Any]:
+def named_child(spec: ChildSpec[Any], name: Hashable) -> ChildSpec[Any]:
     """The same child under that name, unless it has one, or starts in a way of its own."""
-    return spec.but(name=name) if isinstance(spec.start, StartLink) and name_of(spec) is None else spec
+    return spec.but(name=name) if isinstance(spec.start, StartLink) and child_name(spec) is None else spec
 
 
-async def ensured(supervisor: Hashable | Ref[DynamicSupervisor], spec: ChildSpec[Any]) -> None:
+async def ensure_child(supervisor: Hashable | Ref[DynamicSupervisor], spec: ChildSpec[Any]) -> None:
     """That child runs there, started by this call or another: supervisors start one after the other, and the second finds its name taken."""
     with suppress(AlreadyRegistered):
         await start_child(supervisor, spec)

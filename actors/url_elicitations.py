@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from greenroom.protocol.messages import encode_notification
+from greenroom.protocol.jsonrpc import encode_notification
 from greenroom.supervision import AlreadyRegistered, Ref, register, unregister
 
-from .names import Name
+from .process_names import ProcessName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from greenroom.supervision import Node
 
     from .company import Company
-    from .names import Key
-    from .session import Session
+    from .process_names import CompanyKey
+    from .session import SessionProcess
 
-_KEPT: Final = 128
+_MAX_OPEN: Final = 128
 """How many pages one session's user may be out on."""
 
 
-class Expects(NamedTuple):
+class ExpectElicitations(NamedTuple):
     """The peer is about to hear of these pages, on behalf of that call if it is one's."""
 
     key: int | None
     ids: Sequence[str]
 
 
-class Visited(NamedTuple):
+class ElicitationDone(NamedTuple):
     """The user has done what that page was for."""
 
     id: str
 
 
-class Visits:
+class UrlElicitations:
     """One session's."""
 
     __slots__ = ("_open", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionProcess) -> None:
         """The user was sent to no page yet."""
         self._session = session
         self._open: dict[str, int | None] | None = None
@@ -55,12 +55,12 @@ class Visits:
             self._open = {}
         if id not in self._open:
             try:
-                register(name_of(self._session.company.key, id))
+                register(elicitation_process_name(self._session.company.key, id))
             except AlreadyRegistered:
                 return False
         self._open.pop(id, None)
         self._open[id] = key
-        while len(self._open) > _KEPT:
+        while len(self._open) > _MAX_OPEN:
             self.forget(next(iter(self._open)))
         return True
 
@@ -69,25 +69,25 @@ class Visits:
         if self._open is None or id not in self._open:
             return False
         del self._open[id]
-        unregister(name_of(self._session.company.key, id))
+        unregister(elicitation_process_name(self._session.company.key, id))
         return True
 
-    def done(self, id: str) -> None:
+    def on_done(self, id: str) -> None:
         """Tell the peer, once: on the stream of the call that sent them there if it goes on, else on the general one."""
         key = None if self._open is None else self._open.get(id)
         if self.forget(id):
             session = self._session
             call = None if key is None else session.calls.table.get(key)
             body = encode_notification("notifications/elicitation/complete", {"elicitationId": id})
-            session.outlet.say(call, body, session.version)
+            session.reply_sink.notify(call, body, session.version)
 
 
-def name_of(company: Key, elicitation_id: str) -> Name:
+def elicitation_process_name(company: CompanyKey, elicitation_id: str) -> ProcessName:
     """What the session that was asked is registered as besides."""
-    return Name(company, "elicitation", elicitation_id)
+    return ProcessName(company, "elicitation", elicitation_id)
 
 
-def find_visited(node: Node, company: Company, elicitation_id: str) -> Ref[Session] | None:
+def find_eliciting_session(node: Node, company: Company, elicitation_id: str) -> Ref[SessionProcess] | None:
     """The session whose user was sent to that page. From any thread."""
-    process = node.named(name_of(company.key, elicitation_id))
+    process = node.named(elicitation_process_name(company.key, elicitation_id))
     return None if process is None or process.life else Ref.of(process)

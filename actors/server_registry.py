@@ -1,7 +1,7 @@
 """The registry as others hold it: what is registered in a company, by name.
 
-Reading never waits and asks no process: it looks at the snapshot on the shelf. Writing goes through the registrar, one after the other,
-and waits until that is ready. It can be used before the company runs as well: `declare` writes straight to the shelf then.
+Reading never waits and asks no process: it looks at the snapshot on the catalogue_ref. Writing goes through the registrar, one after the other,
+and waits until that is ready. It can be used before the company runs as well: `declare` writes straight to the catalogue_ref then.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from greenroom.supervision.statem import (
 )
 
 from .catalogue import RegistrationError
-from .entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
+from .catalogue_entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
 from .handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
-from .subscriptions import tell_changed
+from .subscriptions import announce_list_changed
 from .worker import call_locally
 
 if TYPE_CHECKING:
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import ChildSpec, ExitReason, Pid, Ref
 
-    from .catalogue import Catalogue, Kind, Shelf
-    from .entries import Entry
-    from .jobs import House
-    from .subscriptions import Board, Subscriptions
+    from .catalogue import Catalogue, CatalogueRef, Kind
+    from .catalogue_entries import CatalogueEntry
+    from .subscriptions import Subscriptions, SubscriptionTable
+    from .worker_interfaces import WorkerServices
 
-Done = TypeVar("Done")
-Dropped = TypeVar("Dropped")
+PutReturn = TypeVar("PutReturn")
+DropReturn = TypeVar("DropReturn")
 Options = TypeVar("Options")
 
 
-def checked(options: Options | None, kind: type[Options]) -> Options:
+def checked_options(options: Options | None, kind: type[Options]) -> Options:
     """The options, or those of a function of which nothing was said. Raises `RegistrationError` for a dict of them."""
     if options is None:
         return kind()
@@ -64,90 +64,92 @@ def checked(options: Options | None, kind: type[Options]) -> Options:
     return options
 
 
-class Registering(Generic[Done, Dropped]):
+class RegistrationMethods(Generic[PutReturn, DropReturn]):
     """`register_tool` and its like, for what writes to a catalogue at once, and for what has it written."""
 
-    def _put(self, entry: Entry, replace: bool) -> Done:  # noqa: FBT001 - passed on
+    def _put(self, entry: CatalogueEntry, replace: bool) -> PutReturn:  # noqa: FBT001 - passed on
         raise NotImplementedError
 
-    def _drop(self, kind: Kind, name: Hashable) -> Dropped:
+    def _drop(self, kind: Kind, name: Hashable) -> DropReturn:
         raise NotImplementedError
 
     def register_tool(
         self, name: str, function: Callable[..., Any], options: ToolOptions | None = None, *, replace: bool = True
-    ) -> Done:
+    ) -> PutReturn:
         """A tool of that name, instead of one that has it already unless `replace` is False. Raises `RegistrationError`."""
-        return self._put(tool_entry(name, function, checked(options, ToolOptions)), replace)
+        return self._put(tool_entry(name, function, checked_options(options, ToolOptions)), replace)
 
     def register_resource(
         self, name: str, function: Callable[..., Any], options: ResourceOptions, *, replace: bool = True
-    ) -> Done:
+    ) -> PutReturn:
         """A resource, at `options.uri`."""
-        return self._put(resource_entry(name, function, checked(options, ResourceOptions)), replace)
+        return self._put(resource_entry(name, function, checked_options(options, ResourceOptions)), replace)
 
     def register_resource_template(
         self, name: str, function: Callable[..., Any], options: TemplateOptions, *, replace: bool = True
-    ) -> Done:
+    ) -> PutReturn:
         """All resources that `options.uri_template` describes."""
-        return self._put(template_entry(name, function, checked(options, TemplateOptions)), replace)
+        return self._put(template_entry(name, function, checked_options(options, TemplateOptions)), replace)
 
     def register_prompt(
         self, name: str, function: Callable[..., Any], options: PromptOptions | None = None, *, replace: bool = True
-    ) -> Done:
+    ) -> PutReturn:
         """A prompt."""
-        return self._put(prompt_entry(name, function, checked(options, PromptOptions)), replace)
+        return self._put(prompt_entry(name, function, checked_options(options, PromptOptions)), replace)
 
-    def unregister_tool(self, name: str) -> Dropped:
+    def unregister_tool(self, name: str) -> DropReturn:
         """It is not there any more; whether it was."""
         return self._drop("tool", name)
 
-    def unregister_resource(self, name: str) -> Dropped:
+    def unregister_resource(self, name: str) -> DropReturn:
         """It is not there any more; whether it was."""
         return self._drop("resource", name)
 
-    def unregister_resource_template(self, name: str) -> Dropped:
+    def unregister_resource_template(self, name: str) -> DropReturn:
         """It is not there any more; whether it was."""
         return self._drop("resource_template", name)
 
-    def unregister_prompt(self, name: str) -> Dropped:
+    def unregister_prompt(self, name: str) -> DropReturn:
         """It is not there any more; whether it was."""
         return self._drop("prompt", name)
 
 
-class ServerRegistry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]):
+class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]):
     """A handle; any number of them may exist for one company."""
 
-    def __init__(self, house: House, registrar: Ref[Registrar]) -> None:
+    def __init__(self, services: WorkerServices, registrar: Ref[CatalogueRegistrar]) -> None:
         """The registrar by name, so that one who is restarted is found again."""
-        self._house = house
+        self._services = services
         self._registrar = registrar.within(None)
 
     def __repr__(self) -> str:
-        return f"<Registry, version {self._house.shelf.catalogue.version}>"
+        return f"<ServerRegistry, version {self._services.catalogue_ref.current.version}>"
 
     async def ready(self, timeout: float | None = 5.0) -> None:
         """Wait until it is. Raises `CallTimeout` when it is not within so many seconds, `NotRegistered` when the company does not run."""
-        await self._registrar.within(timeout).call(Registrar.ready)
+        await self._registrar.within(timeout).call(CatalogueRegistrar.ready)
 
     # --- writing
 
-    async def put(self, *entries: Entry, replace: bool = True) -> None:
+    async def put(self, *entries: CatalogueEntry, replace: bool = True) -> None:
         """Register all of these, or none: there is no moment at which peers see some of them."""
-        await self._registrar.call(Registrar.put, entries, replace=replace)
+        await self._registrar.call(CatalogueRegistrar.put, entries, replace=replace)
 
-    def declare(self, *entries: Entry, replace: bool = False) -> None:
+    def declare(self, *entries: CatalogueEntry, replace: bool = False) -> None:
         """As `put`, without waiting: at once while the company does not run, else through its registrar, in order.
 
         Raises `RegistrationError` for what cannot be registered as things stand.
         """
         put_all = partial(_put_all, entries, replace=replace)
-        put_all(self._house.shelf.catalogue)  # an error in it is raised to the caller, and not in the registrar
+        put_all(
+            self._services.catalogue_ref.current
+        )  # an error in it is raised to the caller, and not in the registrar
         try:
-            taken = self._registrar.cast(Registrar.put, entries, replace=replace)
+            taken = self._registrar.cast(CatalogueRegistrar.put, entries, replace=replace)
         except ActorError:  # no node runs here
             taken = False
         if not taken:
-            self._house.shelf.write(put_all)
+            self._services.catalogue_ref.write(put_all)
 
     async def register_completion(
         self,
@@ -158,9 +160,9 @@ class ServerRegistry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, 
         replace: bool = True,
     ) -> None:
         """Register who completes `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
-        await self.put(completion_entry(name, function, checked(options, CompletionOptions)), replace=replace)
+        await self.put(completion_entry(name, function, checked_options(options, CompletionOptions)), replace=replace)
 
-    async def _put(self, entry: Entry, replace: bool) -> None:  # noqa: FBT001 - passed on
+    async def _put(self, entry: CatalogueEntry, replace: bool) -> None:  # noqa: FBT001 - passed on
         await self.put(entry, replace=replace)
 
     async def _drop(self, kind: Kind, name: Hashable) -> bool:
@@ -168,7 +170,7 @@ class ServerRegistry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, 
 
     async def unregister(self, kind: Kind, name: Hashable) -> bool:
         """Take one out. Whether it was there; calls that are under way go on."""
-        return await self._registrar.call(Registrar.drop, kind, name)
+        return await self._registrar.call(CatalogueRegistrar.drop, kind, name)
 
     async def unregister_completion(self, name: tuple[str, str, str]) -> bool:
         """Take a completion out."""
@@ -176,13 +178,13 @@ class ServerRegistry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, 
 
     # --- reading
 
-    def find(self, name: Hashable, kind: Kind = "tool") -> Entry | None:
+    def find(self, name: Hashable, kind: Kind = "tool") -> CatalogueEntry | None:
         """The entry of that name."""
-        return self._house.shelf.catalogue.find(kind, name)
+        return self._services.catalogue_ref.current.find(kind, name)
 
     def all(self, kind: Kind = "tool") -> list[tuple[str, Mapping[str, Any]]]:
         """All of a kind, sorted by name, each as clients see it."""
-        entries: Any = self._house.shelf.catalogue.all(kind)
+        entries: Any = self._services.catalogue_ref.current.all(kind)
         return [(name, entries[name].wire) for name in sorted(entries)]
 
     def list_tools(self) -> list[tuple[str, Mapping[str, Any]]]:
@@ -205,25 +207,25 @@ class ServerRegistry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, 
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """What the tool's function returns, or raises. Raises `NotFound`, and `ProcessExited` when it ended its own process."""
-        return await call_locally(self._house, "tool", name, arguments)
+        return await call_locally(self._services, "tool", name, arguments)
 
     async def read_resource(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """What the function of the resource with that name returns, or raises."""
-        return await call_locally(self._house, "resource", name, arguments)
+        return await call_locally(self._services, "resource", name, arguments)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """What the prompt's function returns, or raises."""
-        return await call_locally(self._house, "prompt", name, arguments)
+        return await call_locally(self._services, "prompt", name, arguments)
 
     # --- telling
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
         """Tell the sessions that have subscribed to that resource. Several changes in one moment are told once."""
-        self._house.updated(uri, extra or {})
+        self._services.updated(uri, extra or {})
 
     def notify_list_changed(self, kind: Kind) -> None:
         """Tell all sessions that a list has changed. Registering does that by itself."""
-        self._house.list_changed(kind)
+        self._services.list_changed(kind)
 
     # --- short words for tools
 
@@ -240,12 +242,12 @@ class ServerRegistry(Registering[Coroutine[Any, Any, None], Coroutine[Any, Any, 
         return await self.call_tool(name, arguments)
 
 
-__all__ = ["RegistrationError", "Registry"]
+__all__ = ["RegistrationError", "ServerRegistry"]
 
 
 # --- The registrar: the one process that writes the catalogue. Until what the company waits for has come, it keeps all callers waiting.
 # Its writes are serialized, and each is whole or nothing: a new catalogue, published by one assignment. It owns nothing that is lost when it
-# dies, since the shelf is the company's; its successor goes on from there, and a caller that waits for it asks again by name. It tells the
+# dies, since the catalogue_ref is the company's; its successor goes on from there, and a caller that waits for it asks again by name. It tells the
 # subscriptions which lists have changed.
 
 
@@ -256,28 +258,34 @@ class RegistrarState(Enum):
     READY = "ready"
 
 
-class _Ready:
+class _ReadinessReached:
     """From the process that waits: what we wait for has come."""
 
 
-class Registrar(GenStatem[RegistrarState]):
+class CatalogueRegistrar(GenStatem[RegistrarState]):
     """One in each company. `registry.Registry` is how others speak to it."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, shelf: Shelf, readiness: Readiness, subscriptions: Ref[Subscriptions], board: Board) -> None:
+    def __init__(
+        self,
+        catalogue_ref: CatalogueRef,
+        readiness: Readiness,
+        subscriptions: Ref[Subscriptions],
+        table: SubscriptionTable,
+    ) -> None:
         """All of it is the company's, and the same for every successor."""
-        self._shelf = shelf
+        self._catalogue_ref = catalogue_ref
         self._readiness = readiness
         self._subscriptions = subscriptions
-        self._board = board
+        self._table = table
         self._waiter: Pid | None = None
 
     def init(self) -> Next[RegistrarState]:
         """Begin to wait, if there is something to wait for."""
         if self._readiness.passed:
             return Next(RegistrarState.READY)
-        self._waiter = spawn_link(_wait, self._readiness, self.ref())
+        self._waiter = spawn_link(_wait_process, self._readiness, self.ref())
         return Next(RegistrarState.NOT_READY)
 
     # --- what it is asked
@@ -288,7 +296,7 @@ class Registrar(GenStatem[RegistrarState]):
         raise NotImplementedError
 
     @event
-    def put(self, entries: Sequence[Entry], *, replace: bool = True) -> None:
+    def put(self, entries: Sequence[CatalogueEntry], *, replace: bool = True) -> None:
         """Register all of these, or none. Raises `RegistrationError`."""
         raise NotImplementedError
 
@@ -303,7 +311,7 @@ class Registrar(GenStatem[RegistrarState]):
     def not_ready(self, event: Event) -> Result[RegistrarState]:
         """Whatever is asked waits."""
         match event:
-            case Info(_Ready()):
+            case Info(_ReadinessReached()):
                 return Next(RegistrarState.READY)
             case Info(Exit(pid=self._waiter, reason=reason)):
                 return Stop(reason)  # it said nothing before: what we wait for has failed, or it was killed
@@ -316,9 +324,9 @@ class Registrar(GenStatem[RegistrarState]):
     def is_ready(self, event: Event) -> Result[RegistrarState]:
         """One write after the other."""
         match event:
-            case Call(Registrar.ready, caller=caller):
+            case Call(CatalogueRegistrar.ready, caller=caller):
                 return Keep(Reply(caller))
-            case Call(Registrar.put, (entries,), kwargs) | Cast(Registrar.put, (entries,), kwargs):
+            case Call(CatalogueRegistrar.put, (entries,), kwargs) | Cast(CatalogueRegistrar.put, (entries,), kwargs):
                 kinds: set[Kind] = {entry.kind for entry in entries}
                 try:
                     self._write(kinds, partial(_put_all, entries, **kwargs))
@@ -327,7 +335,7 @@ class Registrar(GenStatem[RegistrarState]):
                         return Keep(Fail(event.caller, error))
                     self.report_unexpected("registration", str(error))
                 done = None
-            case Call(Registrar.drop, (kind, name)) | Cast(Registrar.drop, (kind, name)):
+            case Call(CatalogueRegistrar.drop, (kind, name)) | Cast(CatalogueRegistrar.drop, (kind, name)):
                 done = self._write({kind}, lambda catalogue: catalogue.drop(kind, name))
             case Info(Exit(pid=self._waiter)):
                 return Keep()
@@ -342,37 +350,41 @@ class Registrar(GenStatem[RegistrarState]):
 
     def _write(self, kinds: set[Kind], change: Callable[[Catalogue], Catalogue]) -> bool:
         """Publish a change, and have it told."""
-        changed = self._shelf.write(change)
+        changed = self._catalogue_ref.write(change)
         if changed:
             for kind in kinds:
-                tell_changed(self._subscriptions, self._board, kind)
+                announce_list_changed(self._subscriptions, self._table, kind)
         return changed
 
 
-def _put_all(entries: Sequence[Entry], catalogue: Catalogue, *, replace: bool) -> Catalogue:
+def _put_all(entries: Sequence[CatalogueEntry], catalogue: Catalogue, *, replace: bool) -> Catalogue:
     for entry in entries:
         catalogue = catalogue.put(entry, replace=replace)
     return catalogue
 
 
-async def _wait(readiness: Readiness, registrar: Ref[Any]) -> None:
+async def _wait_process(readiness: Readiness, registrar: Ref[Any]) -> None:
     """The process that waits, so that the registrar can say that it does not answer yet."""
     await readiness.wait()
-    registrar.send(_Ready())
+    registrar.send(_ReadinessReached())
 
 
 def registrar_child(
-    name: Hashable, shelf: Shelf, readiness: Readiness, subscriptions: Ref[Subscriptions], board: Board
-) -> ChildSpec[Ref[Registrar]]:
+    name: Hashable,
+    catalogue_ref: CatalogueRef,
+    readiness: Readiness,
+    subscriptions: Ref[Subscriptions],
+    table: SubscriptionTable,
+) -> ChildSpec[Ref[CatalogueRegistrar]]:
     """The company's child, under that name."""
-    return child(Registrar, shelf, readiness, subscriptions, board).but(id="registry", name=name)
+    return child(CatalogueRegistrar, catalogue_ref, readiness, subscriptions, table).but(id="registry", name=name)
 
 
 # --- What a registry waits for before it answers any caller: the name of a process, an event, or anything that can be awaited.
 # It is made once for a company, and every registrar waits for the same one: a coroutine, which can run only once, runs in a task of its own that
 # a registrar's crash does not end.
 
-POLL: Final = 0.1
+NAME_POLL_SECONDS: Final = 0.1
 """How often a name is looked for, in seconds."""
 
 WaitFor: TypeAlias = "Hashable | Awaitable[object] | Callable[[], Awaitable[object]] | None"
@@ -390,7 +402,7 @@ class Readiness:
         """Of None, there is nothing to wait for."""
         self.passed = wait_for is None
         self._task: asyncio.Task[None] | None = None
-        self._wait: Callable[[], Awaitable[object]] = _waits_for(wait_for, self)
+        self._wait: Callable[[], Awaitable[object]] = _wait_function(wait_for, self)
 
     async def wait(self) -> None:
         """Wait until it has come."""
@@ -407,18 +419,18 @@ class Readiness:
         """Await what can be awaited only once, for however many registrars."""
         if self._task is None:
             # In an empty context: a task that the first registrar's code starts would end with it.
-            self._task = asyncio.get_running_loop().create_task(_contained(awaitable), context=Context())
+            self._task = asyncio.get_running_loop().create_task(_await_contained(awaitable), context=Context())
         await asyncio.shield(self._task)
 
 
-async def _contained(awaitable: Awaitable[object]) -> None:
+async def _await_contained(awaitable: Awaitable[object]) -> None:
     try:
         await awaitable
     except (SystemExit, KeyboardInterrupt) as error:  # this task is no process's, so nothing else catches these
         raise NeverReady(f"what the registry waited for raised {error!r}") from error
 
 
-def _waits_for(wait_for: Any, readiness: Readiness) -> Callable[[], Awaitable[object]]:
+def _wait_function(wait_for: Any, readiness: Readiness) -> Callable[[], Awaitable[object]]:
     """How to wait for what was given. Raises `TypeError` for a value that cannot be waited for."""
     if inspect.isawaitable(wait_for):
         awaitable = cast("Awaitable[object]", wait_for)
@@ -433,9 +445,9 @@ def _waits_for(wait_for: Any, readiness: Readiness) -> Callable[[], Awaitable[ob
     if callable(wait_for):
         return cast("Callable[[], Awaitable[object]]", wait_for)
     hash(wait_for)
-    return lambda: _registered(wait_for)
+    return lambda: _wait_registered(wait_for)
 
 
-async def _registered(name: Hashable) -> None:
+async def _wait_registered(name: Hashable) -> None:
     while whereis(name) is None:  # noqa: ASYNC110 - names have no notification
-        await asyncio.sleep(POLL)
+        await asyncio.sleep(NAME_POLL_SECONDS)

@@ -1,0 +1,326 @@
+"""The line of a connection, and the connection behind it as the child of a supervisor.
+
+::
+
+    line = ConnectionLine("git", settings)
+    Supervisor([connection_spec(route, handler, line=line)])
+    await line.ready()
+    tools = await line.request("tools/list")
+    await line.close()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+from contextlib import aclosing
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.process_names import CompanyKey, ProcessName
+from greenroom.protocol.jsonrpc import encode_notification
+from greenroom.supervision import (
+    CallTimeout,
+    GreenroomError,
+    ProcessExited,
+    Ref,
+    Wakeup,
+    child,
+    current_node,
+    kill,
+    wait_down,
+)
+
+from .client_handler import ClientHandler
+from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
+from .interfaces import Phase, Status
+from .notification_readers import NotificationReader, NotificationReaders
+from .pending_requests import PendingRequest, parked
+from .server_connection import ServerConnection
+from .settings import ClientSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+
+    from greenroom.supervision import ChildSpec, Pid, Process
+    from greenroom.transports.client.interfaces import Route
+
+    from .interfaces import ServerWelcome
+
+_DEFAULT: Final[Any] = ...
+_UNSUBSCRIBE_TIMEOUT: Final = 5.0
+
+
+class ConnectionLine:
+    """The handle for requests to one server, and what stays when the connection's process is replaced.
+
+    The connection writes it, in the loop; its holders read it.
+    """
+
+    def __init__(self, name: str, settings: ClientSettings | None = None, *, patience: float | None = None) -> None:
+        """`name` is what the server is called here.
+
+        With a `patience` no request waits longer than that for the server to be ready, nor at all once an attempt to reach it has failed.
+        Without one it waits until its own deadline.
+        """
+        self.name = name
+        self.settings = settings or ClientSettings()
+        self.patience = patience
+        self.forgiven_attempts = 0
+        """How many failed attempts do not count: the server was to be tried again at once, and requests wait for that."""
+        self.key = ProcessName(CompanyKey.new(name), "connection")
+        """What the connection's process is registered as."""
+        self.process: Process | None = None
+        """The connection's, while it runs."""
+        self.phase = Phase.CONNECTING
+        self.cause: Exception | None = None
+        self.attempts = 0
+        self.retry_at: float | None = None
+        """On the loop's clock."""
+        self.generation = 0
+        self.welcome: ServerWelcome | None = None
+        self.ids = count(1)
+        self.supervised = False
+        """Whether a supervisor starts the connection again when it crashes."""
+        self.held: list[PendingRequest] = []
+        """Requests made while there was no process."""
+        self.unread: dict[PendingRequest, None] = {}
+        """Requests in the connection's mailbox, which cannot be read once it has died."""
+        self.level: str | None = None
+        """What the server was last told to log."""
+        self.tools_changed: Callable[[], object] | None = None
+        """Called as soon as the server says that its tools are others: the queue for notifications would tell it after the next call has begun."""
+        self.readers = NotificationReaders(self.settings.max_updates)
+        self._steady: Status | None = None
+        """The status while it is ready, when it does not change: each call asks for it."""
+        self._changes = 0
+        self._changed = Wakeup()
+
+    def __repr__(self) -> str:
+        return f"<ConnectionLine {self.key}, {self.phase.value}>"
+
+    @property
+    def pid(self) -> Pid | None:
+        """The connection's process, if it runs just now."""
+        return None if self.process is None else self.process.pid
+
+    # --- how it is
+
+    @property
+    def status(self) -> Status:
+        """How it is."""
+        if self._steady is not None:
+            return self._steady
+        left = None
+        if self.retry_at is not None and self.process is not None:
+            left = max(0.0, self.retry_at - self.process.node.loop.time())
+        elif self.attempts and self.phase in (Phase.CONNECTING, Phase.INITIALIZING):
+            left = 0.0
+        return Status(self.phase, self.cause, self.attempts, left, self.generation)
+
+    @property
+    def gone(self) -> bool:
+        """Whether an attempt to reach the server has failed since it was last there, so that no request waits for it."""
+        unready = self.phase in (Phase.BACKOFF, Phase.CONNECTING, Phase.INITIALIZING)
+        return unready and self.patience is not None and self.attempts > self.forgiven_attempts
+
+    def move(
+        self, phase: Phase, cause: Exception | None = None, attempts: int = 0, retry_at: float | None = None
+    ) -> None:
+        """Set the phase and its cause, and wake the watchers of the status."""
+        self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
+        self._steady = Status(phase, cause, attempts, None, self.generation) if phase is Phase.READY else None
+        self.forgiven_attempts = min(self.forgiven_attempts, attempts)
+        if phase is Phase.CLOSED:
+            self.readers.end()
+        else:
+            self.readers.over = False
+        self._changes += 1
+        self._changed.wake()
+
+    async def watch(self) -> AsyncGenerator[Status]:
+        """The present status, and each one that comes after it, or the latest."""
+        while True:
+            seen = self._changes
+            yield self.status
+            if seen == self._changes:
+                await self._changed.wait()
+
+    # --- asking
+
+    def begin(  # noqa: PLR0913 - what can be said of a request
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = _DEFAULT,
+        wait: bool = True,
+        progress: bool = False,
+        token: str | int | None = None,
+        idempotent: bool | None = None,
+    ) -> PendingRequest:
+        """Send a request, in the loop that the connection runs in."""
+        process = self.process
+        loop = asyncio.get_running_loop() if process is None else process.node.loop
+        if process is not None and threading.get_ident() != process.node.thread:
+            process.node.check_thread("begin a request")
+        id = next(self.ids)
+        pending = PendingRequest(loop, id, method, params)
+        seconds = self.settings.request_timeout if timeout is _DEFAULT else timeout
+        if seconds is not None and not 0 < seconds < math.inf:
+            if seconds != math.inf:
+                pending.settle(None, RequestTimeout(method, seconds))
+                return pending
+            seconds = None
+        absent = process is None or process.life
+        if absent and not (wait and seconds is not None and self._comes_back()):
+            pending.settle(None, self._absent())
+            return pending
+        if not wait:
+            pending.waits = False
+        if idempotent is not None:
+            pending.idempotent = idempotent
+        if progress or token is not None:
+            pending.token = id if token is None else token
+            pending.expect_progress(self.settings.max_progress)
+        if process is None or process.life:
+            pending.begin(current_node(), seconds)
+            self.held = [each for each in self.held if not each.settled]
+            self.held.append(pending)
+            return pending
+        pending.begin(process.node, seconds)
+        pending.connection = process
+        self.unread[pending] = None
+        process.send(pending)
+        return pending
+
+    def _comes_back(self) -> bool:
+        """Whether its supervisor is about to start it again."""
+        ends = self.phase in (Phase.CLOSING, Phase.CLOSED)
+        return self.supervised and not ends and len(self.held) < self.settings.max_pending
+
+    def _absent(self) -> Exception:
+        if self.cause is not None:
+            return Unavailable(self.name, self.cause)
+        if self.phase is Phase.CONNECTING:
+            return NotReady(
+                f"the client of {self.name} is not open: write `async with client:` (`with` for a SyncClient), or start its child_spec()"
+            )
+        return ClientClosed("the client is closed: use it inside its `async with` block")
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = _DEFAULT,
+        wait: bool = True,
+    ) -> dict[str, Any]:
+        """Send a request and wait for its result."""
+        return await self.begin(method, params, timeout=timeout, wait=wait)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Tell the server something."""
+        frame = encode_notification(method, params)
+        try:
+            await self._ref().call(ServerConnection.send_notification, frame)
+        except ProcessExited:
+            raise self._absent() from None
+
+    async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
+        """Say what the server is to log, now and after each new handshake."""
+        await self.begin("logging/setLevel", {"level": level}, timeout=timeout)
+        self.level = level
+
+    async def ready(self, timeout: float | None = _DEFAULT) -> ServerWelcome:
+        """Wait until it is ready; by default as long as a handshake may take."""
+        seconds = self.settings.init_timeout if timeout is _DEFAULT else timeout
+        try:
+            async with asyncio.timeout(seconds), aclosing(self.watch()) as statuses:
+                async for status in statuses:
+                    if status.phase is Phase.READY:
+                        assert self.welcome is not None
+                        return self.welcome
+                    if status.phase is Phase.PARKED:
+                        raise parked(self)
+                    if status.phase in (Phase.CLOSED, Phase.CLOSING):
+                        raise self._absent()
+        except TimeoutError:
+            cause = self.cause
+            if cause is None:
+                raise InitTimeout(f"{self.name} is still {self.phase.value} after {seconds:g} s") from None
+            raise Unavailable(self.name, cause, self.status.retry_in) from cause
+        raise self._absent()
+
+    # --- hearing
+
+    def subscribe(self, uri: str) -> NotificationReader:
+        """Updates of a resource, for as long as the block lasts."""
+        readers = self.readers
+        turn = readers.locks.setdefault(uri, asyncio.Lock())
+
+        async def enter() -> None:
+            async with turn:
+                if uri not in readers.granted:
+                    await self.request("resources/subscribe", {"uri": uri})
+                    readers.granted.add(uri)
+
+        async def leave() -> None:
+            async with turn:
+                if uri in readers.by_uri or uri not in readers.granted:
+                    return
+                readers.granted.discard(uri)
+                with contextlib.suppress(GreenroomError):  # a server that is away sends no updates either
+                    await self.request("resources/unsubscribe", {"uri": uri}, timeout=_UNSUBSCRIBE_TIMEOUT, wait=False)
+
+        return NotificationReader(readers, uri=uri, enter=enter, leave=leave)
+
+    def listen(self, *methods: str) -> NotificationReader:
+        """Notifications of these methods, or of all."""
+        return NotificationReader(self.readers, methods)
+
+    # --- the connection
+
+    def _ref(self) -> Ref[ServerConnection]:
+        process = self.process
+        if process is None:
+            raise self._absent()
+        return Ref.of(process)
+
+    def retry(self) -> None:
+        """Try now: out of backoff or parked."""
+        if self.process is not None and self.phase in (Phase.BACKOFF, Phase.PARKED):
+            self.forgiven_attempts = self.attempts
+            self.move(Phase.CONNECTING, self.cause, self.attempts)  # at once: requests wait for this from now on
+            self._ref().cast(ServerConnection.retry)
+
+    async def close(self, timeout: float | None = _DEFAULT) -> None:
+        """End it in order, by default within the grace that is set; a process that has not ended then is killed."""
+        process = self.process
+        if process is None:
+            self.move(Phase.CLOSED)
+            for pending in self.held:
+                pending.settle(None, self._absent())
+            self.held.clear()
+            return
+        Ref.of(process).cast(ServerConnection.close)
+        try:
+            await wait_down(process.pid, self.settings.close_grace + 1.0 if timeout is _DEFAULT else timeout)
+        except CallTimeout:
+            kill(process.pid)
+            await wait_down(process.pid, None)
+            self.move(Phase.CLOSED)
+
+
+def connection_spec(
+    route: Route,
+    handler: ClientHandler | None = None,
+    *,
+    line: ConnectionLine,
+) -> ChildSpec[Ref[ServerConnection]]:
+    """The connection behind `line` as a child of any supervisor. It is started again when it crashes, and not when it was closed."""
+    line.supervised = True
+    spec = child(ServerConnection, line, route, handler or ClientHandler())
+    return spec.but(id=line.name, restart="transient", shutdown=line.settings.close_grace + 1.0)
