@@ -158,19 +158,19 @@ class Catalogue:
 class CatalogueRef:
     """Where the current catalogue stands. Reading is one attribute, from any thread."""
 
-    __slots__ = ("_lock", "catalogue")
+    __slots__ = ("_lock", "current")
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         """With nothing on it."""
-        self.catalogue = Catalogue() if catalogue is None else catalogue
+        self.current = Catalogue() if catalogue is None else catalogue
         self._lock = threading.Lock()
 
     def write(self, change: Callable[[Catalogue], Catalogue]) -> bool:
         """Publish what `change` makes of the current one. If it raises, nothing has happened. Whether anything is new."""
         with self._lock:
-            before = self.catalogue
+            before = self.current
             after = change(before)
-            self.catalogue = after
+            self.current = after
         return after is not before
 
 

@@ -49,7 +49,7 @@ class Denied(AuthError):
         self.message = message
         self.scopes = tuple(scopes)
         self.detail = detail
-        self.by: object = None
+        self.provider: object = None
         """The provider that has said so, where there are several."""
 
     @property

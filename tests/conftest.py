@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
-from . import names, searches, time_limits
+from . import example_counts, stable_ids, time_limits
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 # A slow machine is no failure, and a failure prints what replays it; pytest-randomly prints the seed of the order.
-settings.load_profile(searches.PROFILE)
+settings.load_profile(example_counts.PROFILE)
 
 # A suite that runs in the background of a script has SIGINT ignored, under nohup SIGHUP, and so would every program that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
     """Each test has a time limit, and a name that all runners know it by."""
     pluginmanager.register(time_limits)
-    pluginmanager.register(names)
+    pluginmanager.register(stable_ids)
 
 
 def pytest_configure(config: pytest.Config) -> None:

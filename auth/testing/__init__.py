@@ -9,22 +9,36 @@
 It is for tests: it keeps everything in plain sight, and lets in the users that `consent` says.
 """
 
-from .book import Approve, Asked, Client, Cut, Decision, Faults, Flood, Redirect, Refuse, Said, Silence, Wish, landed
-from .server import AuthorizationServer
+from .fake_auth_records import (
+    Approve,
+    AuthServerRequest,
+    AuthServerResponse,
+    ConsentRequest,
+    Decision,
+    EndlessResponse,
+    Faults,
+    NoResponse,
+    RedirectResponse,
+    Refuse,
+    RegisteredClient,
+    TruncatedResponse,
+    redirect_params,
+)
+from .fake_auth_server import AuthorizationServer
 
 __all__ = [
     "Approve",
-    "Asked",
+    "AuthServerRequest",
+    "AuthServerResponse",
     "AuthorizationServer",
-    "Client",
-    "Cut",
+    "ConsentRequest",
     "Decision",
+    "EndlessResponse",
     "Faults",
-    "Flood",
-    "Redirect",
+    "NoResponse",
+    "RedirectResponse",
     "Refuse",
-    "Said",
-    "Silence",
-    "Wish",
-    "landed",
+    "RegisteredClient",
+    "TruncatedResponse",
+    "redirect_params",
 ]

@@ -10,7 +10,7 @@ import contextlib
 import signal
 import sys
 
-from .server import AuthorizationServer
+from .fake_auth_server import AuthorizationServer
 
 
 async def serve(port: int) -> None:

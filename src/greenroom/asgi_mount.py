@@ -1,8 +1,8 @@
-"""The server as an ASGI application inside another program: it starts with the first request, and ends with the lifespan of its host.
+"""The server as an ASGI application inside another program, and the lifespans of a server.
 
-A host that passes its lifespan on has the company ready before the first request, and stopped in order. Most hosts that mount an application do not
-pass it on, so `MountedApp.lifespan` can be theirs: `FastAPI(lifespan=mcp.lifespan)`. Without either, what the server has opened is closed when the
-loop ends, and a warning says what to write.
+The application starts with its first request and ends with the lifespan of its host. A host that passes its lifespan on has the company ready
+before the first request, and stopped in order. Most hosts do not pass it on to mounted applications, so `MountedApp.lifespan` can be theirs:
+`FastAPI(lifespan=mcp.lifespan)`. Without either, the server's lifespans are closed when the loop ends, and a warning says what to write.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log: Final = logging.getLogger("greenroom.http")
 
 
 class MountedApp:
-    """The application."""
+    """A server as an ASGI application."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class MountedApp:
         *,
         opens: Callable[[], bool] = bool,
     ) -> None:
-        """`endpoint` serves requests once the company runs. `caller` finds in a scope who calls, and `opens` says whether something is to be closed."""
+        """`endpoint` serves requests once the company runs, `caller` finds the caller in a scope, `opens` says whether there are lifespans."""
         self._runner = hosting
         self._endpoint = endpoint
         self._caller = starlette_user if caller is None else caller
@@ -54,7 +54,7 @@ class MountedApp:
         self._open_lifespans = 0
         self._warned = False
         self.instance = endpoint.engine.instance
-        """The header by which clients know that this process has refused a request: for a stage in front of it."""
+        """The header that marks refusals by this process, for a proxy in front of it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or a lifespan."""
@@ -64,7 +64,7 @@ class MountedApp:
         if not self._open_lifespans and not self._warned and self._has_lifespan():
             self._warned = True
             log.warning(
-                "the server is mounted, and its host passes no lifespan on: what @server.lifespan has opened is closed at the end of the loop, and not in "
+                "the server is mounted, but its host does not pass its lifespan on: what @server.lifespan has opened is closed at the end of the loop, and not in "
                 "order. Give the host lifespan=app.lifespan, where app is what server.asgi() has returned, or await app.close() when it stops"
             )
         await self._runner.ensure()
@@ -79,8 +79,8 @@ class MountedApp:
         await self._endpoint(scope, receive, send)
 
     @asynccontextmanager
-    async def lifespan(self, app: object = None) -> AsyncGenerator[None]:  # noqa: ARG002 - hosts give themselves
-        """Run the company for as long as the block lasts, for a host: ``FastAPI(lifespan=mcp.lifespan)``, or inside a lifespan of your own."""
+    async def lifespan(self, app: object = None) -> AsyncGenerator[None]:  # noqa: ARG002 - hosts pass themselves
+        """Run the company during the block, as a host's lifespan: ``FastAPI(lifespan=mcp.lifespan)``, or inside another lifespan."""
         await self._runner.acquire()
         self._open_lifespans += 1
         try:
@@ -90,7 +90,7 @@ class MountedApp:
             await self._runner.release()
 
     async def close(self) -> None:
-        """Stop it in this loop, for hosts that call a function when they stop."""
+        """Stop the company in this loop, for hosts that call a function when they stop."""
         await self._runner.close()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -112,61 +112,63 @@ class MountedApp:
 
 
 def starlette_user(scope: Scope) -> AuthInfo | None:
-    """The caller that Starlette's `AuthenticationMiddleware` has found, which FastAPI has, too: `request.user.identity` and `request.auth.scopes`."""
+    """The caller found by Starlette's `AuthenticationMiddleware`, also in FastAPI: `request.user.identity`, `request.auth.scopes`."""
     user, granted = scope.get("user"), scope.get("auth")
     if user is None or not getattr(user, "is_authenticated", False):
         return None
     try:
         subject = user.identity
     except (AttributeError, NotImplementedError):
-        subject = None  # a name for people may be the name of two: then sessions alone tell them apart
+        subject = (
+            None  # a display name may be ambiguous: without an identity, callers are told apart by their sessions only
+        )
     scopes = getattr(granted, "scopes", None)
     return AuthInfo(None if subject is None else str(subject), scopes=None if scopes is None else frozenset(scopes))
 
 
-# --- What a server needs for as long as it runs (a pool of connections, a model, a folder): opened before any peer is let in, closed when all are gone.
-# Each is held by a process, the first child of the company: what cannot be opened keeps the server from starting, and stopping in order ends with
-# closing. It is opened and closed in one task, whatever happens in between. No other process sends it messages; when it is killed it closes what
-# it holds, and its supervisor opens another. The same when what it holds ends by itself: a group of tasks of which one has failed has closed already.
+# --- Lifespans: what a server needs while it runs (a connection pool, a model, a folder), opened before the first peer and closed after the last.
+# Each is held by a process, among the first children of the company: a failure to open keeps the server from starting, and an orderly stop closes it.
+# It is opened and closed in one task. The process gets no messages from others. If it is killed, it closes what it holds and its supervisor starts
+# another one; the same happens if the lifespan ends by itself, such as a task group after a failed task.
 
 _LIFESPAN_ENDED: Final = object()
-"""To itself: it is over with what it holds."""
+"""A message to itself: the lifespan ended."""
 
 CLOSE_TIMEOUT = 30.0
-"""How long closing may take, where the server's own grace is no shorter."""
+"""How long closing may take in seconds, unless the server's own grace is shorter."""
 
 
 class LifespanFailed(GreenroomError):
-    """What was to be opened, or held, has not been, and nothing was raised that says why."""
+    """A lifespan could not be opened, or ended early, without an exception of its own."""
 
 
 def opener_of(function: Any) -> Callable[[], AbstractAsyncContextManager[Any]]:
-    """What a `LifespanProcess` enters. Raises `RegistrationError` for what is no function for that."""
+    """The context manager function for a `LifespanProcess`. Raises `RegistrationError` for an unsuitable function."""
     name: str = getattr(function, "__name__", repr(function))
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise RegistrationError(f"the lifespan {name} has to be an `async def` with one `yield`, where the server runs")
+        raise RegistrationError(f"the lifespan {name} must be an `async def` with one `yield`")
     needed = [each.name for each in inspect.signature(function).parameters.values() if each.default is each.empty]
     if needed:
-        raise RegistrationError(f"the lifespan {name} is called without arguments, and wants {', '.join(needed)}")
+        raise RegistrationError(f"the lifespan {name} is called without arguments, but requires {', '.join(needed)}")
     is_generator = inspect.isasyncgenfunction(function)
     said = cast("Any", function)
     return asynccontextmanager(said) if is_generator else said
 
 
 class LifespanProcess(GenServer):
-    """Holds what one of them has opened."""
+    """Holds one open lifespan."""
 
-    traps_exit: ClassVar[bool] = True  # else nothing would be closed
+    traps_exit: ClassVar[bool] = True  # otherwise the lifespan would not be closed
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-        """`opener` makes a context manager, which is entered when this process begins."""
+        """`opener` makes a context manager, which is entered in `init`."""
         self._opener = opener
         self._lifespan_task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._reported = False
 
     async def init(self) -> None:
-        """Open it. Whatever that raises is raised here."""
+        """Open the lifespan; its exceptions are raised here."""
         opened = asyncio.Event()
         held = self._lifespan_task = asyncio.create_task(self._run_lifespan(opened), name="lifespan")
         waiting = asyncio.create_task(opened.wait())
@@ -178,24 +180,24 @@ class LifespanProcess(GenServer):
             await held
 
     def report_state(self) -> str:
-        """Which one it is."""
+        """The place of the lifespan's function in the source."""
         return _location_of(self._opener)
 
-    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends, it is closed
-        """Close it."""
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - closed for any reason
+        """Close the lifespan."""
         self._closing.set()
         if self._lifespan_task is not None and not self._reported:
             await self._lifespan_task
 
     async def handle_info(self, message: Any) -> Any:
-        """It is over without an order to end: that is what this process dies of, so that there is another."""
+        """End this process if the lifespan ended by itself, so that the supervisor opens another."""
         if message is not _LIFESPAN_ENDED:
             return super().handle_info(message)
         assert self._lifespan_task is not None
         self._reported = True
         await asyncio.wait((self._lifespan_task,))
         error = None if self._lifespan_task.cancelled() else self._lifespan_task.exception()
-        raise error or LifespanFailed(f"{_location_of(self._opener)} has ended though nobody has told it to")
+        raise error or LifespanFailed(f"{_location_of(self._opener)} has ended before the server")
 
     async def _run_lifespan(self, opened: asyncio.Event) -> None:
         try:
@@ -204,8 +206,8 @@ class LifespanProcess(GenServer):
                 try:
                     await self._closing.wait()
                 except asyncio.CancelledError:
-                    # A group of tasks ends its block so, and has to see it. At the end of a loop that nothing has stopped the server before, it
-                    # would only skip what stands behind the `yield`, where most lifespans close what they have.
+                    # A task group cancels its block this way and must see the cancellation. But at the end of a loop, when the server was not stopped
+                    # before, it would skip the code after the `yield`, where most lifespans close what they opened.
                     if not _is_loop_ending():
                         raise
                     self._closing.set()
@@ -214,14 +216,14 @@ class LifespanProcess(GenServer):
         except RuntimeError as error:
             if opened.is_set() or str(error) != _NO_YIELD:
                 raise
-            raise LifespanFailed(f"{_location_of(self._opener)} has to `yield` once, and did not") from None
+            raise LifespanFailed(f"{_location_of(self._opener)} must `yield` once, but did not") from None
         finally:
             if opened.is_set() and not self._closing.is_set():
                 send(self.pid, _LIFESPAN_ENDED)
 
 
 def _is_loop_ending() -> bool:
-    """Whether each task of the loop is being cancelled, but for those that were made this moment: `asyncio.run` does so when its main task is over."""
+    """Whether all tasks of the loop are being cancelled, except unstarted ones: `asyncio.run` does so when its main task is done."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     return all(each.cancelling() or _is_unstarted(each) for each in others)
 
@@ -232,7 +234,7 @@ def _is_unstarted(task: asyncio.Task[Any]) -> bool:
 
 
 _NO_YIELD: Final = "generator didn't yield"
-"""What `asynccontextmanager` says of such a one."""
+"""The error text of `asynccontextmanager` for a generator without a yield."""
 
 
 def _location_of(opener: Callable[[], Any]) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.company import Company
     from greenroom.supervision import Node
-    from greenroom.supervision.testing import Collected, FaultPlan, History, Injection, Probe, Seed, Stage
+    from greenroom.supervision.testing import CollectedReports, FaultPlan, History, Injection, IsolatedRun, Probe, Seed
 
     from .server import Server
 
@@ -31,7 +31,7 @@ _ORDER = "_greenroom_order"
 _PLAN = "greenroom_plan"
 _PLANS = "greenroom_plans"
 _SHRINK = "greenroom_shrink"
-_stage_key: pytest.StashKey[Stage] = pytest.StashKey()
+_stage_key: pytest.StashKey[IsolatedRun] = pytest.StashKey()
 _plan_key: pytest.StashKey[FaultPlan] = pytest.StashKey()
 _shrunk_key: pytest.StashKey[int] = pytest.StashKey()
 
@@ -149,8 +149,8 @@ def _greenroom_order(request: pytest.FixtureRequest) -> object:
 # --- one test
 
 
-def _make_stage(item: pytest.Item, drawn: Seed | None = None) -> Stage:
-    from greenroom.supervision.testing import Seed, Stage  # noqa: PLC0415 - pytest's start stays cheap
+def _make_stage(item: pytest.Item, drawn: Seed | None = None) -> IsolatedRun:
+    from greenroom.supervision.testing import IsolatedRun, Seed  # noqa: PLC0415 - pytest's start stays cheap
 
     options = _marked(item.iter_markers("greenroom"))
     several = options.pop("seeds", None) is not None
@@ -161,7 +161,7 @@ def _make_stage(item: pytest.Item, drawn: Seed | None = None) -> Stage:
             seed = "random"
     if drawn is not None:
         seed = drawn
-    stage = item.stash[_stage_key] = Stage(seed=Seed.draw() if seed == "random" else seed, **options)
+    stage = item.stash[_stage_key] = IsolatedRun(seed=Seed.draw() if seed == "random" else seed, **options)
     if item.get_closest_marker("faults") is not None or {"faults", "fault_plan"} & set(_fixtures(item)):
         stage.fault_plan = _plan(item)
     return stage
@@ -190,7 +190,7 @@ def _plan(item: pytest.Item) -> FaultPlan:
 
 
 @pytest.fixture(name="_greenroom_stage")
-def _greenroom_stage(request: pytest.FixtureRequest) -> Stage:
+def _greenroom_stage(request: pytest.FixtureRequest) -> IsolatedRun:
     if _ours(request.node) is None:
         message = f"{request.node.nodeid} does not run in a node: make it `async def` and mark it `greenroom`"
         raise pytest.UsageError(message)
@@ -198,31 +198,31 @@ def _greenroom_stage(request: pytest.FixtureRequest) -> Stage:
 
 
 @pytest.fixture
-def node(_greenroom_stage: Stage) -> Node:
+def node(_greenroom_stage: IsolatedRun) -> Node:
     """The node that the test runs in; it is opened when the test begins."""
     return _greenroom_stage.node
 
 
 @pytest.fixture
-def probe(_greenroom_stage: Stage) -> Probe:
+def probe(_greenroom_stage: IsolatedRun) -> Probe:
     """A process whose mailbox the test reads."""
     return _greenroom_stage.probe
 
 
 @pytest.fixture
-def reports(_greenroom_stage: Stage) -> Collected:
+def reports(_greenroom_stage: IsolatedRun) -> CollectedReports:
     """All reports of the node so far; `await reports.expect(CrashReport)` takes one."""
     return _greenroom_stage.reports
 
 
 @pytest.fixture
-def history(_greenroom_stage: Stage) -> History:
+def history(_greenroom_stage: IsolatedRun) -> History:
     """What has happened so far; at the end of the test, `check(history)` says what is wrong with it."""
     return _greenroom_stage.history
 
 
 @pytest.fixture
-def fault_plan(_greenroom_stage: Stage) -> FaultPlan:
+def fault_plan(_greenroom_stage: IsolatedRun) -> FaultPlan:
     """The faults of the marker `faults`, or of `--greenroom-plan`, for the test to `inject`."""
     return _greenroom_stage.fault_plan
 
@@ -236,7 +236,7 @@ async def faults(fault_plan: FaultPlan) -> Injection:
 
 
 @pytest.fixture
-def start_supervised(_greenroom_stage: Stage) -> Callable[..., Any]:
+def start_supervised(_greenroom_stage: IsolatedRun) -> Callable[..., Any]:
     """Start a process under a supervisor that the test owns, as `greenroom.supervision.testing.start_supervised`."""
     from greenroom.supervision.testing import start_supervised as start  # noqa: PLC0415 - as above
 
@@ -291,10 +291,10 @@ def pytest_fixture_setup(
     if not is_async or _ours(request.node) is None:
         return (yield)
 
-    from greenroom.supervision.testing.stage import Later  # noqa: PLC0415 - as above
+    from .supervision.testing.isolated_run import DeferredFixture  # noqa: PLC0415 - as above
 
-    def later(*args: Any, **kwargs: Any) -> Later:
-        return Later(function, args, kwargs)
+    def later(*args: Any, **kwargs: Any) -> DeferredFixture:
+        return DeferredFixture(function, args, kwargs)
 
     fixturedef.func = later  # type: ignore[misc]
     try:
@@ -311,7 +311,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if function is None:
         return None
     from greenroom.supervision.testing import Seed  # noqa: PLC0415 - as above
-    from greenroom.supervision.testing.stage import perform  # noqa: PLC0415 - as above
+
+    from .supervision.testing.isolated_run import run_test_function  # noqa: PLC0415 - as above
 
     @functools.wraps(function, updated=())
     def synchronous(*args: Any, **kwargs: Any) -> None:
@@ -320,7 +321,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         stage = pyfuncitem.stash.get(_stage_key, None)
         if stage is None or stage.used or drawn is not None:
             stage = _make_stage(pyfuncitem, drawn)
-        stage.run(lambda: perform(stage, function, args, kwargs, pyfuncitem.funcargs))
+        stage.run(lambda: run_test_function(stage, function, args, kwargs, pyfuncitem.funcargs))
 
     del synchronous.__wrapped__  # it is no coroutine function, whatever it wraps
     names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - what pytest itself calls a test with
@@ -347,7 +348,8 @@ def _shrink(item: pytest.Function, function: Callable[..., Any], error: type[Bas
     if not item.config.getoption(_SHRINK) or not first.fault_plan:
         return
     from greenroom.supervision.testing import Seed, shrink  # noqa: PLC0415 - as above
-    from greenroom.supervision.testing.stage import perform  # noqa: PLC0415 - as above
+
+    from .supervision.testing.isolated_run import run_test_function  # noqa: PLC0415 - as above
 
     names = item._fixtureinfo.argnames  # noqa: SLF001 - as above
 
@@ -356,7 +358,7 @@ def _shrink(item: pytest.Function, function: Callable[..., Any], error: type[Bas
         stage.fault_plan = plan
         arguments = {name: item.funcargs[name] for name in names}
         try:
-            stage.run(lambda: perform(stage, function, (), arguments, item.funcargs))
+            stage.run(lambda: run_test_function(stage, function, (), arguments, item.funcargs))
         except (Exception, pytest.fail.Exception) as raised:  # noqa: BLE001 - that is the answer
             return type(raised) is error
         return False
@@ -401,12 +403,12 @@ def _forget(item: pytest.Item) -> None:
 
 def _replayed(item: pytest.Item, plan: FaultPlan, seed: int | None) -> str:
     """The plan of a failed test, kept in a file, and the command that plays it again."""
-    from greenroom.supervision.testing.replay import replayed  # noqa: PLC0415 - as above
+    from .supervision.testing.scenario_replay import replay_instructions  # noqa: PLC0415 - as above
 
     shrunk_from = item.stash.get(_shrunk_key, None)
     given: str | None = item.config.getoption(_PLAN)
     file = None if given is None or shrunk_from is not None else Path(given)
-    return replayed(plan, item.nodeid, file or _folder(item.config), seed, shrunk_from)
+    return replay_instructions(plan, item.nodeid, file or _folder(item.config), seed, shrunk_from)
 
 
 def _folder(config: pytest.Config) -> Path | None:

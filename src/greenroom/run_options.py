@@ -1,4 +1,4 @@
-"""Where a server listens, as people say it and as they are told, and which gatekeeper looks at its callers."""
+"""Checks of a server's options, its listening sockets and URLs, its authentication and its shutdown times."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _OTHER_LIBRARIES_OPTIONS: Final = {
     "stateless_http": "settings=Settings(sessions=False)",
     "json_response": "nothing: an answer is JSON where there is nothing to stream",
 }
-"""What other libraries' servers are made with, and where that is here."""
+"""Options of other libraries' servers, and their equivalents here."""
 
 
 def check_options(make: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for an option that a server does not have, with what to write instead."""
+    """Raise `ConfigError` for an unknown option, with what to write instead."""
     taken = signature(make).parameters
     if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
-        return  # a derived class's own affair
+        return  # a derived class checks its own options
     known = [each for each in taken if each != "self"]
     settings = [each.name for each in fields(Settings)]
     for option in options.keys() - set(known):
@@ -65,7 +65,7 @@ def check_run(
     workers: object = None,
     grace: object = None,
 ) -> None:
-    """Raises `ConfigError` for what cannot be served so, with what to write instead."""
+    """Raise `ConfigError` for options that do not fit together, with what to write instead."""
     if isinstance(transport, int):
         raise ConfigError(
             f'transport is "stdio" or "http", not {transport!r}: write server.run("http", port={transport})'
@@ -79,11 +79,11 @@ def check_run(
         raise ConfigError(f'transport is "stdio" or "http", not {transport!r}{also}')
     if transport == "stdio":
         if workers is not None:
-            raise ConfigError('workers are for "http": on stdio there is one peer, and one process')
+            raise ConfigError('workers are for "http": stdio has one peer and one process')
         given = [word for word, value in (("host", host), ("port", port), ("config", config)) if value is not None]
         if given:
             raise ConfigError(
-                f'{given[0]} is for "http", and without a transport stdio is served: write server.run("http", {given[0]}=…)'
+                f'{given[0]} is for "http", but the default transport is stdio: write server.run("http", {given[0]}=…)'
             )
     if workers is not None:
         from .worker_processes import check_workers  # noqa: PLC0415 - what has no workers does not load what starts them
@@ -96,7 +96,7 @@ def check_run(
 
 
 def check_store(store: object) -> None:
-    """Raises `ConfigError` for what cannot keep tasks: found where it is written, and not when the first task ends."""
+    """Raise `ConfigError` for an object that is no task store, before the first task ends."""
     if store is not None and (isinstance(store, type) or not all(hasattr(store, word) for word in ("open", "close"))):
         raise ConfigError(f'task_store must be a store, such as SqliteTasks("tasks.db"), not {store!r}')
 
@@ -104,20 +104,20 @@ def check_store(store: object) -> None:
 def auth_gate_of(
     auth: AuthProvider | Sequence[AuthProvider] | None, required_scopes: Collection[str]
 ) -> AuthGate | None:
-    """The gate of a server, if it has authentication. Raises `ConfigError`."""
+    """The auth gate of a server with authentication. Raises `ConfigError`."""
     if isinstance(cast("object", required_scopes), str):
         raise ConfigError(f"required_scopes must be a list of scopes, as in [{required_scopes!r}], not a text")
     several: Any = isinstance(auth, list | tuple)
     for each in cast("Sequence[object]", auth) if several else () if auth is None else (auth,):
         if isinstance(each, type) or not hasattr(each, "authenticate"):
-            # Its repr may be a key.
+            # The repr may be a key.
             raise ConfigError(
                 f"auth must be BearerAuth(…), OAuthResource(…), CustomAuth(…) or another provider of greenroom.auth, or a list of them, not "
                 f"{f'the class {each.__name__}' if isinstance(each, type) else f'a {type(each).__name__}'}"
             )
     if auth is None:
         if required_scopes:
-            raise ConfigError("required_scopes are nothing without auth: say how callers show who they are")
+            raise ConfigError("required_scopes need auth: configure how callers authenticate")
         return None
     from .auth.auth_gate import AuthGate, ProviderChain  # noqa: PLC0415 - a server on stdio has none
 
@@ -127,7 +127,7 @@ def auth_gate_of(
 
 
 def urls_of(binding: Binding, config: HttpConfig) -> list[str]:
-    """Where it listens, for people and clients."""
+    """The URLs of a listener."""
     scheme = "https" if config.is_tls else "http"
     return [
         f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{config.path}" for host, port in binding.addresses
@@ -135,13 +135,13 @@ def urls_of(binding: Binding, config: HttpConfig) -> list[str]:
 
 
 def announce_urls(name: str, urls: Sequence[str]) -> None:
-    """Say on stderr where it serves."""
+    """Write the URLs to stderr."""
     for url in urls:
         print(f"greenroom: {visible(name)} serves on {url}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def http_config(config: HttpConfig | None, host: str | None, port: int | None) -> HttpConfig:
-    """What was set up, with the address that was named beside it."""
+    """The configuration with the host and port that were given beside it."""
     if config is not None and not isinstance(cast("object", config), HttpConfig):
         raise ConfigError(f"config must be HttpConfig(…), not {config!r}")
     given: dict[str, Any] = {"host": host, "port": port}
@@ -150,16 +150,16 @@ def http_config(config: HttpConfig | None, host: str | None, port: int | None) -
 
 
 def grace_periods(config: HttpConfig, grace: float | None) -> tuple[HttpConfig, float]:
-    """How long the program may take to stop, and `config` with how much of that its calls have. Raises `ConfigError`.
+    """The program's grace, and `config` with the part of it for calls in progress. Raises `ConfigError`.
 
-    Either setting decides alone where the other is None.
+    If either setting is None, the other one decides.
     """
     asked = config.drain_grace
     if grace is None:
         grace = program_runner.GRACE if asked is None else program_runner.grace_with_calls(asked)
     elif asked is not None and asked > grace:
         raise ConfigError(
-            f"drain_grace={asked:g} is longer than grace={grace:g}, after which the program has ended: write grace={asked:g} alone, "
+            f"drain_grace={asked:g} is longer than grace={grace:g}, when the program ends: write grace={asked:g} alone, "
             "and calls have as long as it allows"
         )
     most = program_runner.grace_of_calls(grace)
@@ -167,7 +167,7 @@ def grace_periods(config: HttpConfig, grace: float | None) -> tuple[HttpConfig, 
 
 
 def bind_sockets(config: HttpConfig) -> Binding:
-    """The sockets that it says. Raises `CannotListen`."""
+    """Bind the sockets of a configuration. Raises `CannotListen`."""
     from .transports.listening_sockets import Binding  # noqa: PLC0415 - as above
 
     return Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
@@ -175,7 +175,7 @@ def bind_sockets(config: HttpConfig) -> Binding:
 
 @contextmanager
 def closed_on_failure(config: HttpConfig) -> Generator[Binding]:
-    """The same, closed again when the block that has a use for them fails."""
+    """Bind the sockets, and close them if the block fails."""
     with ExitStack() as undone:
         binding = bind_sockets(config)
         undone.callback(binding.close)

@@ -117,7 +117,7 @@ class Injection:
             self._apply(fault, process)
         if not found:
             self._miss(
-                fault, self._process, f"nobody is {fault.whom}" + ("" if fault.which in (0, "all") else " any more")
+                fault, self._process, f"nobody is {fault.target}" + ("" if fault.which in (0, "all") else " any more")
             )
 
     def _apply(self, fault: Fault, process: Process) -> None:
@@ -154,14 +154,14 @@ async def inject(plan: FaultPlan) -> Injection:
 
 def find_targets(node: Node, fault: Fault, but: Process | None = None) -> list[Process]:
     """The processes that a fault means now, in the order of their start; `but` is never a target."""
-    whom, processes = fault.whom, node.processes
-    if "/" in whom:
-        fitting = _find_by_path(node, [part for part in whom.split("/") if part], anywhere=not whom.startswith("/"))
-    elif whom.startswith("#"):
-        fitting = [processes[int(whom[1:])]] if whom[1:].isdecimal() and int(whom[1:]) in processes else []
+    target, processes = fault.target, node.processes
+    if "/" in target:
+        fitting = _find_by_path(node, [part for part in target.split("/") if part], anywhere=not target.startswith("/"))
+    elif target.startswith("#"):
+        fitting = [processes[int(target[1:])]] if target[1:].isdecimal() and int(target[1:]) in processes else []
     else:
-        names = _registered_names if whom.startswith("@") else _label_and_classes
-        pattern = whom.removeprefix("@")
+        names = _registered_names if target.startswith("@") else _label_and_classes
+        pattern = target.removeprefix("@")
         fitting = [each for each in processes.values() if any(fnmatchcase(name, pattern) for name in names(each))]
     found = [process for process in fitting if not process.life and process is not but]
     if fault.which == "all":

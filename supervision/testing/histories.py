@@ -40,12 +40,12 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _INCARNATION = re.compile(r"<([\w.@-]+)/[0-9a-f]+\.(\d+)>")
 
 
-def stable(text: str) -> str:
+def without_addresses(text: str) -> str:
     """A text without what differs from one run to the next: addresses in memory, and when a node began."""
     return _INCARNATION.sub(r"<\1.\2>", _ADDRESS.sub("", " ".join(text.split())))
 
 
-class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True):
+class HistoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened to `who`.
 
     `by` is the process that did it: the caller, the parent, the replier. `what` is the request, the answer, the reason, or the
@@ -73,11 +73,11 @@ class CallRecord(msgspec.Struct, frozen=True):
     caller: str
     callee: str
     request: str
-    begun: Occurrence
-    outcomes: tuple[Occurrence, ...]
+    begun: HistoryEvent
+    outcomes: tuple[HistoryEvent, ...]
 
     @property
-    def outcome(self) -> Occurrence | None:
+    def outcome(self) -> HistoryEvent | None:
         """Its first outcome, if it has come to one."""
         return self.outcomes[0] if self.outcomes else None
 
@@ -90,12 +90,12 @@ class CallRecord(msgspec.Struct, frozen=True):
 class History(msgspec.Struct):
     """All events of a run, in order."""
 
-    events: list[Occurrence] = []
+    events: list[HistoryEvent] = []
 
     def __len__(self) -> int:
         return len(self.events)
 
-    def of(self, *kinds: Kind, who: str | None = None) -> list[Occurrence]:
+    def of(self, *kinds: Kind, who: str | None = None) -> list[HistoryEvent]:
         """The events of some kinds; `who` is the beginning of a process's label or all of it."""
         return [
             event
@@ -105,7 +105,7 @@ class History(msgspec.Struct):
 
     def calls(self) -> list[CallRecord]:
         """All calls in the order in which they were made."""
-        outcomes: dict[int | None, list[Occurrence]] = {}
+        outcomes: dict[int | None, list[HistoryEvent]] = {}
         for event in self.events:
             if event.kind in OUTCOMES:
                 outcomes.setdefault(event.call, []).append(event)
@@ -140,18 +140,18 @@ class History(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HistoryViolation:
     """Something that must not be: the rule that it breaks, in words, and the events that show it."""
 
     rule: str
     what: str
-    events: tuple[Occurrence, ...]
+    events: tuple[HistoryEvent, ...]
 
     def __str__(self) -> str:
         return "".join([f"{self.rule}: {self.what}", *(f"\n  {event}" for event in self.events)])
 
 
-def check(history: History, *, unordered: Iterable[str] = (), finished: bool = True) -> list[Finding]:
+def check(history: History, *, unordered: Iterable[str] = (), finished: bool = True) -> list[HistoryViolation]:
     """What is wrong with a history; nothing, if all is well.
 
     `unordered` are patterns for the labels of callees that may answer in another order than they were asked: those that
@@ -170,25 +170,27 @@ def assert_clean(history: History, *, unordered: Iterable[str] = (), finished: b
         raise AssertionError("\n".join(["the history is not in order:", *map(str, found)]))
 
 
-def _outcomes(history: History, calls: list[CallRecord], *, finished: bool) -> Iterator[Finding]:
+def _outcomes(history: History, calls: list[CallRecord], *, finished: bool) -> Iterator[HistoryViolation]:
     last = history.events[-1:]
     for call in calls:
         if not call.outcomes and finished:
-            yield Finding("no outcome", f"call #{call.number} never ended", (call.begun, *last))
+            yield HistoryViolation("no outcome", f"call #{call.number} never ended", (call.begun, *last))
         if len(call.outcomes) > 1:
             words = f"call #{call.number} ended {len(call.outcomes)} times"
-            yield Finding("two outcomes", words, (call.begun, *call.outcomes))
+            yield HistoryViolation("two outcomes", words, (call.begun, *call.outcomes))
         for outcome in call.outcomes:
             if outcome.number < call.begun.number or outcome.time < call.begun.time:
-                yield Finding("outcome first", f"call #{call.number} ended before it began", (outcome, call.begun))
+                yield HistoryViolation(
+                    "outcome first", f"call #{call.number} ended before it began", (outcome, call.begun)
+                )
     known = {call.number for call in calls}
     for event in history.events:
         if event.kind in OUTCOMES and event.call not in known:
-            yield Finding("nobody asked", f"call #{event.call} ended and was never made", (event,))
+            yield HistoryViolation("nobody asked", f"call #{event.call} ended and was never made", (event,))
 
 
-def _order(calls: list[CallRecord], unordered: tuple[str, ...]) -> Iterator[Finding]:
-    newest: dict[tuple[str, str], tuple[CallRecord, Occurrence]] = {}
+def _order(calls: list[CallRecord], unordered: tuple[str, ...]) -> Iterator[HistoryViolation]:
+    newest: dict[tuple[str, str], tuple[CallRecord, HistoryEvent]] = {}
     for call in calls:
         label = call.callee.rpartition(" ")[0]
         if any(fnmatchcase(label, pattern) for pattern in unordered) or call.request.startswith("system "):
@@ -200,20 +202,20 @@ def _order(calls: list[CallRecord], unordered: tuple[str, ...]) -> Iterator[Find
             before = newest.get(pair)
             if before is not None and before[1].number > outcome.number:
                 words = f"{call.callee} answered #{call.number} before #{before[0].number}, which was asked first"
-                yield Finding("out of order", words, (before[0].begun, call.begun, outcome, before[1]))
+                yield HistoryViolation("out of order", words, (before[0].begun, call.begun, outcome, before[1]))
             else:
                 newest[pair] = (call, outcome)
 
 
-def _deaths(history: History) -> Iterator[Finding]:
-    deaths: dict[str, Occurrence] = {}
+def _deaths(history: History) -> Iterator[HistoryViolation]:
+    deaths: dict[str, HistoryEvent] = {}
     for event in history.events:
         if event.kind == "died":
             if event.who in deaths:
-                yield Finding("two deaths", f"{event.who} died again", (deaths[event.who], event))
+                yield HistoryViolation("two deaths", f"{event.who} died again", (deaths[event.who], event))
             deaths.setdefault(event.who, event)
         elif event.kind == "born" and event.who in deaths:
-            yield Finding("after death", f"{event.who} was born again", (deaths[event.who], event))
+            yield HistoryViolation("after death", f"{event.who} was born again", (deaths[event.who], event))
         elif event.kind in (*REPLIES, "called") and event.by in deaths:
             verb = "called somebody" if event.kind == "called" else "replied"
-            yield Finding("after death", f"{event.by} {verb} after its death", (deaths[event.by], event))
+            yield HistoryViolation("after death", f"{event.by} {verb} after its death", (deaths[event.by], event))

@@ -9,7 +9,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.transports.http.engine_driver import Desk, Paper, sse
+from tests.transports.http.engine_driver import EngineDriver, RecordedResponse, parse_events
 
 from greenroom import Context, HttpConfig, Server
 from greenroom.auth.bearer_tokens import BearerAuth
@@ -258,15 +258,15 @@ class Reception:
     def __init__(self, server: Server, **config: Any) -> None:
         """`config` is the listener's."""
         self.server = server
-        self.desk = Desk()
+        self.desk = EngineDriver()
         self.desk.engine = server._engine(HttpConfig(**config))  # as each listener makes its own
         self._tasks: list[asyncio.Task[None]] = []
 
     async def ask(
         self, verb: str, shown: Mapping[str, str | None], message: Any = None, path: str = "/mcp", **more: str
-    ) -> Paper:
+    ) -> RecordedResponse:
         """One request, to its end, or to the beginning of its stream."""
-        paper = Paper()
+        paper = RecordedResponse()
         body = b"" if message is None else json.dumps(message).encode()
         headers = {"content-type": None if message is None else "application/json", **shown}
         headers |= {name.replace("_", "-"): value for name, value in more.items()}
@@ -288,11 +288,11 @@ class Reception:
         assert (await self.ask("POST", shown, note, mcp_session_id=session)).status == 202
         return session
 
-    async def open_old(self, shown: Mapping[str, str | None]) -> tuple[Paper, str]:
+    async def open_old(self, shown: Mapping[str, str | None]) -> tuple[RecordedResponse, str]:
         """Open a stream of the old transport, and where to post."""
         paper = await self.ask("GET", shown, path="/sse")
         assert paper.status == 200
-        return paper, "/" + sse(await paper.until(1))[0]["data"]
+        return paper, "/" + parse_events(await paper.until(1))[0]["data"]
 
     async def close(self) -> None:
         """Hang up."""

@@ -13,15 +13,15 @@ import pytest
 
 from greenroom import ConfigError
 from greenroom.auth import shared_secrets as hashing
+from greenroom.auth.auth_info import AuthRequest
 from greenroom.auth.errors import Denied
-from greenroom.auth.grants import Asking
 from greenroom.auth.shared_secrets import (
-    AT_ONCE,
-    QUEUE,
+    HASHES_AT_ONCE,
+    MOST_QUEUED,
     APIKeyAuth,
     BasicAuth,
     PepperRequired,
-    dummy_like,
+    dummy_hash,
     hash_key,
     hash_password,
     plain_digest,
@@ -29,14 +29,14 @@ from greenroom.auth.shared_secrets import (
     verify_password,
 )
 
-from .reception import basic
+from .auth_test_server import basic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def asking(**headers: str | None) -> Asking:
-    return Asking("POST", "/mcp", {name.replace("_", "-"): value for name, value in headers.items() if value})
+def asking(**headers: str | None) -> AuthRequest:
+    return AuthRequest("POST", "/mcp", {name.replace("_", "-"): value for name, value in headers.items() if value})
 
 
 @pytest.fixture(autouse=True)
@@ -94,9 +94,9 @@ def test_passwords(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.row("SA-18")
 def test_a_user_who_is_not_there_costs_what_the_others_do() -> None:
-    assert dummy_like([hash_password("a", iterations=7), hash_password("b", iterations=9)]).split("$")[1] == "9"
-    assert len(dummy_like([hash_password("a", algorithm="sha256-hex")])) == 64
-    assert dummy_like([]).split("$")[1] == "100000"
+    assert dummy_hash([hash_password("a", iterations=7), hash_password("b", iterations=9)]).split("$")[1] == "9"
+    assert len(dummy_hash([hash_password("a", algorithm="sha256-hex")])) == 64
+    assert dummy_hash([]).split("$")[1] == "100000"
 
 
 @pytest.mark.row("SA-11")
@@ -214,11 +214,13 @@ async def test_a_flood_of_guesses_is_not_queued_for_ever(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("greenroom.auth.shared_secrets.verify_password", slow)
     provider = BasicAuth({"ann": hash_password("right", iterations=1)})
-    guesses = [asyncio.ensure_future(why_not(provider, f"guess {number}")) for number in range(AT_ONCE + QUEUE)]
+    guesses = [
+        asyncio.ensure_future(why_not(provider, f"guess {number}")) for number in range(HASHES_AT_ONCE + MOST_QUEUED)
+    ]
     for _ in range(3):
         await asyncio.sleep(0)  # each guess takes its place in its first turn
-    assert provider._threads.waiting == QUEUE
-    assert provider._threads.running == AT_ONCE
+    assert provider._threads.waiting == MOST_QUEUED
+    assert provider._threads.running == HASHES_AT_ONCE
     assert await why_not(provider, "one too many") == "too_many_failures"
     go.set()
     assert set(await asyncio.gather(*guesses)) == {"invalid_credentials"}

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from greenroom import HttpConfig, Server
-from greenroom.auth.bearer import BearerAuth
-from greenroom.auth.client.credential import bearer_challenge
-from greenroom.auth.introspection import Introspection, KeySet
+from greenroom.auth.asgi_middleware import Protected, WellKnownDocument
+from greenroom.auth.bearer_tokens import BearerAuth
+from greenroom.auth.client.login_process import bearer_challenge
+from greenroom.auth.jwks_and_introspection import Introspection, KeySet
 from greenroom.auth.resource_server import OAuthResource
-from greenroom.auth.stage import Document, Protected
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.errors import ConfigError
 from greenroom.transports import Fetcher, Guard
 
-from .reception import HELLO, bearer, call, reception
-from .resources import ANN, FOREIGN, ISSUER, METADATA, PLACES, RESOURCE, made
+from .auth_test_server import HELLO, bearer, call, reception
+from .protected_resources import ANN, FOREIGN, ISSUER, METADATA, PLACES, RESOURCE, made
 
 # --- public metadata
 
@@ -235,7 +235,7 @@ async def test_the_server_behind_a_stage_knows_who_calls() -> None:
 
 @pytest.mark.row("SA-30", "SA-31")
 async def test_the_document_alone_for_the_root_of_another_application() -> None:
-    document = Document(made())
+    document = WellKnownDocument(made())
     for scope in (
         {"path": PLACES[0]},
         {"path": PLACES[0], "root_path": "/.well-known"},  # as hosts do that leave the path whole
@@ -246,7 +246,7 @@ async def test_the_document_alone_for_the_root_of_another_application() -> None:
     assert (await ask(document, "/else")).status == 404
     assert (await ask(document, PLACES[0], method="POST")).status == 405
     with pytest.raises(ConfigError):
-        Document(BearerAuth(secret="s" * 32, audience=None))
+        WellKnownDocument(BearerAuth(secret="s" * 32, audience=None))
 
 
 @pytest.mark.row("SA-22", "SA-30")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.transports.http.engine_driver import Paper, sse
+from tests.transports.http.engine_driver import RecordedResponse, parse_events
 
 from greenroom import Client, Context, McpError, McpServer, RegistrationError, Server, ToolOptions, tool
 from greenroom.actors.catalogue_entries import tool_entry
@@ -116,12 +116,14 @@ def request(method: str, params: dict[str, Any] | None = None, id: Any = 1) -> d
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
 
 
-async def ask(desk: Reception, who: str, session: str, method: str, params: dict[str, Any] | None = None) -> Paper:
+async def ask(
+    desk: Reception, who: str, session: str, method: str, params: dict[str, Any] | None = None
+) -> RecordedResponse:
     more = {"mcp_session_id": session} if session else {}
     return await desk.ask("POST", SHOWN[who], request(method, params), **more)
 
 
-async def hears(paper: Paper, word: bytes) -> None:
+async def hears(paper: RecordedResponse, word: bytes) -> None:
     while word not in b"".join(paper.chunks):
         paper.news.clear()
         await paper.news.wait()
@@ -192,7 +194,7 @@ async def test_over_the_old_stream_the_error_comes_on_it() -> None:
         await desk.ask("POST", SHOWN["ann"], {"jsonrpc": "2.0", "method": "notifications/initialized"}, path=where)
         assert (await desk.ask("POST", SHOWN["ann"], request(*CALLS["tool"]), path=where)).status == 202
         await hears(stream, b"required_scopes")
-        assert len(sse(b"".join(stream.chunks))) == 3
+        assert len(parse_events(b"".join(stream.chunks))) == 3
         assert ran == []
 
 
@@ -276,7 +278,7 @@ async def test_a_task_and_a_replay_of_somebody_else_look_unknown() -> None:
             {**call("slow", id=9), "params": {"name": "slow", "arguments": {}, "_meta": {"progressToken": 1}}},
             mcp_session_id=ann,
         )
-        mark = sse(await stream.until(1))[0]["id"]
+        mark = parse_events(await stream.until(1))[0]["id"]
         for verb, message in (("GET", None), ("POST", call("look")), ("DELETE", None)):
             foreign = await desk.ask(verb, SHOWN["bob"], message, mcp_session_id=ann, last_event_id=mark)
             assert foreign.status == 404

@@ -87,7 +87,7 @@ def test_a_size_is_at_least_one(largest: str, capsys: pytest.CaptureFixture[str]
     assert "less than 1" in capsys.readouterr().err
 
 
-def test_it_is_run_as_a_module_from_the_repositorys_root(root: Path) -> None:
+def test_the_command_runs_as_a_module_from_the_repositorys_root(root: Path) -> None:
     program = [sys.executable, "-m", "benchmarks", "--list", "--only", "kill"]
     done = subprocess.run(program, cwd=root, capture_output=True, check=True, text=True)
     assert "kill to DOWN" in done.stdout.splitlines()

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.ports import free_port
+from tests.free_ports import free_port
 
 from greenroom import Command
 

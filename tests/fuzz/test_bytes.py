@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_counts import examples
-from tests.transports.http.raw_http import Client
+from tests.transports.http.raw_http import RawClient
 
 from greenroom.protocol.sse import LineFramer
 from greenroom.supervision import Supervisor, start, stop
@@ -52,7 +52,7 @@ VISITS = st.builds(
 
 
 async def visit(port: int, session: str, visit: Visit) -> None:
-    client = await Client.to(port)
+    client = await RawClient.to(port)
     asked = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(visit.requests)]
     sent = b"".join(map(post, asked)).replace(b"$S", session.encode()) + visit.nonsense
     try:
@@ -77,14 +77,14 @@ async def visited(visits: list[Visit]) -> None:
     async with server.started() as house, watched():
         url = await server.listen(config=HttpConfig(port=0, header_timeout=2.0, body_timeout=2.0, keep_alive=2.0))
         port = int(url.rpartition(":")[2].partition("/")[0])
-        client = await Client.to(port)
+        client = await RawClient.to(port)
         hello = await client.ask(
             "POST", body=json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}).encode()
         )
         session = hello.headers["mcp-session-id"]
         await asyncio.gather(*(visit(port, session, each) for each in visits))
         client.abort()
-        another = await Client.to(port)
+        another = await RawClient.to(port)
         assert (await another.call("ping", session=session)).json["result"] == {}
         another.abort()
         await house.peers.end(session)
@@ -92,7 +92,7 @@ async def visited(visits: list[Visit]) -> None:
 
 @settings(max_examples=examples(25))
 @given(visits=st.lists(VISITS, min_size=1, max_size=6))
-def test_every_connection_is_served_in_order_whatever_others_send(visits: list[Visit]) -> None:
+def test_every_connection_is_served_in_order_whatever_the_others_send(visits: list[Visit]) -> None:
     run(lambda: visited(visits))
 
 
@@ -132,7 +132,7 @@ SCRAPS = st.sampled_from([b"\n", b"\r\n", b"}", b'"', b'"id":1,', b"\xff", b"nul
         st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 4), SCRAPS), max_size=5),
     )
 )
-def test_standard_streams_answer_who_asks_once(stream: bytes) -> None:
+def test_each_request_on_standard_streams_is_answered_once(stream: bytes) -> None:
     async def talk() -> None:
         async with company().started() as house, watched():
             books = Talk(house)

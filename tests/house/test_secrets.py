@@ -67,15 +67,16 @@ NO_SECRET = {
 """Comparisons of what is called like a secret, and is none that a peer could find out by the clock."""
 
 COMPARED = {
-    ("auth/testing/fake_auth_endpoints.py", "_is_same"): 1,
+    ("auth/testing/fake_auth_endpoints.py", "_equal_in_constant_time"): 1,
     ("actors/ensemble/session_router.py", "read"): 1,
-    ("auth/shared_secrets.py", "_same"): 2,
-    ("auth/client/interactive_flows.py", "same"): 1,
+    ("auth/shared_secrets.py", "_equal_in_constant_time"): 1,
+    ("auth/shared_secrets.py", "_is_password"): 1,
+    ("auth/client/interactive_flows.py", "equal_in_constant_time"): 1,
     ("auth/shared_secrets.py", "verify_key"): 1,
     ("auth/shared_secrets.py", "verify_password"): 1,
     ("auth/shared_secrets.py", "_is_plain_digest"): 1,
-    ("auth/testing/fake_auth_records.py", "proven"): 1,
-    ("auth/testing/fake_auth_endpoints.py", "_client"): 1,
+    ("auth/testing/fake_auth_records.py", "matches_verifier"): 1,
+    ("auth/testing/fake_auth_endpoints.py", "_authenticate_client"): 1,
     ("supervision/cluster/thespian_patches.py", "loads"): 1,
     ("supervision/cluster/framing.py", "check"): 1,
     ("supervision/cluster/framing.py", "_prove"): 1,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.serving import served
+from tests.served_program import served
 
 from .peers import ABROAD, GUESTS, HERE, MODULES, PEERS, SERVERS, Peer
 

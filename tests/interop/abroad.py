@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.serving import served
+from tests.served_program import served
 
 from greenroom import Client
 from greenroom.auth import OAuth

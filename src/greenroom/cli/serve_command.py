@@ -1,4 +1,4 @@
-"""``greenroom serve``: a server of the user's own code, on stdin and stdout or over HTTP."""
+"""``greenroom serve``: serves a server of the user's code, or a gateway from a configuration file, on stdin and stdout or over HTTP."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 
 class TypedSettings(NamedTuple):
-    """What was typed of settings: by the names of their fields, and as the words themselves."""
+    """The typed settings: values by field name, and the typed words."""
 
     http: Mapping[str, Any] = MappingProxyType({})
     server: Mapping[str, Any] = MappingProxyType({})
     words: Sequence[str] = ()
     of_http_alone: Sequence[str] = ()
-    """The options that nothing but HTTP has a use for."""
+    """Typed options that apply to HTTP only."""
 
 
 _NOTHING: Final = TypedSettings()
 
 
 def typed_settings(given: Mapping[str, Any]) -> TypedSettings:
-    """The settings in what click found, by the options' names. Raises `CommandFailed` for a file that cannot be read."""
+    """The settings among the options that click parsed. Raises `CommandFailed` for a file that cannot be read."""
     found: dict[str, dict[str, Any]] = {"http": {}, "server": {}}
     words: list[str] = []
     of_http: list[str] = []
@@ -78,7 +78,7 @@ def _option_value(option: CommandOption, value: Any) -> Any:
     if option.multiple:
         stands_alone = {"none": (), "any": "any"} if option.name == "allowed_host" else {"none": ()}
         if len(value) > 1 and not stands_alone.keys().isdisjoint(value):
-            raise UsageError(f"{option.opts[0]} {' and '.join(stands_alone)} stand alone")
+            raise UsageError(f"{option.opts[0]} {' and '.join(stands_alone)} cannot be combined with other values")
         return stands_alone.get(value[0], value)
     if option.name == "keyfile_password_file":
         try:
@@ -100,32 +100,32 @@ def serve(  # noqa: PLR0913 - a keyword for each option that decides what is don
     watch: bool,
     **given: Any,
 ) -> int:
-    """Serve it until a signal comes, or the client on stdin has gone."""
+    """Serve until a signal arrives, or the client closes stdin."""
     if stdio and http is not None:
-        raise UsageError("either --stdio or --http: a server has one of them here")
+        raise UsageError("give either --stdio or --http, not both")
     if workers is not None and http is None:
-        raise UsageError("--workers is for --http: on stdio there is one client, and one process")
+        raise UsageError("--workers is only for --http: stdio has one client and one process")
     if origin and http is None:
-        raise UsageError("--origin is for --http: on stdio nobody is a web page")
+        raise UsageError("--origin is only for --http: a client on stdio has no web origin")
     typed = typed_settings(given)
     if typed.of_http_alone and http is None:
-        raise UsageError(f"{typed.of_http_alone[0]} is for --http: it says nothing of stdio")
+        raise UsageError(f"{typed.of_http_alone[0]} is only for --http: it has no effect on stdio")
     grace, drain = given["grace"], typed.http.get("drain_grace")
     if grace is not None and drain is not None and drain > grace:
         raise UsageError(
-            f"--drain-grace {drain:g} is longer than --grace {grace:g}, after which the program has ended: type --grace {drain:g} alone"
+            f"--drain-grace {drain:g} is longer than --grace {grace:g}, after which the program ends: type --grace {drain:g} alone"
         )
     if config is not None and (server is not None or workers is not None or watch):
         other = server or ("--workers" if workers is not None else "--watch")
-        follows = ": it follows its file anyway" if other == "--watch" else ""
-        raise UsageError(f"--config serves the servers of a file, and goes without {other}{follows}")
+        follows = ": it reloads its file in any case" if other == "--watch" else ""
+        raise UsageError(f"--config serves the servers of a file and cannot be combined with {other}{follows}")
     if config is None and server is None:
-        raise UsageError("say which server: module:server or file.py, or --config FILE for the servers of a file")
+        raise UsageError("name a server: module:server or file.py, or --config FILE for the servers of a file")
     if only and config is None:
-        raise UsageError("--only is for --config: it names servers of that file")
+        raise UsageError("--only is only for --config: it names servers of that file")
     if watch and http is None:
         raise UsageError(
-            "--watch is for --http: a client on stdio would lose what it said with the process that heard it"
+            "--watch is only for --http: a client on stdio would lose its session with the restarted process"
         )
     where = None if http is None else http_config(http, origin, typed)
     if server is not None and http is not None and watch:
@@ -157,7 +157,7 @@ def serve(  # noqa: PLR0913 - a keyword for each option that decides what is don
 
 
 def _import_server(server: str, *, stdio: bool) -> Server:
-    """On stdio, what its import prints goes to stderr: stdout belongs to the protocol from the first moment."""
+    """Import the server; on stdio, output of the import goes to stderr, because stdout carries the protocol from the start."""
     if not stdio:
         return load_server(server)
     from greenroom.transports.stdio import StandardStreams  # noqa: PLC0415 - not for help
@@ -180,23 +180,26 @@ def _apply_settings(server: Server, settings: Mapping[str, Any]) -> None:
 
 
 def _warn_unused_run_settings(server: str, said: set[str]) -> None:
-    """What the file says in its own `run()`, and was not typed."""
+    """Warn about settings in the file's own `run()` that were not typed as options."""
     if unused := [each for each in settings_of_run(server) if each not in said]:
-        what = f"the run() of {server} is not called here, and what it says is not used"
-        echo(f"greenroom: {what}: {', '.join(unused)}; say it with options", error=True)
+        what = f"greenroom serve does not call the run() of {server} and ignores its settings"
+        echo(f"greenroom: {what}: {', '.join(unused)}; set them with options", error=True)
 
 
 _COVERED_BY_SERVE: Final = frozenset({"host", "port", "access_log"})
-"""By `--http`, and by `--no-access-log`, which is there or not."""
+"""Settings that `--http` and `--no-access-log` always determine."""
 
 
 def settings_of_run(server: str) -> Sequence[str]:
-    """What the file of a loaded server gives to `server.run("http", …)`, by name: `greenroom serve` runs it itself, and never comes to that line."""
+    """The names of the settings that the server's file passes to `server.run("http", …)`.
+
+    They are read from the syntax tree: `greenroom serve` runs the server itself, so that call is never executed.
+    """
     place, _ = split_server_name(server)
     path = place if place.endswith(".py") else getattr(sys.modules.get(place), "__file__", None)
     try:
         tree = ast.parse(Path(path or "").read_bytes())
-    except (OSError, SyntaxError, ValueError):  # an extension, or an archive: it was imported all the same
+    except (OSError, SyntaxError, ValueError):  # an extension module or an archive has no readable source
         return ()
     made = {
         target.id: node.value
@@ -219,7 +222,7 @@ def settings_of_run(server: str) -> Sequence[str]:
 
 
 def http_config(http: str, origin: Sequence[str], typed: TypedSettings = _NOTHING) -> HttpConfig:
-    """Where to listen, and how. Raises `UsageError`."""
+    """The listener's configuration. Raises `UsageError`."""
     from greenroom.errors import ConfigError  # noqa: PLC0415 - not for help
     from greenroom.transports.http_config import HttpConfig, is_loopback  # noqa: PLC0415 - as above
     from greenroom.transports.http_request import AllowedHosts, AllowedOrigins, parse_origin  # noqa: PLC0415 - as above
@@ -229,11 +232,11 @@ def http_config(http: str, origin: Sequence[str], typed: TypedSettings = _NOTHIN
     if not origin:
         if not is_loopback(host):
             raise UsageError(
-                f"{host} can be reached from other machines: say which web pages may call, with --origin and theirs, "
-                "--origin none or --origin any (programs may call whatever it says); or listen on 127.0.0.1"
+                f"{host} can be reached from other machines: name the web pages that may call with --origin ORIGIN, "
+                "--origin none or --origin any (programs may call in any case); or listen on 127.0.0.1"
             )
     elif len(origin) > 1 and {"none", "any"} & set(origin):
-        raise UsageError("--origin none and --origin any stand alone")
+        raise UsageError("--origin none and --origin any cannot be combined with other origins")
     elif origin[0] in ("none", "any"):
         allowed = () if origin[0] == "none" else "any"
     elif wrong := [each for each in origin if each != "null" and parse_origin(each) is None]:
@@ -250,27 +253,27 @@ def http_config(http: str, origin: Sequence[str], typed: TypedSettings = _NOTHIN
 
 
 def _as_option(name: str, kind: str, error: Exception) -> str:
-    """A setting's error, with the option for its name."""
+    """The text of a setting's error with the option's name instead of the field's."""
     known = {each: option.opts[0] for option in SERVE_OPTIONS for each in option.setting.split()}
     option = known.get(f"{kind}.{name}")
     return str(error) if option is None else str(error).replace(name, option, 1)
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
-    """`HOST:PORT`, or a port of this machine's own."""
+    """Parse `HOST:PORT`, or a port on 127.0.0.1."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 <= int(port) < 1 << 16:
         raise UsageError(f"--http is HOST:PORT, or a PORT of 127.0.0.1, not {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-# --- ``greenroom serve --config FILE``: a gateway to the servers of a file, without any code.
+# --- ``greenroom serve --config FILE``: a gateway to the servers of a file.
 
 
 def gateway_from_file(file: Path, only: Sequence[str] = ()) -> Server:
-    """A server that serves those of the file, or `only` some of them, and follows the file.
+    """A gateway to the servers of the file (or `only` some of them) that reloads the file when it changes.
 
-    What is wrong with one server is logged, and keeps no other from anything. Raises `BadConfig` where none is left, and `UsageError`.
+    A server with a mistake is logged and left out. Raises `BadConfig` if no server is left, and `UsageError`.
     """
     from greenroom.config.config_reader import read  # noqa: PLC0415 - as above
     from greenroom.config.mistakes import BadConfig, known_servers  # noqa: PLC0415 - not for help
@@ -279,7 +282,7 @@ def gateway_from_file(file: Path, only: Sequence[str] = ()) -> Server:
     from greenroom.server import Server  # noqa: PLC0415 - as above
 
     if not file.is_file():
-        raise UsageError(f"--config: there is no file {file}")
+        raise UsageError(f"--config: the file {file} does not exist")
     found = read(file)
     if strange := [each for each in only if each not in found.enabled and each not in found.failed]:
         there = known_servers(strange[0], [*found.enabled, *found.failed])
@@ -288,10 +291,10 @@ def gateway_from_file(file: Path, only: Sequence[str] = ()) -> Server:
     if wrong and not any(not only or each in only for each in found.enabled):
         raise BadConfig(wrong)
     if not found.enabled:
-        raise UsageError(f"--config: {file} has no server to serve: write one as [server.NAME] with command or url")
+        raise UsageError(f"--config: {file} has no enabled server: add one as [server.NAME] with command or url")
 
     def sign_in(server: ServerConfig) -> OAuth | None:
-        # A gateway opens no browser: its login is what `greenroom login` has kept, and its clients are told what to run.
+        # A gateway opens no browser: it uses the login that `greenroom login` stored, and its errors tell clients to run that command.
         return oauth_of(server, port=found.oauth_port, browser=None, named=True)
 
     host = Host.from_config(file, sign_in=sign_in, only=tuple(only) or None, watch=True)
@@ -300,18 +303,18 @@ def gateway_from_file(file: Path, only: Sequence[str] = ()) -> Server:
     return front
 
 
-# --- ``greenroom serve --watch``: the server in a process of its own, which ends in order and begins anew when one of its files changes.
-# A file that does not even compile is told and changes nothing: the server that runs goes on.
+# --- ``greenroom serve --watch``: the server runs in a child process, which is stopped and started again when one of its files changes.
+# A file that does not compile is reported and causes no restart: the running server stays.
 
 _POLL_INTERVAL: Final = 0.3
 _GRACE: Final = 10.0
-"""Seconds that the server may take to stop, and as many beyond its own grace where that is set."""
+"""Seconds that the server may take to stop, in addition to its own --grace."""
 _SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
 _MOST: Final = 5000
 
 
 def python_files(folder: Path) -> Mapping[Path, int]:
-    """The Python files below a folder, each with when it was changed; environments and what is hidden are passed over."""
+    """The Python files below a folder with their modification times; virtual environments and hidden folders are skipped."""
     found: dict[Path, int] = {}
     for place, folders, names in os.walk(folder):
         folders[:] = [
@@ -327,17 +330,17 @@ def python_files(folder: Path) -> Mapping[Path, int]:
                 try:
                     found[path] = path.stat().st_mtime_ns
                 except OSError:
-                    continue  # it was there a moment ago
+                    continue  # deleted since the folder was listed
     return found
 
 
 def changed_files(before: Mapping[Path, int], after: Mapping[Path, int]) -> list[Path]:
-    """Which have changed, came or went."""
+    """The files that were changed, added or removed."""
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
 def first_syntax_error(paths: Sequence[Path]) -> str | None:
-    """The first of them that is no Python, and why."""
+    """The first file that does not compile, and why; None if all do."""
     for path in paths:
         try:
             compile(path.read_bytes(), str(path), "exec")
@@ -349,12 +352,12 @@ def first_syntax_error(paths: Sequence[Path]) -> str | None:
 
 
 async def start_process(words: Sequence[str]) -> Process:
-    """A process, with the terminal for what it says."""
+    """Start a process that writes to this terminal."""
     return await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
 
 
 async def stop_process(process: Process, grace: float = 0.0) -> None:
-    """In order; and if that takes longer than `grace` and ours, at once. Not to be cancelled."""
+    """Terminate the process, and kill it after `grace` and our own limit. Shielded from cancellation."""
     with anyio.CancelScope(shield=True):
         if process.returncode is None:
             process.terminate()
@@ -366,20 +369,20 @@ async def stop_process(process: Process, grace: float = 0.0) -> None:
 
 
 def serve_and_watch(words: Sequence[str], folder: Path, grace: float = 0.0) -> int:
-    """Serve, and look at the files, until a signal comes."""
+    """Serve, and restart on file changes, until a signal arrives."""
     return anyio.run(_serve_until_signal, words, folder, grace)
 
 
 async def _serve_until_signal(words: Sequence[str], folder: Path, grace: float) -> int:
-    """Ctrl-C, SIGTERM, or the SIGHUP of a terminal that closes, ends the server in order. One that was ignored (nohup) still is."""
+    """Run until Ctrl-C, SIGTERM or SIGHUP, then stop the server in order. A signal that was ignored before (nohup) stays ignored."""
     wanted = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
     heard = [each for each in wanted if signal.getsignal(each) is not signal.SIG_IGN]
-    with anyio.open_signal_receiver(*heard) as signals:  # until the server has ended: a second signal changes nothing
+    with anyio.open_signal_receiver(*heard) as signals:  # stays open until the server has stopped, so a second signal has no effect
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_restart_on_change, words, folder, grace)
             await anext(aiter(signals))
             tasks.cancel_scope.cancel()
-    return 0  # as the server itself does when it is told to stop
+    return 0  # like a server that is stopped by a signal
 
 
 async def _restart_on_change(words: Sequence[str], folder: Path, grace: float) -> None:
@@ -395,16 +398,16 @@ async def _restart_on_change(words: Sequence[str], folder: Path, grace: float) -
                 seen = now
                 broken = first_syntax_error(different)
                 if broken is not None:
-                    echo(styled(f"greenroom: {broken}: the server goes on as it was", "bad"), error=True)
+                    echo(styled(f"greenroom: {broken}: the running server stays", "bad"), error=True)
                     continue
                 names = ", ".join(path.name for path in different[:3])
-                echo(styled(f"greenroom: {names} changed: beginning anew", "dim"), error=True)
+                echo(styled(f"greenroom: {names} changed: restarting", "dim"), error=True)
                 await stop_process(served, grace)
                 served = await start_process(words)
                 ended = False
             elif not ended and served.returncode is not None:
                 ended = True
-                text = f"greenroom: the server has ended with {served.returncode}: it begins anew when a file changes"
+                text = f"greenroom: the server has ended with {served.returncode}: it is restarted when a file changes"
                 echo(styled(text, "bad"), error=True)
     finally:
         await stop_process(served, grace)

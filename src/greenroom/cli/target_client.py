@@ -1,4 +1,4 @@
-"""Where a command goes: a URL, a name of the configuration, `module:server`, or a command behind `--`."""
+"""Clients for the target of a command: a URL, a name in the configuration, `module:server`, or a command behind `--`."""
 
 from __future__ import annotations
 
@@ -36,64 +36,64 @@ if TYPE_CHECKING:
 
 
 def target_options(target: str | None, command: Sequence[str] | None, given: dict[str, Any]) -> TargetOptions:
-    """From what a command was given; takes out of it what is about the connection."""
+    """The target and its connection options; removes these options from `given`."""
     if target is None and command is None:
-        raise UsageError("say which server: a URL, a name of your configuration, module:server, or a command behind --")
+        raise UsageError("name a server: a URL, a name in your configuration, module:server, or a command behind --")
     if target is not None and command is not None:
-        raise UsageError(f"either {target} or the command behind --, and not both")
+        raise UsageError(f"give either {target} or a command behind --, not both")
     if command is not None and not command:
-        raise UsageError("there is nothing behind --: write the server's command there")
+        raise UsageError("the command behind -- is missing: write the server's command there")
     kept = {name: given.pop(name) for name in ("timeout", "header", "env", "config", "verbose") if name in given}
     return TargetOptions(target, command, **kept)
 
 
 def split_target(words: Sequence[str], command: Sequence[str] | None, what: str) -> tuple[str | None, list[str]]:
-    """The target and the other words; a command behind `--` is the target."""
+    """The target and the other words; None for the target if a command follows `--`."""
     if command is not None:
         if not words:
-            raise UsageError(f"say {what}")
+            raise UsageError(f"name {what}")
         return None, list(words)
-    if len(words) < 2:  # noqa: PLR2004 - a target and something of it
+    if len(words) < 2:  # noqa: PLR2004 - the target, and a tool, resource or prompt
         raise UsageError(
-            f"say which server, and {what}: a URL, a configured name, module:server, or a command behind --"
+            f"name the server (a URL, a configured name, module:server, or a command behind --) and {what}"
         )
     return words[0], list(words[1:])
 
 
 class TargetTimeouts(NamedTuple):
-    """How many seconds things may take."""
+    """Timeouts of a connection, in seconds."""
 
     connect: float
     tool: float
     request: float
     user: float = 0.0
-    """What a user that has to sign in first has besides, before there is a connection."""
+    """Extra time for connecting while the user signs in."""
 
 
 class ClientSpec(NamedTuple):
-    """What a client is made with."""
+    """The arguments of a client for a target."""
 
     target: Any
     times: TargetTimeouts
     options: Mapping[str, Any]
     inside: bool = False
-    """Whether the server's code runs in this process, where what it prints would be taken for our answer."""
+    """Whether the server's code runs in this process: its prints must not get into the command's answer."""
 
 
 class TargetClient(Client):
-    """A client that was made from what was typed."""
+    """A client for a command's target."""
 
     times: TargetTimeouts
 
 
 @asynccontextmanager
 async def connected(where: TargetOptions) -> AsyncGenerator[TargetClient]:
-    """A client that is."""
+    """A connected client for the target."""
     configure_logging(verbose=where.verbose)
     place = _client_spec(where)
     try:
         client = client_at(place, where.timeout, **where.callbacks)
-    except ConfigError as error:  # what a file says was read before: this was typed
+    except ConfigError as error:  # configuration files were checked earlier, so the mistake is in the typed words
         raise UsageError(str(error)) from error
     if place.inside:
         with stdout_to_stderr(), report_author_errors(str(where.target)):
@@ -105,7 +105,7 @@ async def connected(where: TargetOptions) -> AsyncGenerator[TargetClient]:
 
 
 def client_at(place: ClientSpec, limit: float | None, **callbacks: Any) -> TargetClient:
-    """A client that is not connected yet. `limit` is what was typed of how long things may take."""
+    """A client that is not connected yet. `limit` is the typed --timeout, which replaces all timeouts."""
     times = place.times if limit is None else TargetTimeouts(limit, limit, limit, place.times.user)
     settings = ClientSettings(init_timeout=times.connect + times.user, request_timeout=times.request)
     client = TargetClient(place.target, settings=settings, **place.options, **callbacks)
@@ -114,7 +114,7 @@ def client_at(place: ClientSpec, limit: float | None, **callbacks: Any) -> Targe
 
 
 def client_spec_for(server: ServerConfig, auth: Auth | None) -> ClientSpec:
-    """Where a configured server is. Raises `ConfigError`."""
+    """The client arguments for a configured server. Raises `ConfigError`."""
     from greenroom.config.configured_upstreams import route_of  # noqa: PLC0415 - only for names
 
     user: float = getattr(auth, "patience", 0.0)
@@ -123,14 +123,14 @@ def client_spec_for(server: ServerConfig, auth: Auth | None) -> ClientSpec:
 
 
 def configure_logging(*, verbose: bool = False) -> None:
-    """Log to stderr: all for a user that asks for it, else only what has failed."""
+    """Log to stderr: errors only, or from level INFO with `verbose`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(visible_text.EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, handlers=[handler])
 
 
 def environment_defaults() -> Environment:
-    """What the environment says for all servers; what is wrong with it is told, and passed over."""
+    """The defaults that environment variables set for all servers; a wrong value is reported and ignored."""
     from greenroom.config.variables import Environment  # noqa: PLC0415 - not for help
 
     found, mistakes = Environment.of(os.environ)
@@ -174,7 +174,7 @@ def _print_server_line(line: str) -> None:
 
 def _reject_option(given: Mapping[str, str], option: str, what: str) -> None:
     if given:
-        raise UsageError(f"{option} is for {what}")
+        raise UsageError(f"{option} is only for {what}")
 
 
 def _configured(name: str, where: TargetOptions, said: Environment) -> ClientSpec:
@@ -185,7 +185,7 @@ def _configured(name: str, where: TargetOptions, said: Environment) -> ClientSpe
         server = server_named(name, where.config)
     except ConfigError as error:
         if Path(f"{name}.py").is_file():
-            raise ConfigError(f"{error}; for the file write {name}.py") from None
+            raise ConfigError(f"{error}; to name the file, write {name}.py") from None
         raise
     place = client_spec_for(server, default_sign_in(said.oauth_port, named=where.config is not None)(server))
     if where.verbose and server.command is not None:
@@ -194,7 +194,7 @@ def _configured(name: str, where: TargetOptions, said: Environment) -> ClientSpe
 
 
 def _is_safe_for_tokens(url: str) -> bool:
-    """Whether a token would be safe on the way there. Elsewhere none is looked for, and a server that asks for none is called without."""
+    """Whether a token may be sent to this URL (https, or this machine). For other URLs no stored login is used."""
     from greenroom.auth.client.auth_option import check_server_url  # noqa: PLC0415 - not for help
 
     try:
@@ -205,9 +205,9 @@ def _is_safe_for_tokens(url: str) -> bool:
 
 
 def _stored_login(url: str) -> Any:
-    """What `greenroom login` has kept for a URL; no browser is opened for a call."""
+    """The login that `greenroom login` stored for a URL; a command opens no browser for it."""
     from greenroom.auth.client.oauth_login import OAuth  # noqa: PLC0415 - as above
     from greenroom.auth.client.token_stores import best_store  # noqa: PLC0415 - not for help
 
-    advice = "run `greenroom login` with this URL in a terminal, once; or give a token or a key with --header"
+    advice = "run `greenroom login` with this URL in a terminal, once; or pass a token or a key with --header"
     return OAuth(store=best_store(), browser=None, advice=advice, command=f"greenroom login {shlex.quote(url)}")

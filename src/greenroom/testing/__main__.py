@@ -6,13 +6,13 @@ import sys
 
 from greenroom.supervision.testing import command_line
 
-from . import rogues
+from . import rogue_servers
 
 
 def main() -> int:
     """Returns the exit code."""
     if sys.argv[1:2] == ["rogue"]:
-        return rogues.main(sys.argv[2:])
+        return rogue_servers.main(sys.argv[2:])
     return command_line()
 
 

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.actors.client.stage import SILENCE, After
-from tests.searches import examples
+from tests.actors.client.fake_server import SILENCE, After
+from tests.example_counts import examples
 
 from greenroom.actors.client.errors import ClientError
-from greenroom.actors.federation.specs import State
+from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.supervision import ActorError, current_node
 from greenroom.supervision.testing import Fault, FaultPlan, inject, run
 
-from .players import Upstairs, all_ready, federated, nobody_leaving, spec
+from .fake_upstreams import Upstairs, all_ready, federated, nobody_leaving, spec
 
 if TYPE_CHECKING:
     from greenroom.actors.federation.federation import Federation
 
 IDS = ("a", "b", "c")
-HELPERS = ("steward", "errands", "upstreams", "upstream a", "upstream b", "upstream c")
+HELPERS = ("manager", "jobs", "upstreams", "upstream a", "upstream b", "upstream c")
 
 
 class Slow(Upstairs):
@@ -80,7 +80,7 @@ async def scene(seed: int) -> list[str]:
         await nobody_leaving(federation)
         assert not federation.arriving
         trees = sorted(each.label for each in current_node().processes.values() if each.label.startswith("upstream "))
-        running = [id for id, each in federation.standings().items() if each.state is not State.PARKED]
+        running = [id for id, each in federation.statuses().items() if each.state is not UpstreamState.PARKED]
         assert trees == sorted(f"upstream {id}" for id in running)
         for id in IDS:
             if id not in federation.ids():
@@ -88,7 +88,7 @@ async def scene(seed: int) -> list[str]:
         for id in federation.ids():
             await federation.replace(id, spec(Upstairs()))
         await all_ready(federation)
-        assert {each.state for each in federation.standings().values()} == {State.READY}
+        assert {each.state for each in federation.statuses().values()} == {UpstreamState.READY}
         await nobody_leaving(federation)
     return done
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from tests.auth.auth_test_server import Reception, bearer
-from tests.transports.client_http.scripted_server import Scripted, Visit, scripted
+from tests.transports.client_http.scripted_server import ReceivedRequest, ScriptedServer, scripted_server
 
 from greenroom import Client, Command, ConfigError, Server
 from greenroom.actors.federation.upstream_spec import UpstreamSpec
@@ -45,23 +45,23 @@ class Tokens(dict[str, str]):
 
 
 @asynccontextmanager
-async def upstream() -> AsyncGenerator[Scripted]:
+async def upstream() -> AsyncGenerator[ScriptedServer]:
     """A server over HTTP whose tool answers with the token that the call has shown."""
 
-    async def tools(visit: Visit) -> None:
+    async def tools(visit: ReceivedRequest) -> None:
         await visit.result({"tools": [{"name": "whose", "inputSchema": {"type": "object"}}]})
 
-    async def whose(visit: Visit) -> None:
+    async def whose(visit: ReceivedRequest) -> None:
         shown = visit.headers.get("authorization", "nothing")
         await visit.result({"content": [{"type": "text", "text": shown.removeprefix("Bearer ")}]})
 
-    async with scripted() as web:
+    async with scripted_server() as web:
         web.on("tools/list", tools)
         web.on("tools/call", whose)
         yield web
 
 
-def front(web: Scripted, ask: Callable[[CallerIdentity], Any], *, shared: Any = False, **more: Any) -> Server:
+def front(web: ScriptedServer, ask: Callable[[CallerIdentity], Any], *, shared: Any = False, **more: Any) -> Server:
     server = Server("front", **more)
     server.mount(
         Host({"web": UpstreamSpec(route_of(web.url, auth=OWN), caller_auth=ask)}, patience=10.0), shared=shared
@@ -85,7 +85,7 @@ async def refusal(peer: Client) -> Any:
     return caught.value
 
 
-def shown(web: Scripted, *kinds: str) -> list[str]:
+def shown(web: ScriptedServer, *kinds: str) -> list[str]:
     return [visit.headers.get("authorization", "") for kind in kinds for visit in web.seen(kind)]
 
 
@@ -96,8 +96,8 @@ async def test_each_caller_shows_its_own_token_from_the_handshake_on_also_at_the
         async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
             answers = await asyncio.gather(*(whose(each) for each in (ann, bob) * 8))
         assert answers == [tokens["ann"], tokens["bob"]] * 8
-        own = {visit.connection: set[str]() for visit in web.visits}
-        for visit in web.visits:
+        own = {visit.connection: set[str]() for visit in web.requests}
+        for visit in web.requests:
             own[visit.connection].add(visit.headers["authorization"])
         assert all(len(each) == 1 for each in own.values()), "a connection has shown two logins"
         expected = sorted(f"Bearer {each}" for each in (OWN, *tokens.values()))
@@ -123,7 +123,7 @@ async def test_over_http_a_callers_inbound_token_never_reaches_the_upstream(capl
                     paper = await desk.ask("POST", bearer(token), message)
                     assert tokens[subject] in paper.body.decode()
                 await desk.close()
-            sent = "\n".join(f"{each.headers} {each.body.decode()}" for each in web.visits)
+            sent = "\n".join(f"{each.headers} {each.body.decode()}" for each in web.requests)
     assert "inbound-token" not in sent
     assert "inbound-token" not in caplog.text
     assert not any(token in caplog.text for token in (OWN, *tokens.values()))
@@ -190,7 +190,7 @@ async def test_a_token_that_the_upstream_refuses_is_asked_for_again_once() -> No
     async with upstream() as web:
         answer = web.handlers["tools/call"]
 
-        async def judged(visit: Visit) -> None:
+        async def judged(visit: ReceivedRequest) -> None:
             if visit.headers["authorization"] == f"Bearer {old}":
                 await web.until("tools/call", 2)  # both calls have shown the old one
                 tokens["ann"] = "renewed-token-of-ann"  # by another part of the program, just now
@@ -216,7 +216,7 @@ async def test_a_reconnect_shows_the_callers_token_again() -> None:
             await asyncio.gather(whose(ann), whose(bob))
             answer = web.handlers["tools/call"]
 
-            async def forgotten(visit: Visit) -> None:
+            async def forgotten(visit: ReceivedRequest) -> None:
                 web.on("tools/call", answer)
                 await visit.reply(404)
 
@@ -227,7 +227,7 @@ async def test_a_reconnect_shows_the_callers_token_again() -> None:
             assert [begun.count(f"Bearer {each}") for each in (tokens["ann"], tokens["bob"])] == [2, 1]
             kept = tokens["ann"]
 
-            async def revoked(visit: Visit) -> None:
+            async def revoked(visit: ReceivedRequest) -> None:
                 del tokens["ann"]  # the next reconnect finds no login, and parks
                 await forgotten(visit)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.auth.auth_test_server import Reception
-from tests.transports.client_http.scripted_server import Scripted, Visit, scripted
+from tests.transports.client_http.scripted_server import ReceivedRequest, ScriptedServer, scripted_server
 
 from greenroom import Client, Context, Server
 from greenroom.auth.bearer_tokens import BearerAuth
@@ -60,12 +60,12 @@ def holds_a_canary(text: str) -> bool:
     return any(each in text for each in FORMS)
 
 
-def everything(server: Scripted) -> str:
+def everything(server: ScriptedServer) -> str:
     """All that a server was ever sent."""
-    return "\n".join(f"{each.method} {each.path} {each.headers} {each.body.decode()}" for each in server.visits)
+    return "\n".join(f"{each.method} {each.path} {each.headers} {each.body.decode()}" for each in server.requests)
 
 
-async def _tools(visit: Visit) -> None:
+async def _tools(visit: ReceivedRequest) -> None:
     await visit.result({"tools": [{"name": "work", "inputSchema": {"type": "object"}}]})
 
 
@@ -80,7 +80,7 @@ async def test_no_server_behind_a_gateway_is_shown_what_its_callers_show(
     more = {**shown, "cookie": f"session={CANARY}", "proxy-authorization": f"Basic {CANARY}"}
     seen: list[str] = []
     with caplog.at_level(logging.DEBUG):
-        async with scripted() as web:
+        async with scripted_server() as web:
             web.on("tools/list", _tools)
             upstreams: dict[str, Any] = {"web": route_of(web.url, auth=OWN)}
             if way == "bearer":  # one child is enough: it takes a second to start
@@ -113,7 +113,7 @@ async def test_no_server_behind_a_gateway_is_shown_what_its_callers_show(
 
 @pytest.mark.row("SA-23")
 async def test_each_server_is_shown_its_own_token_and_no_other() -> None:
-    async with scripted() as one, scripted() as other:
+    async with scripted_server() as one, scripted_server() as other:
         for each in (one, other):
             each.on("tools/list", _tools)
         host = Host(
@@ -126,7 +126,7 @@ async def test_each_server_is_shown_its_own_token_and_no_other() -> None:
             (one, "token-of-one", "token-of-other"),
             (other, "token-of-other", "token-of-one"),
         ):
-            assert {each.headers["authorization"] for each in server.visits} == {f"Bearer {own}"}
+            assert {each.headers["authorization"] for each in server.requests} == {f"Bearer {own}"}
             assert foreign not in everything(server)
             assert server.seen("tools/call")
 
@@ -135,13 +135,13 @@ async def test_each_server_is_shown_its_own_token_and_no_other() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_server_cannot_have_its_token_shown_to_another_by_a_redirect(status: int) -> None:
     """Nor the message: an answer that leads elsewhere is an error, whatever the verb."""
-    async with scripted() as other:
+    async with scripted_server() as other:
 
-        async def moved(visit: Visit) -> None:
+        async def moved(visit: ReceivedRequest) -> None:
             await visit.reply(status, location=other.url)
 
-        async with scripted(initialize=moved) as server:
+        async with scripted_server(initialize=moved) as server:
             with pytest.raises(TransportError):
                 async with Client(server.url, auth="token-of-one"):
                     raise AssertionError
-        assert other.visits == []
+        assert other.requests == []

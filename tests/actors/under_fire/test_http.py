@@ -9,10 +9,10 @@ import pytest
 
 from greenroom import ClientSettings, Command, Host
 from greenroom.supervision import Backoff
-from greenroom.testing import RoughNet
+from greenroom.testing import FaultyNetwork
 
-from .firing import bystanders, ledger
-from .load import DEADLINE, loaded, station
+from .bystanders import bystanders, ledger
+from .load_callers import DEADLINE, loaded, station
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ async def test_a_server_is_restarted_under_load(restarts: int, tmp_path: Path) -
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.soak)])
 async def test_the_way_to_it_breaks(rounds: int, tmp_path: Path) -> None:
     book, aside = tmp_path / "book", tmp_path / "aside"
-    async with station(book) as server, RoughNet(server.url) as net:
+    async with station(book) as server, FaultyNetwork(server.url) as net:
         servers: dict[str, str | Command] = {"far": net.url, "straight": server.url, "program": ledger(aside)}
         async with Host(servers, settings=SETTINGS) as host:
             for id in servers:

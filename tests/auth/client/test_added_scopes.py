@@ -8,16 +8,16 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from greenroom.auth import DeviceCode, MemoryStore, SignInError
-from greenroom.auth.client.credential import KeptCredentials
-from greenroom.auth.client.oauth import login_name, login_of
-from greenroom.auth.client.stores import Record
-from greenroom.auth.introspection import KeySet
+from greenroom.auth.client.login_process import LoginCredentials
+from greenroom.auth.client.oauth_login import login_key, parse_login_key
+from greenroom.auth.client.token_stores import LoginRecord
+from greenroom.auth.jwks_and_introspection import KeySet
 from greenroom.auth.testing import AuthorizationServer
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Guard
 
-from .test_flows import LESS, end, oauth, signed_in, token
-from .world import CHALLENGE, URL, World
+from .oauth_world import CHALLENGE, URL, World
+from .test_login_flows import LESS, end, oauth, signed_in, token
 
 
 def asked(world: World) -> list[str]:
@@ -31,8 +31,8 @@ def another(store: MemoryStore) -> MemoryStore:
     return copied
 
 
-async def kept(store: MemoryStore, auth: Any) -> Record:
-    record = Record.read(await store.get(login_name(auth, URL)))
+async def kept(store: MemoryStore, auth: Any) -> LoginRecord:
+    record = LoginRecord.read(await store.get(login_key(auth, URL)))
     assert record is not None
     return record
 
@@ -48,14 +48,14 @@ async def test_a_login_that_is_kept_is_widened_and_loses_nothing() -> None:
     auth = oauth(world, store=store)
     before = token(await signed_in(auth.credentials(URL)))
     credentials = oauth(world, store=store).credentials(URL)
-    assert isinstance(credentials, KeptCredentials)
-    record = await credentials.widen(("write",))
+    assert isinstance(credentials, LoginCredentials)
+    record = await credentials.add_scopes(("write",))
     assert set(record.scopes) == {"read", "write", "offline_access"}
     assert record.access_token != before
     assert await kept(store, auth) == record
     assert token(await credentials.headers()) == record.access_token
     visits = len(world.visits)
-    assert await credentials.widen(("read", "write")) == record
+    assert await credentials.add_scopes(("read", "write")) == record
     assert len(world.visits) == visits
 
 
@@ -109,7 +109,7 @@ async def test_each_way_to_sign_in_works_after_the_other(first: str) -> None:
     auth = oauth(world, store=store, **ways[first])
     assert token(await signed_in(auth.credentials(URL)))
     auth = oauth(world, store=store, **ways[second])
-    await store.put(login_name(auth, URL), None)
+    await store.put(login_key(auth, URL), None)
     fresh = oauth(world, store=store, issuer=world.idp.issuer, **ways[second])
     assert token(await signed_in(fresh.credentials(URL)))
 
@@ -117,9 +117,9 @@ async def test_each_way_to_sign_in_works_after_the_other(first: str) -> None:
 @pytest.mark.parametrize("account", ["default", "ann of sales"])
 @pytest.mark.parametrize("client_id", [None, "mine"])
 def test_the_name_of_a_login_says_whose_it_is(account: str, client_id: str | None) -> None:
-    name = login_name(oauth(World(), account=account, client_id=client_id), URL)
-    assert login_of(name) == (account, client_id, URL)
-    assert login_of(f"client https://idp.example {account}") is None
+    name = login_key(oauth(World(), account=account, client_id=client_id), URL)
+    assert parse_login_key(name) == (account, client_id, URL)
+    assert parse_login_key(f"client https://idp.example {account}") is None
 
 
 async def test_keys_of_an_issuer_on_this_machine_are_fetched_and_no_others_there() -> None:

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from greenroom.auth import SignInError
-from greenroom.auth.client.credential import bearer_challenge, parse_challenges
-from greenroom.auth.client.discovery import (
-    canonical,
+from greenroom.auth.client.login_process import bearer_challenge, parse_challenges
+from greenroom.auth.client.metadata_discovery import (
+    canonical_resource,
     check_endpoint,
     discover,
     discover_authorization_server,
     discover_protected_resource,
-    resource_urls,
-    server_urls,
+    resource_metadata_urls,
+    server_metadata_urls,
 )
 
-from .world import CHALLENGE, ISSUER, PRM, URL, World
+from .oauth_world import CHALLENGE, ISSUER, PRM, URL, World
 
 HOST = "https://mcp.example"
 ROOT = "https://mcp.example/.well-known/oauth-protected-resource"
@@ -55,14 +55,14 @@ def test_the_first_of_two_params_counts() -> None:
 
 @pytest.mark.row("CA-04")
 def test_the_forms_of_well_known_addresses() -> None:
-    assert list(resource_urls(URL).items()) == [(PRM, URL), (ROOT, HOST)]
-    assert resource_urls("https://mcp.example/") == {ROOT: HOST}
-    assert server_urls("https://a.example/one") == [
+    assert list(resource_metadata_urls(URL).items()) == [(PRM, URL), (ROOT, HOST)]
+    assert resource_metadata_urls("https://mcp.example/") == {ROOT: HOST}
+    assert server_metadata_urls("https://a.example/one") == [
         "https://a.example/.well-known/oauth-authorization-server/one",
         "https://a.example/.well-known/openid-configuration/one",
         "https://a.example/one/.well-known/openid-configuration",
     ]
-    assert len(server_urls("https://a.example")) == 2
+    assert len(server_metadata_urls("https://a.example")) == 2
 
 
 FOREIGN = [
@@ -155,9 +155,9 @@ async def test_a_document_of_the_whole_host_may_not_name_the_url_that_was_asked(
 
 
 def test_a_server_is_named_without_what_does_not_belong() -> None:
-    assert canonical("HTTPS://u:p@Mcp.Example:443/mcp/?a=b#c") == URL
-    assert canonical("http://Mcp.Example:80/") == "http://mcp.example"
-    assert canonical("https://mcp.example:80") == "https://mcp.example:80"
+    assert canonical_resource("HTTPS://u:p@Mcp.Example:443/mcp/?a=b#c") == URL
+    assert canonical_resource("http://Mcp.Example:80/") == "http://mcp.example"
+    assert canonical_resource("https://mcp.example:80") == "https://mcp.example:80"
 
 
 @pytest.mark.row("CA-04")
@@ -181,11 +181,11 @@ async def test_without_it_both_forms_are_tried() -> None:
 async def test_an_authorization_server_is_found_in_its_three_places() -> None:
     world = World()
     issuer = "https://other.example/one"
-    last = server_urls(issuer)[-1]
+    last = server_metadata_urls(issuer)[-1]
     world.documents[last] = {"issuer": issuer, "token_endpoint": "https://other.example/t"}
     found = await discover_authorization_server(issuer, world.fetch)
     assert found.token_endpoint == "https://other.example/t"
-    assert world.asked == server_urls(issuer)
+    assert world.asked == server_metadata_urls(issuer)
 
 
 @pytest.mark.row("CA-04")

@@ -147,4 +147,4 @@ def test_a_login_that_cannot_be_is_one_line(folder: Path) -> None:
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == "greenroom: http://127.0.0.1:9: nobody listens there\n"
+    assert done.stderr == "greenroom: http://127.0.0.1:9: no server listens there\n"

@@ -343,7 +343,7 @@ for line in sys.stdin:
         (("list", "nobody"), 3, "no server is called 'nobody'"),
         (("list", "weather"), 3, "for the file write weather.py"),
         (("list", "ftp://127.0.0.1/mcp"), 2, "ftp:// is no way to a server"),
-        (("list", "HTTP://127.0.0.1:9/mcp"), 4, "nobody listens there"),
+        (("list", "HTTP://127.0.0.1:9/mcp"), 4, "no server listens there"),
         (("call", "weather.py", "forcast"), 2, "no tool 'forcast': did you mean forecast?"),
         (("call", "weather.py", "forcast", "--args-json", "{}"), 2, "no tool 'forcast': did you mean forecast?"),
         (("install", "--to", "cursor", "--remove"), 2, "say which server is to be taken out"),

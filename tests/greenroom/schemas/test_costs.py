@@ -1,4 +1,4 @@
-"""What a check costs is what it is charged: counted in bytecodes, in comparisons and in characters, never by a clock."""
+"""The charge of a check bounds its cost, counted in bytecodes, comparisons and characters, never by a clock."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from .test_differential import JSON, SCHEMAS
 from .test_validation import BOMBS
 
 PER_STEP = 80
-"""Bytecodes in a step, at most; most steps are twenty to forty, which is a fifth of a microsecond."""
+"""The most bytecodes in a step; most steps are twenty to forty, a fifth of a microsecond."""
 AT_FIRST = 5_000
-"""Bytecodes that nothing is charged for: what is done once for each schema or check."""
+"""The bytecodes that are not charged: work done once for each schema or check."""
 SAID = 60_000
-"""The same for what is said of mistakes: the choices that are listed, and the names that are compared, have bounds of their own."""
+"""The same for error texts: listed choices and compared names have bounds of their own."""
 
 FEW = 5_000
-"""Steps, as counting bytecodes is slow."""
+"""Few steps, as counting bytecodes is slow."""
 
 A, B = "a" * 30, "b" * 30
 HASH = 2**61 - 1
-"""The hash of a number is its remainder by this."""
+"""The modulus of Python's hash of numbers."""
 LONG = "x" * 300_000
 
 
@@ -106,7 +106,7 @@ HOSTILE: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("schema", "value"), HOSTILE, ids=range(len(HOSTILE)))
-def test_work_is_at_most_in_proportion_to_what_is_charged(schema: Any, value: Any) -> None:
+def test_work_is_at_most_proportional_to_the_charge(schema: Any, value: Any) -> None:
     making, checking = StepMeter(FEW), StepMeter(FEW)
     safe_regex._patterns.clear()
     work = bytecodes(lambda: made(schema, making))
@@ -118,7 +118,7 @@ def test_work_is_at_most_in_proportion_to_what_is_charged(schema: Any, value: An
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS, st.lists(JSON, max_size=30))
 @example({"items": {"enum": [1, "a", [1]]}}, [[1], 1, "a"] * 10)
-def test_what_a_generated_schema_costs_is_charged(schema: Any, value: Any) -> None:
+def test_the_cost_of_a_generated_schema_is_charged(schema: Any, value: Any) -> None:
     making, checking = StepMeter(FEW), StepMeter(FEW)
     work = bytecodes(lambda: made(schema, making))
     assert work <= AT_FIRST + PER_STEP * (FEW - min(making.left, FEW))
@@ -140,14 +140,14 @@ def test_what_a_generated_schema_costs_is_charged(schema: Any, value: Any) -> No
     ],
 )  # fmt: skip
 def test_comparing_long_texts_again_and_again_is_charged(schema: Any, value: Any) -> None:
-    """Which is a single instruction of Python for any length: a kilobyte of a text is a step, or a thirtieth of a microsecond."""
+    """A comparison is one bytecode for any length: a kilobyte of text is charged as a step."""
     meter = StepMeter(STEPS_IN_THREAD)
     assert Validator(schema).check(value, meter) == []
     assert STEPS_IN_THREAD - meter.left > 900 * len(LONG) // 1024
 
 
 class Counted(int):
-    """A number that counts how often it is compared or hashed, which is when it may meet others in a set."""
+    """A number that counts its comparisons and hashings."""
 
     met = 0
 
@@ -195,17 +195,17 @@ DIFFERENT: list[tuple[Any, Any]] = [
     ("one", "other", "same"), [(*pair, True) for pair in EQUAL] + [(*pair, False) for pair in DIFFERENT]
 )
 def test_values_are_equal_as_json_schema_has_it(one: Any, other: Any, same: bool) -> None:  # noqa: FBT001 - of a table
-    if one == other:  # which says nothing of a bool, and is otherwise Python's word for the same
+    if one == other:  # the reference does not distinguish bool, and is otherwise Python's equality
         assert same or isinstance(other, bool)
     assert (Validator({"uniqueItems": True}).errors([one, other]) != []) is same
     assert (Validator({"const": one}).errors(other) == []) is same
     assert (Validator({"enum": ["z", [], one]}).errors(other) == []) is same
 
 
-# --- what is said
+# --- error texts
 
 
-def test_what_is_said_of_a_large_value_is_short() -> None:
+def test_the_error_for_a_large_value_is_short() -> None:
     value = {"a": [{LONG: LONG}] * 15, "b": LONG}
     schema = {"allOf": [{"not": {"required": ["a"]}}] * 90, "properties": {"b": {"enum": ["a", *[LONG + "y"] * 90]}}}
     found = Validator(schema).errors(value)
@@ -250,7 +250,7 @@ def test_of_very_many_choices_some_are_listed() -> None:
 
 
 @pytest.mark.parametrize("source", ["^[a-z]+$", "(a|b)*c", r"\p{L}", r"^(\d{1,3}\.){3}\d{1,3}$", r"\bx\b"])
-def test_what_an_automaton_can_do_is_never_left_to_re(source: str) -> None:
+def test_patterns_for_the_automaton_never_use_re(source: str) -> None:
     assert Pattern(source)._automaton is not None
     assert not hasattr(Pattern(source), "_re")
 
@@ -259,8 +259,8 @@ def test_what_an_automaton_can_do_is_never_left_to_re(source: str) -> None:
     "source",
     ["(?=.*\\d).*x", "(?=(a|b|cc)d)", r"(a*)\1b", "(?=a*b*c*d)e", "(?=[\u0100-\uffff]*b)c", "^(?=.*a)(?!.*b).+$"],
 )
-def test_what_re_may_cost_is_charged_and_bounded(source: str) -> None:
-    """By its worst case: each repetition tries all lengths, from each place where it may start."""
+def test_the_cost_of_re_is_charged_and_bounded(source: str) -> None:
+    """The worst case: each repetition tries all lengths, from each place where it may start."""
     pattern = Pattern(source)
     costs: dict[int, int] = {}
     for length in (10, 20, 40, 80, 160, 320, 640, 10_000_000):
@@ -289,7 +289,7 @@ def test_repetitions_of_nothing_are_bounded(source: str) -> None:
     assert "too large" in str(refused[0])
 
 
-def test_an_automaton_keeps_only_so_much() -> None:
+def test_the_cache_of_an_automaton_is_bounded() -> None:
     pattern = Pattern("(?:a|b)*a(?:a|b){450}c")
     automaton: Any = pattern._automaton
     for text in (f"{A}{B}" * 9, f"{B}{A}b" * 9):
@@ -298,11 +298,11 @@ def test_an_automaton_keeps_only_so_much() -> None:
         assert kept < 3 * safe_regex._MOST_KNOWN
 
 
-def test_patterns_are_kept_and_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_patterns_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(safe_regex, "_KEPT", 4)
     safe_regex._patterns.clear()
     first = safe_regex.compile_pattern("a0", StepMeter())
-    assert safe_regex.compile_pattern("a0", StepMeter(0)) is first  # which costs nothing
+    assert safe_regex.compile_pattern("a0", StepMeter(0)) is first  # from the cache, which is free
     for number in range(1, 9):
         safe_regex.compile_pattern(f"a{number}", StepMeter())
     assert list(safe_regex._patterns.kept) == ["a5", "a6", "a7", "a8"]
@@ -319,7 +319,7 @@ def test_a_pattern_in_use_is_not_displaced_by_many_that_are_used_once(monkeypatc
         assert safe_regex.compile_pattern("a0", StepMeter(0)) is first
 
 
-def test_patterns_that_are_kept_have_so_many_states_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_states_of_cached_patterns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(Pattern("a{9}", StepMeter()))
     monkeypatch.setattr(safe_regex, "_MOST_STATES_KEPT", 3 * size)
     safe_regex._patterns.clear()
@@ -369,7 +369,7 @@ def test_a_form_of_a_server_is_never_matched_in_pythons_dialect() -> None:
     assert HintSchemaValidator({"properties": {"a": {"pattern": "(?i)^a+$"}}}).errors({"a": "AA"}) == []
 
 
-# --- honest ones
+# --- ordinary schemas
 
 
 def test_a_large_honest_result_is_within_bounds() -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Kind = tuple[Any, st.SearchStrategy[Any]]
-"""A hint, and values that are of it."""
+"""A hint and values that fit it."""
 
 COUNT = itertools.count()
 NAMES = ["a", "b", "c"]
@@ -139,7 +139,7 @@ JSON = st.recursive(
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Any, Any]:
-    """A hint, and a value that is of it, nearly of it, or of anything."""
+    """A hint and a value that fits it, nearly fits it, or is arbitrary."""
     hint, right = draw(KINDS)
     value = draw(st.one_of(right, right, JSON))
     if draw(st.booleans()):
@@ -148,7 +148,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Any]:
 
 
 def broken(draw: st.DrawFn, value: Any) -> Any:
-    """The value with something else somewhere in it."""
+    """The value with one part replaced."""
     deeper = draw(st.booleans())
     if deeper and is_object(value) and value:
         name = draw(st.sampled_from(sorted(value)))
@@ -161,7 +161,7 @@ def broken(draw: st.DrawFn, value: Any) -> Any:
 
 
 def converts(hint: Any, value: Any) -> bool:
-    """What msgspec alone says; a whole number is an integer, however it is written."""
+    """The result of msgspec alone; a whole float counts as an integer."""
     for one in (value, integral(value)):
         with contextlib.suppress(msgspec.ValidationError):
             convert(one, refined(hint))
@@ -178,7 +178,7 @@ def integral(value: Any) -> Any:
 
 
 def others_accept(schema: Any, value: Any) -> bool:
-    """What jsonschema says, without anything of ours."""
+    """The result of jsonschema alone."""
     validator: Any = Draft202012Validator(schema)
     return bool(validator.is_valid(value))
 
@@ -190,7 +190,7 @@ def test_a_schema_accepts_what_the_conversion_accepts(case: tuple[Any, Any]) -> 
     try:
         schema = schema_of(hint)
     except BadHint:
-        reject()  # two literals that are the same number, and the like
+        reject()  # such as two literals that are the same number
     Draft202012Validator.check_schema(schema)
     found = HintSchemaValidator(schema).errors(value)
     assert converts(hint, value) is (found == []), (schema, found)
@@ -198,7 +198,7 @@ def test_a_schema_accepts_what_the_conversion_accepts(case: tuple[Any, Any]) -> 
 
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
-def test_binding_and_into_are_of_the_same_mind(case: tuple[Any, Any]) -> None:
+def test_binding_and_conversion_agree(case: tuple[Any, Any]) -> None:
     hint, value = case
 
     def tool(it: Any) -> None: ...

@@ -16,7 +16,7 @@ from greenroom.supervision import (
     start,
 )
 
-from .actors import Breaks, turns
+from .faulty_servers import Breaks, turns
 
 # --- one that blocks the loop
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.searches import one_in
+from tests.example_counts import one_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROGRAM = Path(__file__).parent / "interrupted.py"
+PROGRAM = Path(__file__).parent / "interrupted_program.py"
 NOTICE = "interrupted: stopping in order; interrupt again to exit at once"
 PATIENCE = 60.0  # seconds after which a program that hangs is killed, so that its test fails
 

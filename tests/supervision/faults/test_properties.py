@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.supervision import (
     SHUTDOWN,
@@ -35,7 +35,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.testing import run
 
-from .actors import stop_quietly, turns
+from .faulty_servers import stop_quietly, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

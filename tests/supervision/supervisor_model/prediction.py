@@ -8,9 +8,7 @@ from typing import TypeAlias
 
 from greenroom.supervision.testing import Fault
 
-from .habits import SIGNALLED
-from .model import spawn
-from .plan import (
+from .example_plan import (
     GROUPS,
     ORDERS,
     ROOT,
@@ -30,8 +28,10 @@ from .plan import (
     neighbour,
     target_of,
 )
-from .processes import KILLED, NORMAL, SHUTDOWN, Process
-from .world import World, never
+from .model_processes import KILLED, NORMAL, SHUTDOWN, Process
+from .model_supervisors import spawn
+from .model_workers import SIGNALLED
+from .model_world import World, never
 
 CLEAN_UP: float = 8.0
 """Seconds between the rest after the stop and the first kill of what is left, and between two of them."""
@@ -114,7 +114,7 @@ def _members(world: World, tree: Team) -> list[str]:
 def _do(world: World, plan: Plan, number: int, fault: Fault) -> None:
     process = world.cast.get(target_of(fault))
     kind = kind_of(fault)
-    living = [each for each in world.processes if each.role == fault.whom and each.alive()]
+    living = [each for each in world.processes if each.role == fault.target and each.alive()]
     if not living:
         return
     if fault.reason is None:

@@ -22,11 +22,11 @@ def main(arguments: list[str]) -> int:
     here = ModuleType("sups")
     here.__path__ = [str(Path(__file__).parent)]
     sys.modules["sups"] = here
-    plan = importlib.import_module("sups.plan").Plan.load(given.plan)
+    plan = importlib.import_module("sups.example_plan").Plan.load(given.plan)
     seed = (
         None if given.seed == "none" else importlib.import_module("greenroom.supervision.testing").Seed(int(given.seed))
     )
-    verdict = importlib.import_module("sups.trial").attempt(plan, seed)
+    verdict = importlib.import_module("sups.model_trial").attempt(plan, seed)
     if verdict is None:
         print("two events of this plan fall on one moment: nobody can predict it")  # noqa: T201 - a command line tool
         return 2

@@ -102,7 +102,7 @@ class Book:
         self.cast[role] = process.pid
         process.label = role
         self.note(self.above(process), f"start {role}#{number}")
-        process.await_death(_Witness(self, process))
+        process.add_exit_waiter(_Witness(self, process))
         return number
 
     def ready(self, process: Process) -> None:

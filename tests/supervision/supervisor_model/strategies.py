@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from greenroom.supervision.testing import Fault, FaultPlan
 
-from .plan import (
+from .example_plan import (
     CALLS,
     JUNK,
     ORDERS,
@@ -37,7 +37,7 @@ from .plan import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .plan import AutoShutdown, Blueprint, Failure, Kind, Patience, Restart, Strategy
+    from .example_plan import AutoShutdown, Blueprint, Failure, Kind, Patience, Restart, Strategy
 
 T = TypeVar("T")
 

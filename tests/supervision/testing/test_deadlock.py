@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom.supervision import GenServer, current_node, start
-from greenroom.supervision.testing import Deadlock, Endless, VirtualLoop, run
-from greenroom.supervision.testing.virtual_time import frames, handles_for, is_worker
+from greenroom.supervision.testing import Deadlock, Livelock, VirtualLoop, run
+from greenroom.supervision.testing.virtual_time import handled_process, is_worker, suspended_frames
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -90,8 +90,8 @@ def test_a_deadlock_is_told_with_everybody_who_waits(stuck: Callable[[], Awaitab
 async def test_a_task_in_the_nodes_own_code_is_not_taken_for_a_worker() -> None:
     closer = asyncio.create_task(current_node().close(), name="closer")
     assert not is_worker(closer)
-    assert frames(closer) != []
-    assert handles_for(closer) is None
+    assert suspended_frames(closer) != []
+    assert handled_process(closer) is None
     closer.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closer
@@ -150,7 +150,7 @@ def test_a_clock_that_goes_round_for_nothing_is_told() -> None:
         asyncio.Runner(loop_factory=partial(VirtualLoop, rounds=1000)) as runner,
     ):
         runner.run(main())
-    assert issubclass(Endless, Deadlock)
+    assert issubclass(Livelock, Deadlock)
 
 
 def test_a_plain_runner_is_told_of_a_deadlock_too() -> None:

@@ -10,7 +10,7 @@ import pytest
 from greenroom import Server
 from greenroom.actors.client.errors import RequestLost
 from greenroom.supervision.testing import Fault
-from greenroom.testing import RogueRoute, RoughRoute
+from greenroom.testing import FaultyRoute, RogueRoute
 from greenroom.transports.client.errors import ProcessDied
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def test_a_wire_that_is_cut_in_mid_call_and_the_next_call(
 ) -> None:
     server = weather()
     await mcp_server(server)
-    rough = RoughRoute(server)
+    rough = FaultyRoute(server)
     client = await mcp_client(rough)
     call = asyncio.ensure_future(client.call("forecast", city="Oslo"))
     await asyncio.sleep(0.5)

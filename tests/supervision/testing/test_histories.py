@@ -23,9 +23,9 @@ from greenroom.supervision import (
     wait_down,
 )
 from greenroom.supervision.introspect import get_state, suspend
-from greenroom.supervision.testing import History, Occurrence, assert_clean, check, record, run, start_supervised
+from greenroom.supervision.testing import History, HistoryEvent, assert_clean, check, record, run, start_supervised
 
-from .boxes import Box
+from .recording_servers import Box
 
 if TYPE_CHECKING:
     from greenroom.supervision.testing.histories import Kind
@@ -173,7 +173,7 @@ async def test_answers_out_of_order_are_found_unless_they_may_be() -> None:
 
 
 def history(*events: tuple[Kind, str, str | None, int | None]) -> History:
-    return History([Occurrence(number, float(number), *_order(event)) for number, event in enumerate(events, 1)])
+    return History([HistoryEvent(number, float(number), *_order(event)) for number, event in enumerate(events, 1)])
 
 
 def _order(event: tuple[Kind, str, str | None, int | None]) -> tuple[Kind, str, str, str | None, int | None]:

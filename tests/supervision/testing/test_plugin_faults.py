@@ -11,7 +11,7 @@ import pytest
 from greenroom.supervision import ProcessExited, start
 from greenroom.testing import Fault, FaultPlan, History, Injection, check, inject
 
-from .boxes import Box
+from .recording_servers import Box
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from greenroom.testing import __main__ as program
-from greenroom.testing import rogues
+from greenroom.testing import rogue_servers
 
 HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
@@ -48,7 +48,7 @@ def test_it_leaves_with_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(rogues, "time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr(rogue_servers, "time", SimpleNamespace(sleep=waited.append))
     _, said = played(monkeypatch, "late", "--seconds", "7")
     assert waited == [7.0]
     assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]

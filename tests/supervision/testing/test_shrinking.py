@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from hypothesis import given, settings
-from tests.searches import examples
+from tests.example_counts import examples
 
 from greenroom.testing import Fault, FaultPlan, fault_plans, shrink, shrink_async
 
@@ -18,7 +18,7 @@ BIG = FaultPlan(
 
 
 def names(plan: FaultPlan) -> list[str]:
-    return [fault.whom for fault in plan]
+    return [fault.target for fault in plan]
 
 
 def test_only_what_is_needed_is_left() -> None:
@@ -74,7 +74,7 @@ async def test_failing_may_take_its_time() -> None:
 @settings(max_examples=examples(50))
 def test_plans_can_be_drawn(plan: FaultPlan) -> None:
     assert len(plan) <= 3
-    assert all(fault.at <= 2 and fault.whom in ("Box", "@till") for fault in plan)
+    assert all(fault.at <= 2 and fault.target in ("Box", "@till") for fault in plan)
     assert FaultPlan.load(plan.dump()) == plan
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from greenroom.supervision import CallTimeout, GenServer, Node, Threads, current_node, start
 from greenroom.supervision.testing import VirtualLoop, advance, run
-from greenroom.supervision.testing.virtual_time import Look, Outside
+from greenroom.supervision.testing.virtual_time import ActivitySample, ExternalActivity
 
 
 def now() -> float:
@@ -190,16 +190,16 @@ async def test_a_thread_that_answers_and_ends_just_before_the_loop_looks_around_
 ) -> None:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[int] = loop.create_future()
-    look = Outside.look
+    sample = ExternalActivity.sample
 
-    def late(outside: Outside, jobs: int, *, everybody: bool = False) -> Look:
+    def late(outside: ExternalActivity, jobs: int, *, all_threads: bool = False) -> ActivitySample:
         if not answer.done():
             thread = threading.Thread(target=loop.call_soon_threadsafe, args=(answer.set_result, 7))
             thread.start()
             thread.join()
-        return look(outside, jobs, everybody=everybody)
+        return sample(outside, jobs, all_threads=all_threads)
 
-    monkeypatch.setattr(Outside, "look", late)
+    monkeypatch.setattr(ExternalActivity, "sample", late)
     assert await answer == 7
 
 

@@ -21,17 +21,17 @@ from tests.free_ports import free_port
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-STAGE = Path(__file__).parent / "programs" / "stage.py"
+TARGET_PROGRAM = Path(__file__).parent / "programs" / "stage.py"
 VERSION = "2025-11-25"
 Message = dict[str, Any]
 _SO_ATTACH_FILTER = 26
 
 
-class Gone(Exception):
+class ConnectionCut(Exception):
     """The server has closed the connection."""
 
 
-class Heard:
+class RawResponse:
     """What came back."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
@@ -47,7 +47,7 @@ class Heard:
         return [json.loads(line[6:]) for line in self.body.splitlines() if line.startswith(b"data: ") and line[6:]]
 
 
-class Caller:
+class RawCaller:
     """One connection, and a session on it once it has entered."""
 
     def __init__(self, port: int, *, session: str = "", buffer: int | None = None, source: str = "127.0.0.1") -> None:
@@ -75,8 +75,8 @@ class Caller:
         lines = [f"{verb} /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in said.items()), "", ""]
         self.socket.sendall("\r\n".join(lines).encode() + body)
 
-    def hear(self) -> Heard:
-        """A whole answer. Raises `Gone`."""
+    def hear(self) -> RawResponse:
+        """A whole answer. Raises `ConnectionCut`."""
         status, headers = self.head()
         if headers.get("transfer-encoding") == "chunked":
             body = b""
@@ -86,7 +86,7 @@ class Caller:
             self._exactly(2)
         else:
             body = self._exactly(int(headers.get("content-length", "0")))
-        return Heard(status, headers, body)
+        return RawResponse(status, headers, body)
 
     def hear_chunks(self, until: bytes | None = None) -> bytes:
         """What comes on a stream whose head was read: to its proper end, or to where that was said."""
@@ -125,21 +125,21 @@ class Caller:
     def _more(self) -> None:
         more = self.socket.recv(1 << 16)
         if not more:
-            raise Gone
+            raise ConnectionCut
         self._data += more
 
-    def post(self, message: Message) -> Heard:
+    def post(self, message: Message) -> RawResponse:
         """Say something, and hear what comes back."""
         self.send("POST", json.dumps({"jsonrpc": "2.0", **message}).encode())
         return self.hear()
 
-    def hello(self) -> Heard:
+    def hello(self) -> RawResponse:
         """Ask for a session."""
         info = {"name": "crowd", "version": "1"}
         params: Message = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info}
         return self.post({"id": 0, "method": "initialize", "params": params})
 
-    def enter(self) -> Caller:
+    def enter(self) -> RawCaller:
         """Have a session."""
         heard = self.hello()
         assert heard.status == 200, heard.body
@@ -183,22 +183,22 @@ class Caller:
         self.socket.close()
 
 
-class Stage:
+class TargetServer:
     """The server, while it runs."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, kept: contextlib.ExitStack) -> None:
         self.process = process
         self.port = port
         self._kept = kept
-        self._watcher: Caller | None = None
+        self._watcher: RawCaller | None = None
 
-    def caller(self, **how: Any) -> Caller:
+    def caller(self, **how: Any) -> RawCaller:
         """A client that has connected."""
-        caller = Caller(self.port, **how)
+        caller = RawCaller(self.port, **how)
         self._kept.callback(caller.close)
         return caller
 
-    def entered(self, **how: Any) -> Caller:
+    def entered(self, **how: Any) -> RawCaller:
         """A client that has a session."""
         return self.caller(**how).enter()
 
@@ -225,10 +225,10 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(config: Message | None = None, settings: Message | None = None) -> Generator[Stage]:
+def target_server(config: Message | None = None, settings: Message | None = None) -> Generator[TargetServer]:
     """A server of our own; afterwards all clients have hung up, and it has ended in order."""
     port = free_port()
-    command = [sys.executable, str(STAGE), str(port), json.dumps(config or {}), json.dumps(settings or {})]
+    command = [sys.executable, str(TARGET_PROGRAM), str(port), json.dumps(config or {}), json.dumps(settings or {})]
     with (
         many_files(),
         contextlib.ExitStack() as kept,
@@ -237,7 +237,7 @@ def stage(config: Message | None = None, settings: Message | None = None) -> Gen
         try:
             assert process.stderr is not None
             assert b"serves on" in process.stderr.readline()
-            yield Stage(process, port, kept)
+            yield TargetServer(process, port, kept)
             process.terminate()
             assert process.wait(30.0) == 0
         finally:
@@ -255,7 +255,7 @@ def many_files() -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def until_cut(callers: Sequence[Caller], within: float) -> list[float]:
+def until_cut(callers: Sequence[RawCaller], within: float) -> list[float]:
     """When each connection was closed from the other side, in seconds from now; those that were not are left out."""
     began = time.perf_counter()
     poll = select.poll()
@@ -269,7 +269,7 @@ def until_cut(callers: Sequence[Caller], within: float) -> list[float]:
     return found
 
 
-def until_dropped(port: int, callers: Sequence[Caller], within: float) -> list[float]:
+def until_dropped(port: int, callers: Sequence[RawCaller], within: float) -> list[float]:
     """When the server's end of each connection was gone, in seconds from now; those that stayed are left out.
 
     Not what the callers see: a reset that does not lie in a window that is full is not believed by their kernel, and they would wait for ever.

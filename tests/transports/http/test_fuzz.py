@@ -1,4 +1,4 @@
-"""Broken requests, whole and in pieces: each gets an answer or a clean end, and the server goes on for all other clients."""
+"""Malformed requests, whole and in pieces: each gets a response or a clean end, and other clients are served as before."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.example_counts import examples
 
 from greenroom.supervision.testing import run as run_virtual
 
-from .engine_driver import HELLO, Desk, Paper
-from .raw_http import Client, House, house, message, request
+from .engine_driver import HELLO, EngineDriver, RecordedResponse
+from .raw_http import RawClient, RunningListener, message, request, running_listener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,8 +60,8 @@ BROKEN: dict[str, bytes] = {
 }
 
 
-async def played(client: Client, pieces: Sequence[bytes]) -> bytes:
-    """Send these, say that this was all, and take whatever comes until the server has closed."""
+async def played(client: RawClient, pieces: Sequence[bytes]) -> bytes:
+    """Send these bytes and an end, and read until the server has closed."""
     answer = asyncio.create_task(client.rest())
     try:
         for piece in pieces:
@@ -75,13 +75,13 @@ async def played(client: Client, pieces: Sequence[bytes]) -> bytes:
 
 
 def check(answer: bytes) -> None:
-    """Whatever came is made of whole answers, and no part of a request has become a header of one."""
+    """Check that the output consists of whole responses, and that no part of a request became a header."""
     assert answer == b"" or answer.startswith(b"HTTP/1.1 "), answer[:80]
     assert b"\r\nset-cookie" not in answer.lower()
     assert b"HTTP/1.1 5" not in answer.replace(b"HTTP/1.1 505 ", b"").replace(b"HTTP/1.1 501 ", b""), answer[:80]
 
 
-async def still_there(opened: House) -> None:
+async def still_there(opened: RunningListener) -> None:
     client = await opened.client()
     assert (await client.call("echo")).status == 200
     client.abort()
@@ -89,7 +89,7 @@ async def still_there(opened: House) -> None:
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_what_is_broken_is_answered_or_ended(name: str) -> None:
-    async with house(body_timeout=2.0, header_timeout=2.0) as opened:
+    async with running_listener(body_timeout=2.0, header_timeout=2.0) as opened:
         await opened.entered()
         check(await played(await opened.client(), [BROKEN[name]]))
         await still_there(opened)
@@ -100,7 +100,7 @@ async def test_what_is_broken_is_answered_or_ended(name: str) -> None:
     ["no HTTP", "two hosts", "chunk of no size", "huge length", "expectation", "no length", "WebSocket of no ASCII"],
 )
 async def test_what_is_broken_hears_so_also_without_an_end(name: str) -> None:
-    async with house(body_timeout=2.0, header_timeout=2.0) as opened:
+    async with running_listener(body_timeout=2.0, header_timeout=2.0) as opened:
         client = await opened.client()
         await client.send(BROKEN[name])
         answer = await client.rest()
@@ -109,7 +109,7 @@ async def test_what_is_broken_hears_so_also_without_an_end(name: str) -> None:
 
 
 async def test_no_request_hides_in_another() -> None:
-    async with house() as opened:
+    async with running_listener() as opened:
         client = await opened.client()
         answer = await played(client, [BROKEN["length and chunks"]])
         assert answer.startswith(b"HTTP/1.1 400 ")
@@ -118,14 +118,14 @@ async def test_no_request_hides_in_another() -> None:
 
 @pytest.mark.parametrize("at", range(0, len(GOOD), 7))
 async def test_a_request_may_be_cut_off_anywhere(at: int) -> None:
-    async with house() as opened:
+    async with running_listener() as opened:
         await opened.entered()
         check(await played(await opened.client(), [GOOD[:at]]))
         await still_there(opened)
 
 
 async def test_a_request_may_come_byte_by_byte() -> None:
-    async with house() as opened:
+    async with running_listener() as opened:
         await opened.entered()
         client = await opened.client()
         for byte in ECHO:
@@ -135,9 +135,9 @@ async def test_a_request_may_come_byte_by_byte() -> None:
 
 
 async def test_garbage_of_many_kinds_harms_nobody() -> None:
-    """Good requests, damaged at random, over many connections at once, while another client works."""
+    """Valid requests, damaged at random, over many connections at once, while another client works."""
     source = random.Random(20251125)
-    async with house(body_timeout=1.0, header_timeout=1.0, drain_grace=0.1) as opened:
+    async with running_listener(body_timeout=1.0, header_timeout=1.0, drain_grace=0.1) as opened:
         worker = await opened.entered()
         for _ in range(12):
             damaged: list[list[bytes]] = []
@@ -192,16 +192,16 @@ def test_whatever_the_engine_is_asked_it_answers_once(
     method: str, path: str, headers: dict[str, str], body: bytes
 ) -> None:
     async def ask() -> None:
-        desk = Desk()
-        await desk.enter()
-        paper = Paper()
-        listening = asyncio.create_task(desk.begin(paper, method, path, {"host": "localhost", **headers}, body))
+        driver = EngineDriver()
+        await driver.enter()
+        response = RecordedResponse()
+        listening = asyncio.create_task(driver.begin(response, method, path, {"host": "localhost", **headers}, body))
         await asyncio.sleep(1)
-        desk.door.sessions["s1"].die()
+        driver.router.sessions["s1"].die()
         await listening
-        assert paper.said.count("reply") + paper.said.count("start") == 1
-        assert paper.said[-1] in ("reply", "end")
-        assert 200 <= paper.status < 500
-        assert all("\n" not in value and "\r" not in value for value in paper.headers.values())
+        assert response.said.count("reply") + response.said.count("start") == 1
+        assert response.said[-1] in ("reply", "end")
+        assert 200 <= response.status < 500
+        assert all("\n" not in value and "\r" not in value for value in response.headers.values())
 
     run_virtual(ask)

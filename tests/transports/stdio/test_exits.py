@@ -1,4 +1,4 @@
-"""Programs end with their exit code, never with a signal: nothing of ours runs on while the interpreter takes itself down."""
+"""Programs end with their exit code, never with a signal: none of our threads runs while the interpreter shuts down."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_exit_is_clean(kind: str, count: int) -> None:
     assert exits(kind, count) == {"0": count}
 
 
-# What coverage, for one, puts in the place of `os._exit`: it saves to a database there, which the main thread closes as it exits.
+# What coverage, for one, installs in place of `os._exit`: it saves to a database there, which the main thread closes as it exits.
 REPLACED: Final = """
 import atexit, multiprocessing, os, time
 system_exit = os._exit

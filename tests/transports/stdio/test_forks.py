@@ -1,4 +1,4 @@
-"""Tools that fork: the child is no second server, however it comes back."""
+"""Tools that fork: the child never becomes a second server, however it continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAYS = {
 
 
 def forked(folder: Path, tool: str, how: str | None = None) -> tuple[str, str]:
-    """What the parent says of its child, and what was told to people; other requests are served as before."""
+    """The parent's report of its child, and the stderr output; other requests are served as before."""
     with program(folder, file=FORKS, clean=False) as served:
         served.greet()
         served.tell("tools/call", {"name": tool, "arguments": {"how": how} if how else {}}, 1)
@@ -34,7 +34,7 @@ def forked(folder: Path, tool: str, how: str | None = None) -> tuple[str, str]:
         served.tell("ping", id=2)
         assert served.answer(2) == {}
         served.hang_up()
-        assert served.rest() == b""  # no second answer; and no other process holds the other end
+        assert served.rest() == b""  # no second reply; and no other process holds the other end
         assert served.code() == 0
         assert [each["id"] for each in served.heard if "id" in each] == [0, 1, 2]
         return code, served.error_text()

@@ -1,4 +1,4 @@
-"""A server as a program of its own, on real standard streams: what is protocol, what is not, and how it ends."""
+"""A server as a program on real standard streams: what is protocol, what is not, and how it ends."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_call_that_never_ends_is_not_waited_for_longer_than_the_grace(tmp_path
         assert served.answer(1)["code"] == -32603
 
 
-# --- what is too much
+# --- limits
 
 
 def test_a_line_without_an_end_costs_no_memory(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_peer_that_does_not_read_stops_the_server_and_costs_no_memory(tmp_path
                 stuck = 0
             except BlockingIOError:
                 stuck += 1
-                time.sleep(0.005)  # no event says that the reader has stopped
+                time.sleep(0.005)  # no event tells that the reader has stopped
         assert served.memory() - before < 100 * 1024 * 1024
         os.set_blocking(served.write_end, True)
         for number in range(asked):
@@ -313,7 +313,7 @@ def test_what_is_left_at_exit_does_not_hold_it_up(tmp_path: Path, what: str, nam
         told = served.error_text().splitlines()[-1]
         assert told.startswith("greenroom: stopped in order; not waiting for ")
         assert named in told
-        assert served.rest() == b""  # which ends when no process has the other end any more, no child either
+        assert served.rest() == b""  # it ends when no process has the other end any more, not even a child
 
 
 def test_what_a_program_does_after_the_end_of_its_input_takes_as_long_as_it_does(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_what_a_program_does_after_the_end_of_its_input_takes_as_long_as_it_does
 @pytest.mark.parametrize("number", one_in(2, [signal.SIGTERM, signal.SIGHUP]))
 @pytest.mark.parametrize("tool", ["never_return", "wait_for_ever", "swallow"])
 def test_a_signal_leaves_no_call_without_an_answer(tmp_path: Path, tool: str, number: int) -> None:
-    with program(tmp_path, "stdio", "0.5", clean=False) as served:  # Python tells of code that will not be closed
+    with program(tmp_path, "stdio", "0.5", clean=False) as served:  # Python warns of code that will not be closed
         served.greet()
         served.call(tool, 1)
         served.call("echo", 2, text="")
@@ -416,7 +416,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 
 def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
-    # The pipe stays open: this test holds it, as a sibling that has inherited it would.
+    # The pipe stays open: this test holds it, as a sibling that inherited it would.
     script = (
         "import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, {str(EVERYTHING)!r}, 'stdio', '1'], stdin=0, stdout=1)\n"
@@ -428,4 +428,4 @@ def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
         served.greet()
         os.kill(served.process.pid, signal.SIGKILL)
         served.process.wait()
-        assert served.rest() == b""  # that ends when no process has the other end any more: when the child is gone
+        assert served.rest() == b""  # it ends when no process has the other end any more: when the child is gone

@@ -1,0 +1,454 @@
+"""Where logins are kept: in memory, in a sealed file of the user's, or in the system's own keyring.
+
+Entries are small JSON objects under names. A caller that is about to change one holds its lock: with a file or a keyring, across processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import stat
+import time
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from cryptography.fernet import Fernet, InvalidToken
+
+from greenroom.auth.auth_info import number, parse_object, text, texts
+from greenroom.auth.errors import SignInError
+from greenroom.auth.user_folders import data_folder
+from greenroom.errors import ConfigError
+from greenroom.protocol.jsonrpc import encode, is_object
+from greenroom.supervision.private_files import check_folder, write_private
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from .token_requests import TokenResponse
+
+log = logging.getLogger(__name__)
+
+LOCK_TIMEOUT: Final = 360.0
+"""Seconds to wait for another program that is signing in: longer than a user may take."""
+_FILE_LOCK_TIMEOUT: Final = 10.0
+
+
+def name_lock(folder: Path, key: str) -> AbstractAsyncContextManager[None]:
+    """Hold a name with a file in that folder, across processes. Raises `SignInError` when another program has it for too long."""
+    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return file_lock(_private_folder(folder) / f"{digest}.lock", LOCK_TIMEOUT, readable=True)
+
+
+@contextlib.contextmanager
+def store_failures() -> Generator[None]:
+    """Raise what a store of a program's own has against it as `SignInError`. For calls of the store alone, and nothing that is done under its lock."""
+    try:
+        yield
+    except OSError as error:
+        raise SignInError("store", f"the store of logins fails: {os_error_text(error)}", temporary=True) from None
+
+
+def os_error_text(error: OSError) -> str:
+    """In words, also for an error without a text, as `TimeoutError()` is. No value is in it."""
+    return error.strerror or type(error).__name__
+
+
+def _private_folder(folder: Path) -> Path:
+    """The folder, which is made if need be. Raises `SignInError`."""
+    with _file_failures(f"{folder} cannot be made", lambda _: "name another folder"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_folder(folder)
+    return folder
+
+
+class TokenStore(Protocol):
+    """Where logins are kept. Each method raises `SignInError` when it cannot do that."""
+
+    @property
+    def name(self) -> Hashable:
+        """Two stores with one name are one store."""
+
+    async def get(self, key: str) -> Mapping[str, Any] | None:
+        """What is kept under a name."""
+
+    async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        """Keep it; None forgets."""
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold a name: no other holder changes it meanwhile."""
+        ...
+
+
+class MemoryStore:
+    """Nothing outlives the program. For one event loop at a time."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._entries: dict[str, dict[str, Any]] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({len(self._entries)} entries)"
+
+    @property
+    def name(self) -> Hashable:
+        """Itself."""
+        return id(self)
+
+    async def get(self, key: str) -> Mapping[str, Any] | None:
+        """What is kept under a name."""
+        return self._entries.get(key)
+
+    async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        """Keep it; None forgets."""
+        if entry is None:
+            self._entries.pop(key, None)
+        else:
+            self._entries[key] = dict(entry)
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold a name."""
+        return self._locks[key]
+
+
+class FileStore:
+    """A sealed file, which its owner alone can read, in a folder of the user's."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None = None, *, key: bytes | str | None = None, app: str = "greenroom"
+    ) -> None:
+        """`folder` is by default where the system keeps users' data of `app`. `key` seals; by default one that stands beside it."""
+        self.folder = data_folder(app) if folder is None else Path(folder)
+        self._seal = None if key is None else seal_from_key(key)
+
+    def __repr__(self) -> str:
+        return f"FileStore({str(self.folder)!r})"
+
+    @property
+    def name(self) -> Hashable:
+        """Where it is."""
+        return str(self.folder.absolute())
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.folder / "credentials"
+
+    async def get(self, key: str) -> Mapping[str, Any] | None:
+        """What is kept under a name."""
+        entry = self._read().get(key)
+        return entry if is_object(entry) else None
+
+    async def keys(self) -> Sequence[str]:
+        """The names under which something is kept."""
+        return tuple(self._read())
+
+    async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        """Keep it; None forgets. The file is replaced as a whole, so a process that dies over it leaves the old one."""
+        async with file_lock(_private_folder(self.folder) / "credentials.lock", _FILE_LOCK_TIMEOUT):
+            entries = self._read()
+            if entry is None:
+                entries.pop(key, None)
+            else:
+                entries[key] = dict(entry)
+            sealed = self._opened_seal().encrypt(encode(entries))
+            with _file_failures(f"{self.path} cannot be written", advice):
+                write_private(self.path, sealed)
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold a name, across processes; also where nothing can be written."""
+        return name_lock(self.folder, key)
+
+    def _opened_seal(self) -> Fernet:
+        if self._seal is None:
+            path = self.folder / "credentials.key"
+            with _file_failures(f"{path}, which seals logins"):
+                self._seal = seal_from_key(load_or_create_key(path))
+        return self._seal
+
+    def _read(self) -> dict[str, Any]:
+        with _file_failures(f"{self.path} cannot be read"):
+            try:
+                check_folder(self.folder)
+                sealed = read_private(self.path)
+            except FileNotFoundError:
+                return {}
+        with contextlib.suppress(InvalidToken):
+            if (entries := parse_object(self._opened_seal().decrypt(sealed))) is not None:
+                return entries
+        log.warning(
+            "what is kept in %s cannot be read with its key: it is put aside, and users sign in anew", self.path
+        )
+        with contextlib.suppress(OSError):
+            self.path.replace(self.path.with_suffix(".unreadable"))
+        return {}
+
+
+# --- Logins in the system's own keyring: with `pip install greenroom[keyring]`. The keyring is asked in a thread, since it may ask the user.
+
+_NAMES_ENTRY: Final = "names of entries"
+
+
+class KeyringStore:
+    """The keyring."""
+
+    def __init__(self, service: str = "greenroom", *, folder: str | os.PathLike[str] | None = None) -> None:
+        """`service` is what the entries are called there; in `folder` are the locks. Raises `ConfigError` where there is no keyring."""
+        try:
+            import keyring  # noqa: PLC0415 - it is an extra
+            from keyring.backends.fail import Keyring as Nothing  # noqa: PLC0415 - the same
+        except ImportError:
+            raise ConfigError(
+                "the keyring needs an extra: pip install greenroom[keyring]; or use FileStore()"
+            ) from None
+        self._keyring: Any = keyring.get_keyring()
+        if isinstance(self._keyring, Nothing):
+            raise ConfigError("this machine has no keyring that can be used: use FileStore()")
+        self._service = service
+        self._folder = Path(FileStore(folder, app=service).folder)
+
+    def __repr__(self) -> str:
+        return f"KeyringStore({self._service!r})"
+
+    @property
+    def name(self) -> Hashable:
+        """The service."""
+        return ("keyring", self._service)
+
+    async def get(self, key: str) -> Mapping[str, Any] | None:
+        """What is kept under a name."""
+        kept = await self._ask(self._keyring.get_password, self._service, key)
+        return None if kept is None else parse_object(kept.encode())
+
+    async def keys(self) -> Sequence[str]:
+        """The names under which something is kept: from an entry of their own, as no keyring lists its entries."""
+        return texts((await self.get(_NAMES_ENTRY) or {}).get("names"))
+
+    async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        """Keep it; None forgets."""
+        await self._put(key, entry)
+        async with self.lock(_NAMES_ENTRY):
+            names = dict.fromkeys(await self.keys())
+            if (key in names) == (entry is not None):
+                return
+            if entry is None:
+                del names[key]
+            else:
+                names[key] = None
+            await self._put(_NAMES_ENTRY, {"names": list(names)})
+
+    async def _put(self, key: str, entry: Mapping[str, Any] | None) -> None:
+        if entry is not None:
+            await self._ask(self._keyring.set_password, self._service, key, encode(dict(entry)).decode())
+        elif await self._ask(self._keyring.get_password, self._service, key) is not None:
+            await self._ask(self._keyring.delete_password, self._service, key)
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold a name, across processes."""
+        return name_lock(self._folder, key)
+
+    async def _ask(self, function: Any, *arguments: str) -> Any:
+        try:
+            return await asyncio.to_thread(function, *arguments)
+        except Exception as error:  # noqa: BLE001 - each keyring has errors of its own
+            raise SignInError(
+                "store", f"the keyring refuses: {type(error).__name__}; unlock it, or use FileStore()"
+            ) from None
+
+
+def best_store(app: str = "greenroom") -> KeyringStore | FileStore:
+    """The keyring where there is one, else a sealed file."""
+    try:
+        return KeyringStore(app)
+    except ConfigError:
+        return FileStore(app=app)
+
+
+# --- One holder at a time: a lock on a file, which other processes of this machine respect. A process that dies while holding it gives it back.
+# The kernel keeps it, so there is nothing stale to be found: the file itself says nothing, and stays.
+
+_SHORTEST_POLL: Final = 0.01
+_LONGEST_POLL: Final = 0.1
+
+
+TEMPORARY_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN})
+"""What the same may go well without, in a while."""
+_READ_ONLY_ERRORS: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT})
+
+
+def advice(error: OSError) -> str:
+    """What to do where a file cannot be made."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "raise ulimit -n, or have fewer files open"
+    return "make room, or name another folder"
+
+
+@contextlib.contextmanager
+def _file_failures(what: str, advise: Callable[[OSError], str] | None = None) -> Generator[None]:
+    """Raise what the system has against a file as `SignInError`: `what` it is that cannot be done."""
+    try:
+        yield
+    except OSError as error:
+        said = f"{what}: {error.strerror}{f'; {advise(error)}' if advise else ''}"
+        raise SignInError("store", said, temporary=error.errno in TEMPORARY_ERRORS) from None
+    except ConfigError as error:
+        raise SignInError("store", str(error)) from None
+
+
+@asynccontextmanager
+async def file_lock(path: Path, seconds: float, *, readable: bool = False) -> AsyncGenerator[None]:
+    """Hold it. Raises `SignInError` when another program does for too long, and when the file cannot be made.
+
+    `readable` is for what is done also where nothing can be written, as with a login that is mounted for reading: a lock file that is there is held
+    without being written to, or else its folder.
+    """
+    with _file_failures(f"{path} cannot be locked", advice):
+        descriptor = _open_lock_file(path, readable=readable)
+    try:
+        try:
+            async with asyncio.timeout(seconds):
+                await _acquire_lock(descriptor)
+        except TimeoutError:
+            raise SignInError(
+                "lock",
+                f"another program has been signing in for more than {seconds:g} s: finish there, or end it",
+                temporary=True,
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)  # which gives it back
+
+
+def _open_lock_file(path: Path, *, readable: bool) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if not readable or error.errno not in _READ_ONLY_ERRORS:
+            raise
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+
+
+async def _acquire_lock(descriptor: int) -> None:
+    pause = _SHORTEST_POLL
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            await asyncio.sleep(pause)  # a blocking one would need a thread that could not be cancelled
+            pause = min(2 * pause, _LONGEST_POLL)
+        else:
+            return
+
+
+# --- Sealing what is kept in a file: encrypted and authenticated, with a key that stands in a file of its own, or wherever the program has it.
+# This is the one file that knows the library for it. A reader of both files can read the tokens: the seal is against copies of one of them, in
+# backups and logs, and against changes.
+
+
+def seal_from_key(key: bytes | str) -> Fernet:
+    """A seal of 32 bytes in URL-safe base64. Raises `ConfigError`."""
+    try:
+        return Fernet(key)
+    except ValueError:
+        raise ConfigError("a key for the token file is 32 bytes in URL-safe base64") from None
+
+
+def load_or_create_key(path: Path, make: Callable[[], bytes] = Fernet.generate_key) -> bytes:
+    """The key in that file, which is made if it is not there: whole, readable by its owner alone, and once, however many begin at a time."""
+    try:
+        return read_private(path).strip()
+    except FileNotFoundError:
+        pass
+    with contextlib.suppress(FileExistsError):  # another program was quicker: its key is the one
+        write_private(path, make(), replace=False)
+    return read_private(path).strip()
+
+
+def read_private(path: Path) -> bytes:
+    """A file's content. Raises `ConfigError` when others can read it as well."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(f"{path} is no file: remove it, or name another folder")
+        if mode & 0o077:
+            raise ConfigError(
+                f"{path.name} can be read by others than its owner: sign in anew after `chmod 600` and a look at who did"
+            )
+        return file.read()
+
+
+# --- What is known of one login: the tokens, where they came from, and what for. A value that a store can keep.
+
+EXPIRY_MARGIN: Final = 60.0
+"""Seconds before its end in which a token is not used any more, if another is to be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRecord:
+    """One login. Its repr has no token in it."""
+
+    issuer: str
+    resource: str
+    token_endpoint: str
+    client_id: str
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+    obtained_at: float = 0.0
+    scopes: tuple[str, ...] = ()
+    """What was asked for, and what was granted: so much is asked for again."""
+
+    def is_expiring(self, now: float | None = None) -> bool:
+        """Whether it is about to end, or has."""
+        if self.expires_at is None:
+            return False
+        lives = max(0.0, self.expires_at - self.obtained_at)
+        return (time.time() if now is None else now) > self.expires_at - min(EXPIRY_MARGIN, lives / 2)
+
+    def is_expired(self) -> bool:
+        """Whether it has ended."""
+        return self.expires_at is not None and time.time() >= self.expires_at
+
+    def with_tokens(self, tokens: TokenResponse) -> LoginRecord:
+        """The same login with what a refresh has brought."""
+        return replace(
+            self,
+            access_token=tokens.access_token,
+            refresh_token=tokens.refresh_token or self.refresh_token,
+            expires_at=tokens.expires_at,
+            obtained_at=time.time(),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a store."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, kept: Mapping[str, Any] | None) -> LoginRecord | None:
+        """From a store; None for what is none, or not whole."""
+        if kept is None:
+            return None
+        names = ("issuer", "resource", "token_endpoint", "client_id", "access_token")
+        needed = {name: found for name in names if (found := text(kept.get(name))) is not None}
+        if len(needed) < len(names):
+            return None
+        return cls(
+            **needed,
+            refresh_token=text(kept.get("refresh_token")),
+            expires_at=number(kept.get("expires_at")),
+            obtained_at=number(kept.get("obtained_at")) or 0.0,
+            scopes=texts(kept.get("scopes")),
+        )

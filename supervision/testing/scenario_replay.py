@@ -1,0 +1,297 @@
+"""Plays a scenario under a plan of faults, in a given order of delivery, and tells what happened; from the command line, too.
+
+A scenario is an async function without arguments, or with one called `plan` if it wants to `inject` that itself. It
+runs on virtual time. The same scenario, plan and seed print the same, byte for byte, in any interpreter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import inspect
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from .fault_actions import kind_of
+from .fault_injection import inject
+from .fault_plan import FaultPlan
+from .histories import History, HistoryViolation, check, without_addresses
+from .history_recorder import Recorder
+from .isolated_run import IsolatedRun
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+
+    from .fault_plan import Fault
+
+Scenario: TypeAlias = "Callable[..., Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """How a scenario went."""
+
+    history: History
+    error: BaseException | None
+    findings: tuple[HistoryViolation, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether it raised, or its history is not in order."""
+        return self.error is not None or bool(self.findings)
+
+    def fails_like(self, other: ReplayResult) -> bool:
+        """Whether both failed in the same way: by the same type of error, and against the same rules."""
+        mine, theirs = ((type(each.error), {finding.rule for finding in each.findings}) for each in (self, other))
+        return self.failed and mine == theirs
+
+    def text(self) -> str:
+        """The history, and what is wrong: the same for the same run."""
+        lines = [self.history.text().rstrip()] if self.history.events else []
+        lines += [f"wrong: {finding}" for finding in self.findings]
+        if self.error is not None:
+            words = without_addresses(str(self.error).partition("\n")[0])
+            lines.append(
+                f"failed: {type(self.error).__name__}: {words}" if words else f"failed: {type(self.error).__name__}"
+            )
+        return "".join(f"{line}\n" for line in lines)
+
+
+def play(
+    scenario: Scenario,
+    plan: FaultPlan | None = None,
+    *,
+    seed: int | None = None,
+    messages: bool = False,
+    unordered: Iterable[str] = (),
+) -> ReplayResult:
+    """Run a scenario in a node of its own, on virtual time, under a plan; what it raises is part of how it went."""
+    faults = FaultPlan() if plan is None else plan
+    stage = IsolatedRun(seed=seed, log=False)
+    error: BaseException | None = None
+
+    async def main() -> None:
+        if "plan" in inspect.signature(scenario).parameters:
+            await scenario(plan=faults)
+            return
+        if faults:
+            await inject(faults)
+        await scenario()
+
+    with Recorder(stage.node, messages=messages) as recorder:
+        try:
+            stage.run(main)
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - that is how it went
+            error = raised
+    return ReplayResult(recorder.history, error, tuple(check(recorder.history, unordered=unordered)))
+
+
+def load_scenario(where: str) -> Scenario:
+    """The function that `file.py:function` names."""
+    path, _, name = where.rpartition(":")
+    file = Path(path)
+    if not path or not file.is_file():
+        raise LookupError(f"{where!r} names no scenario: give file.py:function")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise LookupError(f"{path} is no file of Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # as dataclasses and pickle want it
+    sys.path.insert(0, str(file.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    scenario: Scenario | None = getattr(module, name, None)
+    if scenario is None:
+        raise LookupError(f"{path} has no function called {name!r}")
+    return scenario
+
+
+def command_line(arguments: Sequence[str] | None = None) -> int:
+    """The command line: ``replay`` prints the history of a scenario, ``shrink`` the smallest plan that makes it fail."""
+    parser = argparse.ArgumentParser(
+        prog="python -m greenroom.testing", description="Replay a run, or shrink its plan of faults."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command, words in (
+        ("replay", "print what happens; the exit status is 1 if it fails"),
+        ("shrink", "print the smallest plan found that makes it fail"),
+    ):
+        each = commands.add_parser(command, help=words, description=words)
+        each.add_argument("scenario", help="an async function: file.py:function")
+        each.add_argument("plan", nargs="?", help="a file that holds the plan as JSON; none: no faults")
+        each.add_argument("--seed", type=int, help="of the order of delivery")
+        each.add_argument("--messages", action="store_true", help="show what is sent without waiting, too")
+        each.add_argument(
+            "--unordered", action="append", default=[], metavar="LABEL", help="who may answer out of order"
+        )
+        if command == "shrink":
+            each.add_argument("--tries", type=int, default=MOST_TRIES, help="how many runs at most")
+    given = parser.parse_args(arguments)
+    try:
+        scenario = load_scenario(given.scenario)
+        plan = FaultPlan() if given.plan is None else FaultPlan.load(Path(given.plan).read_bytes())
+    except (LookupError, OSError, ValueError) as error:
+        parser.error(str(error))
+
+    def again(faults: FaultPlan) -> ReplayResult:
+        return play(scenario, faults, seed=given.seed, messages=given.messages, unordered=given.unordered)
+
+    if given.command == "shrink":
+        first = again(plan)
+        try:
+            smallest = shrink(plan, lambda faults: again(faults).fails_like(first), tries=given.tries)
+        except ValueError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+        sys.stdout.write(f"{smallest.dump(indent=2)}\n")
+        return 0
+    played = again(plan)
+    sys.stdout.write(played.text())
+    return int(played.failed)
+
+
+# --- Makes a plan that fails as small as can be: fewer faults, then rounder times and no extras, then plainer kinds.
+# Deterministic, and bounded: the same plan and the same answers give the same plan, after at most so many tries. The
+# search itself neither runs nor awaits anything; it asks, and is told.
+
+MOST_TRIES: Final = 200
+
+
+def shrink(plan: FaultPlan, fails: Callable[[FaultPlan], bool], *, tries: int = MOST_TRIES) -> FaultPlan:
+    """The smallest plan found that still `fails`. Raises `ValueError` when the plan given does not."""
+    best = _ShrinkState(plan, tries)
+    for candidate in _candidate_plans(best):
+        best.failed = fails(candidate)
+    return best.smallest()
+
+
+async def shrink_async(
+    plan: FaultPlan, fails: Callable[[FaultPlan], bool | Awaitable[bool]], *, tries: int = MOST_TRIES
+) -> FaultPlan:
+    """As `shrink`, with a `fails` that may be awaited."""
+    best = _ShrinkState(plan, tries)
+    for candidate in _candidate_plans(best):
+        told = fails(candidate)
+        best.failed = await told if inspect.isawaitable(told) else told
+    return best.smallest()
+
+
+class _ShrinkState:
+    """The smallest plan so far, and what was tried."""
+
+    def __init__(self, plan: FaultPlan, tries: int) -> None:
+        self.plan = plan
+        self.failed = False
+        """Whether the plan that was tried last did."""
+        self.fails = False
+        """Whether any has."""
+        self._tries = tries
+        self._seen: set[FaultPlan] = {plan}
+
+    def try_candidate(self, candidate: FaultPlan) -> Generator[FaultPlan, None, FaultPlan]:
+        """Have a candidate tried; it is the best if it fails as well. Returns what is the best then."""
+        if candidate not in self._seen and self._tries > 0:
+            self._seen.add(candidate)
+            self._tries -= 1
+            yield candidate
+            if self.failed:
+                self.plan = candidate
+        return self.plan
+
+    def smallest(self) -> FaultPlan:
+        """The smallest, once all is tried. Raises `ValueError`."""
+        if not self.fails:
+            raise ValueError(f"this plan does not fail, so there is nothing to shrink:\n{self.plan}")
+        return self.plan
+
+
+def _candidate_plans(best: _ShrinkState) -> Iterator[FaultPlan]:
+    """Yields plans to try; the loop that tries one says in `failed` whether it has."""
+    yield best.plan
+    best.fails = best.failed
+    before = None
+    while best.fails and before != best.plan:
+        before = best.plan
+        yield from _without_faults(best)
+        yield from _with_simpler_faults(best, _rounder_variants)
+        yield from _with_simpler_faults(best, _plainer_variants)
+
+
+def _without_faults(best: _ShrinkState) -> Iterator[FaultPlan]:
+    """Delta debugging: leave out halves, then quarters, and so on down to single faults."""
+    size = len(best.plan)
+    while size:
+        at = 0
+        while at < len(best.plan):
+            faults = best.plan.faults
+            smaller = FaultPlan(faults[:at] + faults[at + size :])
+            if (yield from best.try_candidate(smaller)) != smaller:
+                at += size
+        size //= 2
+
+
+def _with_simpler_faults(best: _ShrinkState, variants: Callable[[Fault], Iterator[Fault]]) -> Iterator[FaultPlan]:
+    """For each fault, the first variant of it that does as well, until there is none."""
+    at = 0
+    while at < len(best.plan):
+        faults = best.plan.faults
+        for variant in variants(faults[at]):
+            candidate = FaultPlan((*faults[:at], variant, *faults[at + 1 :]))
+            if (yield from best.try_candidate(candidate)) == candidate:
+                break
+        else:
+            at += 1
+
+
+def _rounder_variants(fault: Fault) -> Iterator[Fault]:
+    """A rounder time, and without what is not needed; each of them shorter to write than the one before."""
+    for field in ("reason", "count", "seconds"):
+        if getattr(fault, field) is not None:
+            yield fault.but(**{field: None})
+    if fault.which != 0:
+        yield fault.but(which=0)
+    for field in ("at", "seconds"):
+        value: float | None = getattr(fault, field)
+        if value:
+            for digits in (0, 1, 2, 3):
+                rounded = round(value, digits)
+                if len(f"{rounded:g}") < len(repr(value).removesuffix(".0")):
+                    yield fault.but(**{field: rounded})
+    if fault.at:
+        yield fault.but(at=0.0)
+
+
+def _plainer_variants(fault: Fault) -> Iterator[Fault]:
+    for kind in kind_of(fault.what).simpler:
+        yield fault.but(what=kind)
+
+
+# --- Keeps the plan of a failed test in a file, and says what replays it.
+
+
+def replay_instructions(
+    plan: FaultPlan, test: str, place: Path | None, seed: int | None, shrunk_from: int | None
+) -> str:
+    """What to show with a failure: the plan, and how to play it again. `place` is its file, or the folder for one."""
+    lines = str(plan).splitlines()
+    if shrunk_from is not None:
+        lines.append(f"(the smallest found, of {shrunk_from} faults)")
+    if place is None:
+        lines.append(f"as JSON, for --greenroom-plan: {plan.dump()}")
+    else:
+        file = place
+        if not place.is_file():
+            place.mkdir(parents=True, exist_ok=True)
+            file = place / f"{re.sub(r'[^a-zA-Z0-9]+', '-', test).strip('-')}.json"
+            file.write_text(f"{plan.dump(indent=2)}\n", encoding="utf-8")
+            here = Path.cwd()
+            file = file.relative_to(here) if file.is_relative_to(here) else file
+        words = ["pytest", test, f"--greenroom-plan={file}", *([f"--greenroom-seed={seed}"] if seed else [])]
+        lines.append(f"again: {shlex.join(words)}")
+    return "\n".join(lines)

@@ -1,0 +1,40 @@
+"""How much `make test` tries: a fifth of Hypothesis' examples, and of the largest matrices a share. `make deep` tries all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PROFILE: Final = "greenroom"
+"""The profile of a run that names none. `make deep` names the other, `--hypothesis-profile=deep`."""
+
+_ALL: Final = 100
+"""Hypothesis' own number of examples, which the profile `deep` keeps."""
+
+settings.register_profile(PROFILE, deadline=None, print_blob=True, max_examples=_ALL // 5)
+settings.register_profile("deep", settings.get_profile(PROFILE), max_examples=_ALL)
+
+
+def examples(deep: int) -> int:
+    """What a test that wants another number than 100 gives as `max_examples`: its number in `make deep`."""
+    return max(1, deep * settings().max_examples // _ALL)
+
+
+def one_in(step: int, cases: Iterable[Any]) -> list[Any]:
+    """For `parametrize`: the first of each `step` cases is for `make test`, the others are deep."""
+    return [case if number % step == 0 else _deep(case) for number, case in enumerate(cases)]
+
+
+def _deep(case: Any) -> Any:
+    if isinstance(case, type(pytest.param())):
+        return pytest.param(*case.values, marks=(*case.marks, pytest.mark.deep), id=case.id)
+    return pytest.param(*_arguments(case), marks=pytest.mark.deep)
+
+
+def _arguments(case: object) -> tuple[object, ...]:
+    return cast("tuple[object, ...]", case) if isinstance(case, tuple) else (case,)

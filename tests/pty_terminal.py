@@ -1,0 +1,151 @@
+"""A terminal to type at: a program on a pty of its own, what its screen shows, and keys that a user presses.
+
+The program leads a session and the pty is its controlling terminal, so that Ctrl-C is a signal to it alone. Its output is played on a screen
+as wide as need be: carriage returns, lines that are taken away and colours are what a user would see.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+    from pathlib import Path
+
+CTRL_C: Final = "\x03"
+CTRL_D: Final = "\x04"
+WITHIN: Final = 60.0
+_LEADER: Final = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+_SEQUENCE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class NotSeenError(AssertionError):
+    """What should have been on the screen was not, in time."""
+
+
+class Terminal:
+    """One program at it."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int] = (24, 80)
+    ) -> None:
+        """The program begins at once. `size` is how many lines and columns it thinks that there are."""
+        self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, size)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _LEADER, *command],
+                cwd=folder,
+                env=dict(environment),
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                start_new_session=True,
+            )
+        finally:
+            os.close(slave)
+        self.written = ""
+        """All that it wrote, as it came."""
+        self._seen = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    # --- keys
+
+    def type(self, text: str) -> None:
+        """Press these keys."""
+        os.write(self._master, text.encode())
+
+    def enter(self, line: str = "") -> None:
+        """A line, and Enter."""
+        self.type(f"{line}\n")
+
+    # --- what is seen
+
+    @property
+    def screen(self) -> str:
+        """What is on it: every line that there was, without what stands behind it."""
+        return shown(self.written)
+
+    @property
+    def stream(self) -> str:
+        """All that it wrote, one after the other: what was taken away from the screen is a line of it, too."""
+        return _SEQUENCE.sub("", self.written.replace("\r\x1b[K", "\n").replace("\r", ""))
+
+    def look(self, seconds: float) -> bool:
+        """Take in what comes next; False when that was nothing, for so long, or when the program has gone."""
+        if not select.select([self._master], [], [], seconds)[0]:
+            return False
+        try:
+            got = os.read(self._master, 1 << 16)
+        except OSError:  # on Linux, the end of a pty
+            got = b""
+        self.written += self._decoder.decode(got)
+        return bool(got)
+
+    def see(self, text: str, within: float = WITHIN) -> None:
+        """Wait until that is written, behind what was seen before. Raises `NotSeenError`."""
+        deadline = time.monotonic() + within
+        while (found := self.stream.find(text, self._seen)) < 0:
+            left = deadline - time.monotonic()
+            if left <= 0 or (not self.look(left) and self.process.poll() is not None):
+                raise NotSeenError(f"{text!r} does not come; what was written is\n{self.stream}")
+        self._seen = found + len(text)
+
+    def end(self, within: float = WITHIN) -> int:
+        """Wait until the program has ended, and say how: its code, or minus the signal."""
+        deadline = time.monotonic() + within
+        while (left := deadline - time.monotonic()) > 0 and self.look(left):
+            pass
+        return self.process.wait(max(0.0, deadline - time.monotonic()) + 1.0)
+
+    def close(self) -> None:
+        """Whatever still runs is ended by its number."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        os.close(self._master)
+
+
+@contextmanager
+def at_terminal(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int] = (24, 80)
+) -> Generator[Terminal]:
+    """A user sits there, for as long as the block lasts."""
+    terminal = Terminal(command, folder, environment, size)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def shown(written: str) -> str:
+    """What a screen shows of what was written."""
+    lines: list[str] = []
+    line, column = "", 0
+    for part in re.split(r"(\x1b\[[0-9;?]*[A-Za-z]|[\r\n\b])", written):
+        if part == "\n":
+            lines.append(line)
+            line, column = "", 0
+        elif part == "\r":
+            column = 0
+        elif part == "\b":
+            column = max(0, column - 1)
+        elif part == "\x1b[K":
+            line = line[:column]
+        elif not _SEQUENCE.fullmatch(part):
+            line = line[:column] + part + line[column + len(part) :]
+            column += len(part)
+    return "\n".join(each.rstrip() for each in [*lines, line])

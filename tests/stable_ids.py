@@ -1,0 +1,17 @@
+"""The name of each test is the same in all runners: those that share the suite compare what each collected, and give up where it differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Refuse an address, as `ids=str` writes for an object: it is another one in each process."""
+    wrong = sorted({item.nodeid.partition("[")[0] for item in items if " at 0x" in item.nodeid})
+    if wrong:
+        raise pytest.UsageError(f"an address is no name; write other `ids` for {', '.join(wrong)}")

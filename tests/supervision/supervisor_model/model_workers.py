@@ -1,0 +1,163 @@
+"""The model's workers: the habits of a blueprint, once more, as code that waits in the model's world.
+
+A worker has no supervisor in mind; it handles one message after the other and ends of what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from .example_plan import SETTLING, TERMINATE_GRACE, Worker, exact
+from .model_processes import IGNORED, NO_PROCESS, NORMAL, SHUTDOWN, Code, Process, Receive, Sleep, Wish, crash, is_crash
+from .model_world import World, never
+
+Doing: TypeAlias = Generator[Wish, Any, Any]
+"""Part of a process's code."""
+
+CRASHES: Final = {
+    "raise": crash("Boom: raise"),
+    "exit": crash("SystemExit: exit"),
+    "interrupt": crash("KeyboardInterrupt: interrupt"),
+    "cancel": crash("CancelledError: cancel"),
+    "group": crash("BaseExceptionGroup: group (1 sub-exception)"),
+    "quit_normal": NORMAL,
+    "quit_shutdown": SHUTDOWN,
+}
+SIGNALLED: Final = {
+    "signal_shutdown": SHUTDOWN,
+    "signal_crash": crash("Boom: signal"),
+    "signal_normal": NORMAL,
+}
+
+
+def worker(world: World, plan: Worker) -> Callable[[Process], Code]:
+    """A worker's code, by its blueprint."""
+
+    def code(me: Process) -> Code:
+        failure = plan.failures.get(me.number)
+        if failure == "hang":
+            yield Sleep(None)
+        yield from _pause(exact(plan.init, me.role, "init"))
+        match failure:
+            case "raise":
+                return crash("Boom: init")
+            case "exit":
+                return crash("SystemExit: init")
+            case "stop":
+                return "shutdown (init)"
+            case "ignore":
+                me.refused = IGNORED
+                return NORMAL
+            case _:
+                world.begun(me, None)
+                yield from settle(me)
+        while True:
+            message: tuple[Any, ...] = yield Receive()
+            if plan.kind == "machine" and message[:2] == ("call", "work"):
+                reason = yield from _work(world, me, message[2], message[3])
+            else:
+                reason = yield from _handle(world, me, message)
+            if reason is not None:
+                break
+        if plan.kind == "machine" and message[:2] == ("call", "farewell"):
+            message[-1].settle("answered")  # a machine answers, then terminates
+        if is_crash(reason):
+            late = world.now + TERMINATE_GRACE
+            world.at(late, f"{me} is cut short", lambda: world.condemn(me, reason), me.alive)
+        yield from _pause(exact(plan.terminate, me.role, "terminate"))
+        if message[:2] == ("call", "farewell"):
+            message[-1].settle("answered")  # what it stops with is told when it has terminated, even if that failed
+        return crash("Boom: terminate") if plan.terminate_raises else reason
+
+    return code
+
+
+def settle(me: Process) -> Doing:
+    """A process that comes out of a long init has a rest before it turns to its mailbox.
+
+    Else it and its supervisor would go their ways at the same moment, and their order could not be predicted.
+    """
+    if me.mailbox:
+        yield Sleep(exact(SETTLING, me, "settle"), lightly=True)
+
+
+def _pause(seconds: float) -> Doing:
+    if seconds:
+        yield Sleep(seconds)
+
+
+def _handle(world: World, me: Process, message: tuple[Any, ...]) -> Generator[Wish, Any, str | None]:
+    """One message; returns the reason when it ends the process."""
+    match message:
+        case ("exit", source, reason):
+            return reason if source is me.parent else None
+        case ("stop", reason):
+            return str(reason)
+        case ("trouble", "unlink"):
+            if me.parent is not None:
+                world.part(me, me.parent)
+        case ("trouble", "link", Process() as other):
+            if other.alive():
+                world.join(me, other)
+            else:
+                world.signal(me, other, NO_PROCESS)
+        case ("trouble", "straggle"):
+            me.straggler = True
+        case ("trouble", "hang"):
+            yield Sleep(None)
+        case ("trouble", "task_exit", after):
+            me.tasks = True
+            late = world.now + after
+            world.at(late, f"a task of {me}", lambda: world.condemn(me, CRASHES["exit"]), me.alive)
+        case ("trouble", kind):
+            return CRASHES[kind]
+        case ("call", kind, seconds, call):
+            return (yield from _answer(world, kind, seconds, call))
+        case _:
+            raise AssertionError(message)
+    return None
+
+
+def _work(world: World, me: Process, seconds: float, call: Any) -> Generator[Wish, Any, str | None]:
+    """What a machine does at work: it waits for the end of that, or its own, and all else comes after it."""
+    done = ("done", call)
+    if seconds:
+        world.at(world.now + seconds, f"{me} has worked", partial(_tell, world, me, done), me.alive)
+    later: list[tuple[Any, ...]] = []
+    message = (yield Receive()) if seconds else done
+    while message is not done:
+        match message:
+            case ("exit", source, reason) if source is me.parent:
+                return str(reason)
+            case ("stop", reason):
+                return str(reason)
+            case _:
+                later.append(message)
+        message = yield Receive()
+    call.settle("answered")
+    me.mailbox.extendleft(reversed(later))
+    return None
+
+
+def _tell(world: World, me: Process, message: tuple[Any, ...]) -> None:
+    world.send(me, message)
+
+
+def _answer(world: World, kind: str, seconds: float, call: Any) -> Generator[Wish, Any, str | None]:
+    match kind:
+        case "work":
+            yield from _pause(seconds)
+            call.settle("answered")
+        case "later" if seconds:
+            world.at(world.now + seconds, call.label, lambda: call.settle("answered"), never)
+        case "echo" | "later":
+            call.settle("answered")
+        case "crash":
+            return crash("Boom: call")
+        case "farewell":
+            return NORMAL
+        case _:
+            pass
+    return None

@@ -1,0 +1,115 @@
+"""The `sups` property: in a random tree, under random faults, exactly what OTP's rules predict dies and comes back.
+
+`plan` says what an example is, `model` what has to happen, `company` and `stage` make it happen, and `compare` has the
+last word. A failure prints the plan and the seed of the delivery order, and the command that replays the two.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tests.example_counts import examples
+
+from greenroom.supervision.testing import FaultPlan, Seed, seeds
+
+from .example_plan import Call, Plan, Team, Worker, fault
+from .model_trial import attempt
+from .strategies import plans
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Drawing the first trees may take a slow machine, under coverage, longer than Hypothesis likes.
+SLOW_START = [HealthCheck.too_slow]
+
+
+def verify(plan: Plan, seed: Seed | None) -> None:
+    """One example of the property."""
+    verdict = attempt(plan, seed)
+    assume(verdict is not None)
+    assert verdict is not None
+    if verdict.wrong:
+        raise AssertionError(str(verdict))
+
+
+@settings(max_examples=examples(1_000), suppress_health_check=SLOW_START)
+@given(plans(), st.none() | seeds())
+def test_all_dies_and_restarts_as_predicted(plan: Plan, seed: Seed | None) -> None:
+    verify(plan, seed)
+
+
+@pytest.mark.soak
+@settings(max_examples=20_000, suppress_health_check=SLOW_START)
+@given(plans(), st.none() | seeds())
+def test_all_dies_and_restarts_as_predicted_for_long(plan: Plan, seed: Seed | None) -> None:
+    verify(plan, seed)
+
+
+BUSY = Plan(
+    tree=Team(
+        strategy="rest_for_one",
+        intensity=3,
+        children=(
+            Worker(traps=True, terminate=0.5),
+            Team(
+                strategy="one_for_all",
+                intensity=3,
+                children=(
+                    Worker(failures={2: "raise"}),
+                    Worker(stubborn=True),
+                    Worker(kind="machine", traps=True),
+                    Worker(kind="task", traps=True),
+                ),
+                restart="transient",
+            ),
+            Team(strategy="dynamic", template=True, children=(Worker(traps=True, terminate=0.25),)),
+        ),
+    ),
+    faults=FaultPlan.of(
+        fault(0.25, "root.2.0", "start_child"),
+        fault(0.375, "root.2.1", "start_child"),
+        fault(0.5, "root.1.1", "hang"),
+        fault(0.75, "root.1.0", "raise"),
+        fault(4.0, "root.1", "kill"),
+        fault(6.125, "root.0", "raise"),
+    ),
+    calls=(
+        Call(0.4375, "root.2.1", "work", 0.5),
+        Call(0.5625, "root.1.2", "work", 3.0),
+        Call(0.625, "root.1.1", "echo"),
+        Call(0.6875, "root.1.2", "echo"),
+        Call(4.0625, "root.2.1", "later", 1.0),
+    ),
+    stop_at=9.0,
+)
+
+
+@pytest.mark.parametrize("seed", [None, Seed(0), Seed(7)], ids=str)
+def test_the_same_seed_replays_the_same_history(root: Path, seed: Seed | None) -> None:
+    first, second = attempt(BUSY, seed), attempt(BUSY, seed)
+    assert first is not None
+    assert second is not None
+    assert not first.wrong, str(first)
+    assert first.run.dump() == second.run.dump()
+    shell = first.command().split(maxsplit=3)
+    done = subprocess.run(
+        [sys.executable, *shell[:3], BUSY.dump()], cwd=root, capture_output=True, check=False, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == first.run.dump() + "\n"
+
+
+def test_another_seed_is_another_order() -> None:
+    runs = [attempt(BUSY, Seed(number)) for number in range(1, 9)]
+    assert len({verdict.run.dump() for verdict in runs if verdict is not None}) > 1
+
+
+@given(plans())
+@settings(max_examples=examples(50))
+def test_a_plan_is_the_same_after_json(plan: Plan) -> None:
+    assert Plan.load(plan.dump()) == plan

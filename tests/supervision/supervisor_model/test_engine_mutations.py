@@ -1,0 +1,103 @@
+"""The property can fail: whatever of `mutations` is done to the engine, a few hundred examples find it.
+
+A test that watches a faultless engine proves nothing of itself; these prove that it looks where it should.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from greenroom.supervision.testing import FaultPlan, Seed, seeds
+
+from . import engine_mutations
+from .engine_mutations import MUTATIONS
+from .example_plan import Call, Plan, Team, Worker, fault
+from .model_trial import attempt
+from .strategies import plans
+
+if TYPE_CHECKING:
+    from .engine_mutations import Mutation
+
+
+class Caught(Exception):
+    """A difference was found."""
+
+
+def is_caught(examples: int) -> bool:
+    """Whether so many examples, the same each time, see that something is wrong."""
+
+    @settings(
+        max_examples=examples,
+        phases=[Phase.generate],
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=False,
+    )
+    @given(plans(), st.none() | seeds())
+    def look(plan: Plan, seed: Seed | None) -> None:
+        verdict = attempt(plan, seed)
+        if verdict is not None and verdict.wrong:
+            raise Caught
+
+    try:
+        look()
+    except Caught:
+        return True
+    return False
+
+
+# A machine at work keeps for later what comes meanwhile: an answer to give, and a crash that is to come after it.
+POSTPONING = Plan(
+    Team(intensity=5, children=(Worker(kind="machine"),)),
+    FaultPlan.of(),
+    (Call(1.0, "root.0", "work", 2.0), Call(1.5, "root.0", "echo"), Call(2.0, "root.0", "crash")),
+    90.0,
+)
+SEEN_BY: dict[Mutation, Plan] = {
+    # Whom an operator stops while its restart fails stays stopped, whatever retry was asked for before.
+    engine_mutations.old_retries_are_still_good: Plan(
+        Team(intensity=5, children=(Worker(init=1.0, failures={2: "raise"}),)),
+        FaultPlan.of(fault(4.0, "root.0", "kill"), fault(4.5, "root.0", "terminate_child")),
+        (),
+        90.0,
+    ),
+    # The end of a child that has unlinked is no news to its supervisor.
+    engine_mutations.unlinking_does_nothing: Plan(
+        Team(intensity=5, children=(Worker(),)),
+        FaultPlan.of(fault(1.0, "root.0", "unlink"), fault(2.0, "root.0", "kill")),
+        (),
+        90.0,
+    ),
+    engine_mutations.what_was_postponed_is_forgotten: POSTPONING,
+    engine_mutations.what_was_postponed_comes_back_in_reverse: POSTPONING,
+}
+"""What takes more luck to find than a test should need."""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("wrong", MUTATIONS, ids=lambda function: function.__name__)
+def test_is_caught(wrong: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        wrong(patch)
+        if plan := SEEN_BY.get(wrong):
+            verdict = attempt(plan, None)
+            assert verdict is not None
+            assert verdict.wrong
+        else:
+            assert is_caught(1_000)
+
+
+@pytest.mark.parametrize("plan", SEEN_BY.values(), ids=[function.__name__ for function in SEEN_BY])
+def test_what_shows_a_wrong_shows_none_where_there_is_none(plan: Plan) -> None:
+    verdict = attempt(plan, None)
+    assert verdict is not None
+    assert not verdict.wrong, str(verdict)
+
+
+def test_nothing_is_caught_where_nothing_is_wrong() -> None:
+    assert not is_caught(50)
