@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is asked for, print it, and leave the files; 1 when a target was missed and that is to count."""
+    """Run the selected benchmarks, print and save the results; 1 if a target was missed with `--strict`."""
     options = _parser().parse_args(arguments)
     benchmarks, curves = choose(options.only)
     serving, piped = named(contest.NAME, options.only), named(stdio.NAME, options.only)
@@ -106,12 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(only: Sequence[str]) -> tuple[list[Benchmark], list[Curve]]:
-    """Those in whose names one of the words occurs; without words, all."""
+    """The benchmarks whose names contain one of the words; without words, all."""
     return [each for each in BENCHMARKS if named(each.name, only)], [each for each in CURVES if named(each.name, only)]
 
 
 def listed(only: Sequence[str]) -> list[str]:
-    """The name of each, and what it measures."""
+    """The name of each benchmark, and what it measures."""
     benchmarks, curves = choose(only)
     contests = (contest, stdio, client_http, client_stdio, isolation, instructions)
     return [
@@ -122,7 +122,7 @@ def listed(only: Sequence[str]) -> list[str]:
 
 
 def _refused(only: Sequence[str]) -> str | None:
-    """Why nothing is measured. Without words everything is, and what cannot be is left out."""
+    """The reason why nothing is measured. Without words, contests that cannot run are left out silently."""
     if not listed(only):
         return f"nothing is named like {' or '.join(only)}; --list says what there is"
     asked = bool(only) and named(instructions.NAME, only)
@@ -130,7 +130,7 @@ def _refused(only: Sequence[str]) -> str | None:
 
 
 def named(name: str, only: Sequence[str]) -> bool:
-    """Whether one of the words occurs in it, or there are none."""
+    """Whether a name contains one of the words, or there are none."""
     return not only or any(word.lower() in name.lower() for word in only)
 
 

@@ -1,4 +1,4 @@
-"""What it costs to ask an actor something, or to tell it."""
+"""The cost of calls and casts to an actor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def cast(run: Run) -> None:
 
 
 def bursts(count: int) -> list[int]:
-    """`count` in bursts."""
+    """Send `count` casts in bursts."""
     return [BURST] * (count // BURST) + ([count % BURST] if count % BURST else [])
 
 

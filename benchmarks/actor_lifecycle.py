@@ -1,4 +1,4 @@
-"""What it costs to start an actor, to end it, and to hear of that."""
+"""The cost of starting an actor, ending it, and being notified of its end."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def hundred_thousand(run: Run) -> None:
 
 
 async def all_gone(me: Inbox, count: int) -> None:
-    """Receive so many exits, and nothing else."""
+    """Receive `count` exits, and nothing else."""
     for _ in range(count):
         message = await me.receive()
         if not isinstance(message, Exit):

@@ -1,4 +1,4 @@
-"""The floors: what asyncio alone costs for the nearest thing to a call and to a start. No node is open while they run."""
+"""The floors: the cost in plain asyncio of operations comparable to a call and a start. No node is open meanwhile."""
 
 from __future__ import annotations
 

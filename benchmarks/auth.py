@@ -1,6 +1,6 @@
-"""What it costs to know who calls: one tool, called over HTTP without authentication, and with each provider.
+"""The cost of authentication: one tool called over HTTP without authentication, and with each provider.
 
-Requests are handed to the engine as any HTTP server hands them over, so that only what all of them share is missing: the socket.
+Requests are passed to the engine directly, so only the socket is missing, which all providers share.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEY = make_key("EC", kid="k")
 
 
 class _Paper:
-    """Takes an answer."""
+    """Receives an answer."""
 
     status = 0
     headers: Sequence[tuple[str, str]] = ()

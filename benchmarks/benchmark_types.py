@@ -1,6 +1,6 @@
-"""What a benchmark is: a named function that marks what of it is to be measured, and what its cost is held against.
+"""The definition of a benchmark: a named function that marks what is measured, with its floor and its target.
 
-Nothing is measured here but the clocks read; `measure` says which benchmark runs how often.
+Only the clocks are read here; `measure` decides which benchmark runs how often.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Function: TypeAlias = "Callable[[Run], Awaitable[None] | None]"
 
 @dataclass
 class Run:
-    """One repeat under way. The function does what it measures `count` times and says when, with `measured`.
+    """One repeat. The function performs the operation `count` times and marks it with `measured`.
 
     `cpu` and `wall` are read around the same blocks, so that one floor serves both kinds of benchmark.
     """
@@ -33,10 +33,10 @@ class Run:
 
     @contextmanager
     def measured(self, count: int | None = None) -> Generator[None]:
-        """The block does `count` operations, by default all of the run's.
+        """Measure a block of `count` operations, by default all of the run's.
 
-        Rubbish of whatever came before is collected before the first. In the block the collector runs as in any program: what it
-        costs to have made rubbish is part of the cost.
+        Garbage of earlier code is collected before the first block. In the block the collector runs as usual: the cost of garbage is part of the
+        cost.
         """
         if not self._blocks:
             gc.collect()
@@ -46,11 +46,11 @@ class Run:
         self._blocks.append((cpu, wall, self.count if count is None else count))
 
     def record(self, value: float) -> None:
-        """One operation, measured by the function itself: a latency in seconds, a size in bytes."""
+        """Record one operation that the function measured itself: a latency in seconds, a size in bytes."""
         self._blocks.append((value, value, 1))
 
     def cost(self, clock: Clock) -> float:
-        """Of one operation. CPU time is averaged over the run; a latency is the median, which a hiccup cannot move."""
+        """The cost of one operation. CPU time is averaged over the run; a latency is the median, which outliers do not move."""
         if not self._blocks:
             message = "the benchmark measured nothing: it has to use `run.measured()` or `run.record(…)`"
             raise RuntimeError(message)
@@ -61,34 +61,34 @@ class Run:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A function to be measured, and what its cost should be."""
+    """A function to be measured, with its floor and target."""
 
     name: str
     about: str
     function: Function
     count: int
-    """How many operations one repeat does."""
+    """The number of operations in one repeat."""
     unit: str
     clock: Clock
     floor: Benchmark | None
     target: float | None
-    """At most so many times the floor; without a floor, at most so much in `unit`."""
+    """The largest allowed ratio to the floor; without a floor, the largest cost in `unit`."""
     repeats: int | None
-    """How often it is run; None is as often as the plan says."""
+    """The number of repeats; None for the plan's."""
 
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "bytes": 1.0, "MB": 1e6, "x": 1.0}
-"""What one of each is, in what `Run` records."""
+"""The size of one unit in the unit of `Run`."""
 
 _registered: dict[str, Benchmark] = {}
 
 
 def registered() -> tuple[Benchmark, ...]:
-    """All benchmarks of the modules imported so far, in the order they were written in."""
+    """All benchmarks of the modules imported so far, in written order."""
     return tuple(_registered.values())
 
 
-def benchmark(  # noqa: PLR0913 - what a benchmark may say of itself, by keyword only
+def benchmark(  # noqa: PLR0913 - options by keyword only
     name: str,
     *,
     count: int = 1,
@@ -98,7 +98,7 @@ def benchmark(  # noqa: PLR0913 - what a benchmark may say of itself, by keyword
     target: float | None = None,
     repeats: int | None = None,
 ) -> Callable[[Function], Benchmark]:
-    """Make a benchmark of a function, whose docstring says what exactly is measured."""
+    """Make a benchmark of a function, whose docstring says what is measured."""
     if unit not in UNITS:
         message = f"{name}: the unit {unit!r} is none of {', '.join(UNITS)}"
         raise ValueError(message)

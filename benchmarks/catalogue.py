@@ -1,4 +1,4 @@
-"""All benchmarks and curves that there are: importing this module registers them, in the order of the table."""
+"""All benchmarks and curves: importing this module registers them, in the order of the table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""This tree beside an earlier commit of it: `python -m benchmarks.compare_commits COMMIT [--only NAME]… [--rounds 5]`.
+"""Compares this tree with an earlier commit: `python -m benchmarks.compare_commits COMMIT [--only NAME]… [--rounds 5]`.
 
-Both are measured in alternating rounds, so that what else the machine does hits both, and the median of the rounds' ratios is printed for
-each row. The earlier tree is checked out, with an environment of its own, in a folder that is made for it.
+Both are measured in alternating rounds, so that other load affects both, and the median of the rounds' ratios is printed for each row. The earlier
+tree is checked out, with its own environment, in a temporary folder.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ MOST_INSTRUCTIONS: Final = 1.03
 
 @dataclass
 class Row:
-    """One figure of both trees, a value for each round."""
+    """One figure of both trees: a value for each round."""
 
     name: str
     most: float
-    """The ratio that is too much."""
+    """The ratio that counts as worse."""
     before: list[float] = field(default_factory=list[float])
     now: list[float] = field(default_factory=list[float])
 
     @property
     def ratio(self) -> float:
-        """Now to before, the median of the rounds."""
+        """The median ratio of now to before."""
         return statistics.median(now / before for before, now in zip(self.before, self.now, strict=True))
 
     @property
     def line(self) -> str:
-        """For people."""
+        """The row as text."""
         before, now = statistics.median(self.before), statistics.median(self.now)
         verdict = "worse" if self.ratio > self.most else ""
         return f"{self.name:44}{before:>16,.6g}{now:>16,.6g}{self.ratio:>9.3f}  {verdict}".rstrip()
@@ -50,7 +50,7 @@ class Row:
 
 @contextmanager
 def checked_out(commit: str) -> Generator[Path]:
-    """A tree of that commit, ready to be run."""
+    """Check out a commit with its environment."""
     with tempfile.TemporaryDirectory(prefix="greenroom-before-") as folder:
         there = Path(folder) / "tree"
         _run(["git", "worktree", "add", "--quiet", "--detach", str(there), commit], ROOT)
@@ -62,7 +62,7 @@ def checked_out(commit: str) -> Generator[Path]:
 
 
 def figures(tree: Path, only: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """What a tree measures of itself: by row, the figure and the ratio that is too much."""
+    """Run a tree's benchmarks: by row, the figure and the ratio that counts as worse."""
     with tempfile.TemporaryDirectory() as folder:
         chosen = [word for each in only for word in ("--only", each)]
         command = [str(tree / ".venv/bin/python"), "-m", "benchmarks", "--quick", *chosen, "--into", folder]
@@ -79,7 +79,7 @@ def figures(tree: Path, only: Sequence[str]) -> dict[str, tuple[float, float]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure both, and print them; 1 where a row is worse."""
+    """Measure both trees and print the rows; 1 if a row is worse."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare_commits", description=__doc__)
     parser.add_argument("commit", help="what to measure this tree against")
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="rows with NAME in their name")

@@ -1,4 +1,4 @@
-"""What contests of several rounds have in common: how thorough they are, what takes part, and how a value of all rounds is told."""
+"""Shared parts of contests in rounds: the effort, the programs, and the text of a value."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Effort:
-    """How thoroughly."""
+    """The rounds, and the duration of each load."""
 
     rounds: int = 5
     seconds: float = 1.5
-    """Of each load; a third of it is spent on warming up before."""
+    """The seconds of each load; a third of that is added for warming up."""
 
     @classmethod
     def quick(cls, rounds: int = 3) -> Effort:
-        """Enough to see whether something is badly off."""
+        """The minimal effort, for a rough check."""
         return cls(rounds=rounds, seconds=0.4)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A contestant, and how it is started."""
+    """A contestant and its command."""
 
     name: str
     command: tuple[str, ...]
 
     @property
     def here(self) -> bool:
-        """Whether what it runs in is installed."""
+        """Whether its environment is installed."""
         return Path(self.command[0]).exists()
 
 
 def span(values: Sequence[float]) -> str:
-    """The median, with the slowest and the fastest round."""
+    """The median, with the slowest and fastest round, as text."""
     return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
 
 
 def left_out(missing: Mapping[str, str]) -> list[str]:
-    """A line for each contestant that could not take part."""
+    """A line for each contestant that was left out."""
     return [f"{name}: left out, {why}" for name, why in missing.items()]

@@ -1,6 +1,6 @@
-"""The curves as a picture: one panel each, both axes logarithmic, as SVG.
+"""The curves as an SVG chart: one panel each, both axes logarithmic.
 
-Drawn by hand: a picture of a few lines is no reason for a dependency.
+Written by hand: a chart of a few lines needs no dependency.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
     from .curves import Drawn
 
-# One panel, and the room around its plot.
+# The size of a panel, and its margins.
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 112, 44, 44
 COLUMNS = 2
 LINE = 13  # the height of a label
 
-# Told apart also by readers who see no red from green; and each line has its name at its end.
+# Colors that are distinct for colorblind readers; each line also has its name at its end.
 COLOURS = ("#0b5fa5", "#c2410c", "#15803d", "#7e22ce")
 INK, FAINT, PAPER = "#1f2328", "#d8dee4", "#ffffff"
 
 
 def svg(curves: Sequence[Drawn]) -> str:
-    """All panels, two in a row."""
+    """The chart with all panels, two in a row."""
     rows = math.ceil(len(curves) / COLUMNS)
     wide, high = WIDTH * min(COLUMNS, max(1, len(curves))), HEIGHT * max(1, rows)
     panels = "".join(
@@ -41,30 +41,30 @@ def svg(curves: Sequence[Drawn]) -> str:
 
 
 class Scale:
-    """A logarithmic axis from whole decade to whole decade."""
+    """A logarithmic axis between whole decades."""
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
-        """Where the axis begins and ends on paper."""
+        """The coordinates of the axis's ends."""
         self.low = math.floor(math.log10(min(values)))
         self.high = max(self.low + 1, math.ceil(math.log10(max(values))))
         self.start, self.end = start, end
 
     def __call__(self, value: float) -> float:
-        """Where `value` is on paper."""
+        """The coordinate of a value."""
         part = (math.log10(value) - self.low) / (self.high - self.low)
         return self.start + part * (self.end - self.start)
 
     @property
     def decades(self) -> list[float]:
-        """Where the lines of the grid are."""
+        """The values of the grid lines."""
         return [10.0**power for power in range(self.low, self.high + 1)]
 
 
 def panel(drawn: Drawn) -> str:
-    """One curve: title, grid, a line per series with its name at the end."""
+    """The panel of a curve: title, grid, and a labelled line per series."""
     curve = drawn.curve
     title = text(8, 18, curve.name, size=14, weight="bold") + text(8, 33, f"{curve.unit} each, by {curve.size}")
-    # A cost of 0 is one too small for the clock: it has no place on a logarithmic axis.
+    # A cost of 0 was too small for the clock: a logarithmic axis has no place for it.
     series = {name: [point for point in points if point[1] > 0] for name, points in drawn.series.items()}
     points = [point for each in series.values() for point in each]
     if not points:
@@ -86,7 +86,7 @@ def panel(drawn: Drawn) -> str:
 
 
 def apart(wanted: dict[str, float]) -> dict[str, float]:
-    """Where to write the labels: as near to the end of their lines as they can be without lying on each other."""
+    """The positions of the labels: near the ends of their lines, without overlap."""
     placed: dict[str, float] = {}
     above = -math.inf
     for name, height in sorted(wanted.items(), key=lambda item: item[1]):
@@ -95,17 +95,17 @@ def apart(wanted: dict[str, float]) -> dict[str, float]:
 
 
 def tick(value: float) -> str:
-    """A decade, as people write it."""
+    """The label of a decade."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{letter}"
     return f"{value:g}"
 
 
-def text(  # noqa: PLR0913 - what SVG calls its attributes
+def text(  # noqa: PLR0913 - SVG's attributes
     x: float, y: float, words: str, *, anchor: str = "start", fill: str = INK, size: int = 11, weight: str = "normal"
 ) -> str:
-    """Some words at a place."""
+    """A text element."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}" font-size="{size}" '
         f'font-weight="{weight}">{escape(words)}</text>'
@@ -113,12 +113,12 @@ def text(  # noqa: PLR0913 - what SVG calls its attributes
 
 
 def line(x1: float, y1: float, x2: float, y2: float) -> str:
-    """A line of the grid."""
+    """A grid line."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{FAINT}"/>'
 
 
 def path(points: Sequence[tuple[float, float]], colour: str) -> str:
-    """A line through the points, and a dot on each."""
+    """A line through the points, with a dot on each."""
     corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in points)
     return f'<polyline points="{corners}" fill="none" stroke="{colour}" stroke-width="1.8"/>{dots}'

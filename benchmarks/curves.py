@@ -1,4 +1,4 @@
-"""Cost against size: what a curve is, and how its points are found."""
+"""Curves: cost against size, and the measurement of their points."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 Function: TypeAlias = "Callable[[Point], Coroutine[Any, Any, None]]"
 
-ENOUGH = 20_000  # as many operations make a point: small sizes are repeated up to that, large ones run once
-ROUND = 1_000  # as many operations make a repeat, likewise
+ENOUGH = 20_000  # operations per point: small sizes are repeated, large ones run once
+ROUND = 1_000  # operations per repeat, likewise
 
 
 @dataclass
 class Point:
-    """One repeat at one size under way. It goes some rounds, so that what a first time costs is not all of a small one."""
+    """One repeat at one size. It has several rounds, so that one-time costs do not dominate small sizes."""
 
     size: int
     rounds: int
     costs: dict[str, float] = field(default_factory=dict[str, float])
-    """By series, for one operation."""
+    """The cost of one operation, by series."""
 
     @contextmanager
     def measured(self, series: str) -> Generator[None]:
-        """The block does `size` operations; what they cost is CPU time. It is entered once in each round."""
+        """Measure the CPU time of a block of `size` operations, once in each round."""
         began = time.process_time()
         yield
         spent = time.process_time() - began
@@ -43,20 +43,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """A family of series over one range of sizes."""
+    """A set of series over one range of sizes."""
 
     name: str
     about: str
     function: Function
     sizes: tuple[int, ...]
     size: str
-    """What the sizes are sizes of."""
+    """The meaning of the sizes."""
     unit: str
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A curve that was measured: for each series, the cost at each size, in the curve's unit."""
+    """A measured curve: for each series, the cost at each size, in the curve's unit."""
 
     curve: Curve
     series: dict[str, list[tuple[int, float]]]
@@ -71,7 +71,7 @@ def registered() -> tuple[Curve, ...]:
 
 
 def curve(name: str, *, sizes: Iterable[int], size: str, unit: str = "us") -> Callable[[Function], Curve]:
-    """Make a curve of a function that measures one point, and whose docstring says what of."""
+    """Make a curve of a function that measures one point, and whose docstring describes it."""
 
     def register(function: Function) -> Curve:
         about = function.__doc__

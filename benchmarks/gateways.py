@@ -1,6 +1,6 @@
-"""What a gateway adds to a call: one tool, called straight and through a server that has its server mounted, all in one process.
+"""The cost of a gateway: one tool called directly and through a server that mounts its server, in one process.
 
-The gateway's price is in microseconds of CPU beside the call itself: a second session, a second connection, and the carrying in between.
+The difference in CPU time is a second session, a second connection, and the forwarding between them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def direct(run: Run) -> None:
 
 @benchmark("tool call, through a gateway", count=2_000, floor=direct, target=3.0)
 async def carried(run: Run) -> None:
-    """The same call with a gateway in between: two sessions and two connections instead of one."""
+    """The same call through a gateway: two sessions and two connections instead of one."""
     async with _mounted() as client:
         with run.measured():
             for _ in range(run.count):
@@ -69,7 +69,7 @@ async def carried(run: Run) -> None:
 
 @benchmark("tool call, 16 at once", count=2_000)
 async def direct_at_once(run: Run) -> None:
-    """Sixteen calls under way at once, straight."""
+    """Sixteen concurrent calls, directly."""
     async with Client(_echo()) as client:
         await client.call_tool("echo", {"text": "hello"})
         with run.measured():
@@ -78,7 +78,7 @@ async def direct_at_once(run: Run) -> None:
 
 @benchmark("tool call, through a gateway, 16 at once", count=2_000, floor=direct_at_once, target=3.0)
 async def carried_at_once(run: Run) -> None:
-    """Sixteen calls under way at once, through the gateway."""
+    """Sixteen concurrent calls, through the gateway."""
     async with _mounted() as client:
         with run.measured():
             await _many(client, "echo__echo", run.count)

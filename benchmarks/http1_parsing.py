@@ -1,4 +1,4 @@
-"""Reading the heads of HTTP/1.1 requests, against h11."""
+"""Parsing the heads of HTTP/1.1 requests, against h11."""
 
 from __future__ import annotations
 

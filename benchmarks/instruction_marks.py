@@ -1,6 +1,6 @@
-"""What a program does so that its instructions can be counted: see `benchmarks.instructions`, which such a program does not load.
+"""The set-up of programs whose instructions are counted by `benchmarks.instructions`; they load this and not that module.
 
-Under Valgrind a program is fifty times as slow, so that what the clock decides is decided otherwise than at full speed.
+Under Valgrind a program is fifty times slower, so everything that depends on the clock would behave differently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NEVER: Final = 1e6
 
 
 def without_watchdog() -> None:
-    """Have all nodes of this program run without a watchdog: there is no option for that on the way from `Server.run` to the node."""
+    """Run all nodes of this program without a watchdog: `Server.run` has no option for that."""
     defaults = Node.__init__.__kwdefaults__
     assert defaults is not None
     assert "watchdog" in defaults
@@ -22,11 +22,12 @@ def without_watchdog() -> None:
 
 
 def unwatched() -> None:
-    """Have no HTTP request watched for a client that has left, which a server begins with after 20 ms: at full speed a call takes half of one.
+    """Do not watch HTTP requests for clients that disconnect, which a server does after 20 ms; normally a call takes half a millisecond.
 
-    Under Valgrind a call takes about those 20 ms, and the watch 5 % of its instructions, so that the load of the machine decided.
+    Under Valgrind a call takes about those 20 ms, and the watch takes 5 % of its instructions, so the machine's load would decide whether it is
+    counted.
     """
-    from greenroom.transports import asgi  # noqa: PLC0415 - a stdio server does not load it
+    from greenroom.transports import asgi  # noqa: PLC0415 - not needed by stdio servers
 
     assert "WATCH_AFTER" in vars(asgi)
-    setattr(asgi, "WATCH_AFTER", NEVER)  # noqa: B010 - it is Final for all others
+    setattr(asgi, "WATCH_AFTER", NEVER)  # noqa: B010 - Final elsewhere

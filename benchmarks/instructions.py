@@ -1,12 +1,11 @@
-"""Instructions of the processor that a call takes, counted by Callgrind: a figure that does not depend on the clock or on other programs.
+"""CPU instructions of a call, counted by Callgrind: a figure that depends neither on the clock nor on other programs.
 
-The program that is measured runs under Valgrind, its peer outside of it. It marks the ends of windows by calling a C function that nothing
-else calls, at which Callgrind writes down what it has counted and begins anew. A window has as many calls as all others, and the cost of an
-empty window is subtracted from each. The first count of a program reaches from its start to its first mark, so it is the cost of a start.
+The measured program runs under Valgrind, its peer outside. It marks the ends of windows by calling an otherwise unused C function, at which Callgrind
+writes its count and resets it. All windows have the same number of calls, and the cost of an empty window is subtracted from each. The first count
+runs from the program's start to its first mark: the cost of a start.
 
-What the clock decides is switched off by `counting`, or the load of the machine would be counted: the watchdog's thread, and the look after a
-client that may have left, for which a server has time only in a call that takes 20 ms. What still differs between windows is a
-collection of garbage that falls into one of them.
+Clock-dependent parts are switched off by `instruction_marks`, or the machine's load would be counted: the watchdog's thread, and the watch for
+disconnected clients, which a server starts only in calls of 20 ms. The remaining difference between windows is a garbage collection in one of them.
 """
 
 from __future__ import annotations
@@ -38,42 +37,45 @@ ABOUT: Final = """Instructions of the processor, counted by Valgrind's Callgrind
 answer as JSON, over stdio, and in our HTTP client; and of the starts of these programs to their first answered call. It needs valgrind."""
 MISSING: Final = "instructions are counted by Valgrind, which is not installed: apt-get install valgrind"
 HTTP_TARGET: Final = 560_000
-"""What a call over HTTP is to take at most."""
+"""The target of a call over HTTP."""
 PATIENCE: Final = 1800.0
-"""Seconds for a program to start, or to make all its calls: under Valgrind it is about fifty times as slow."""
+"""The time limit for a start or for all calls, in seconds: under Valgrind a program is about fifty times slower."""
 PAUSE: Final = 0.002
-"""Seconds before each call. A stdio server keeps its loop turning for a peer that asks again within a tenth of a millisecond, so
-that without a pause the clock would decide how many empty turns are counted."""
+"""The pause before each call in seconds.
+
+A stdio server busy-polls for a tenth of a millisecond for a peer that sends again at once; without a pause the clock would decide how many empty
+polls are counted.
+"""
 SERVER: Final = "benchmarks.serving.programs.counted"
 CLIENT: Final = "benchmarks.client.counted"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is counted."""
+    """The numbers of calls and windows."""
 
     windows: int = 5
     calls: int = 200
-    """In each window; as many are made before, to warm up."""
+    """The calls in each window, and before the first one, for warming up."""
 
     @classmethod
     def quick(cls) -> Size:
-        """Enough to see a change of a few per cent."""
+        """The minimal size, which shows changes of a few per cent."""
         return cls(windows=3, calls=50)
 
     @property
     def counts(self) -> list[int]:
-        """Calls before each mark: one that ends the start, those that warm up, the empty window, and the windows."""
+        """The calls before each mark: one after the start, the warm-up, the empty window, and the windows."""
         return [1, self.calls, 0, *[self.calls] * self.windows]
 
 
 FIRST: Final = Size(windows=0, calls=1)
-"""A run that is not counted, before the one that is."""
+"""A run that is not counted, before the counted one."""
 
 
 @dataclass
 class Row:
-    """One figure: a value per window, or one for a start."""
+    """One figure: a value per window, or one value for a start."""
 
     name: str
     values: list[float]
@@ -81,23 +83,23 @@ class Row:
 
     @property
     def median(self) -> float:
-        """Of the windows."""
+        """The median of the windows."""
         return statistics.median(self.values)
 
     @property
     def spread(self) -> float:
-        """How far the windows lie apart, as a part of the median."""
+        """The spread of the windows relative to the median."""
         return (max(self.values) - min(self.values)) / self.median
 
     @property
     def met(self) -> bool | None:
-        """Whether it is as it should be; None where there is no target."""
+        """Whether the target is met; None without a target."""
         return None if self.target is None else self.median <= self.target
 
 
 @dataclass
 class Held:
-    """All rows, or why there are none."""
+    """All rows, or the reason why there are none."""
 
     size: Size
     rows: list[Row] = field(default_factory=list[Row])
@@ -105,17 +107,17 @@ class Held:
 
     @property
     def missed(self) -> list[str]:
-        """What takes more than it is to take."""
+        """The rows that miss their target."""
         return [row.name for row in self.rows if row.met is False]
 
 
 def installed() -> bool:
-    """Whether Valgrind can be run."""
+    """Whether Valgrind is installed."""
     return shutil.which("valgrind") is not None
 
 
 def hold(size: Size) -> Held:
-    """Count everything, one program after another."""
+    """Count all programs, one after another."""
     if not installed():
         return Held(size, missing=MISSING)
     calls: list[Row] = []
@@ -173,7 +175,7 @@ def _http_client(folder: Path, size: Size) -> list[int]:
 
 
 def driven(call: Callable[[str, dict[str, Any]], dict[str, Any]], size: Size) -> None:
-    """Make the calls of each window at a server, one after another, and end it."""
+    """Make the calls of all windows to a server, one after another, and end it."""
     for count in size.counts:
         for _ in range(count):
             time.sleep(PAUSE)
@@ -186,28 +188,27 @@ def driven(call: Callable[[str, dict[str, Any]], dict[str, Any]], size: Size) ->
 # --- Callgrind
 
 _MARK: Final = "ctermid"
-"""A function of the C library that `os.ctermid` calls, and nothing else."""
+"""A C function that only `os.ctermid` calls: the mark that Callgrind reacts to."""
 _TOTALS: Final = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 
 def alike(folder: Path) -> tuple[str, ...]:
-    """What stands before a command for all its runs to be alike: sets and dicts have a fixed seed, and compiled modules are kept in `folder`.
+    """The prefix that makes all runs of a command alike: a fixed hash seed, and compiled modules in `folder`.
 
-    A first run that is not counted compiles them, whatever the environment says of that and whatever is compiled already: to compile
-    the modules takes several times as many instructions as the rest of a start.
+    An uncounted first run compiles the modules: compiling takes several times as many instructions as the rest of a start.
     """
     kept = f"PYTHONPYCACHEPREFIX={folder / 'modules'}"
     return ("env", "--unset=PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED=0", kept)
 
 
 def callgrind(folder: Path) -> tuple[str, ...]:
-    """What stands before a command whose instructions are to be counted."""
+    """The prefix of a command whose instructions are counted."""
     tool = ("valgrind", "--quiet", "--tool=callgrind", "--dump-line=no", f"--dump-before={_MARK}")
     return (*alike(folder), *tool, f"--callgrind-out-file={folder / 'counts'}")
 
 
 def counted(folder: Path) -> list[int]:
-    """What was counted up to each mark, since the one before it."""
+    """The counts between marks."""
     found: list[int] = []
     while (file := folder / f"counts.{len(found) + 1}").exists():
         total = _TOTALS.search(file.read_text(encoding="utf-8", errors="replace"))
@@ -217,13 +218,13 @@ def counted(folder: Path) -> list[int]:
 
 
 def per_call(counts: Sequence[int], calls: int) -> tuple[int, list[float]]:
-    """What the start took, and what a call took in each window."""
+    """The cost of the start, and of a call in each window."""
     start, _, empty, *windows = counts
     return start, [(window - empty) / calls for window in windows]
 
 
 def table(held: Held) -> str:
-    """For people."""
+    """The rows as text."""
     if held.missing is not None:
         return f"{NAME}: left out, {held.missing}"
     lines = [
@@ -242,7 +243,7 @@ def table(held: Held) -> str:
 
 
 def as_data(held: Held) -> dict[str, Any]:
-    """Everything, in plain types."""
+    """All results as JSON types."""
     return {
         "windows": held.size.windows,
         "calls": held.size.calls,

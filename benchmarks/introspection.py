@@ -1,4 +1,4 @@
-"""What it costs to be able to look inside, to look, and to have very many to look at."""
+"""The cost of introspection: being observable, taking snapshots, and drawing very large trees."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from greenroom.supervision import Ref
 
 ROUNDS = 60
-"""Pairs of turns by which two servers are compared; each takes the first turn as often as the other."""
+"""The pairs of turns in a comparison of two servers; each is the first as often as the other."""
 
 
-@benchmark("nobody looks", count=120_000, unit="x", target=1.02, repeats=3)
-async def nobody_looks(run: Run) -> None:
-    """Calls of a server whose messages were watched and are no more, against one that never was, in turns.
+@benchmark("watched before", count=120_000, unit="x", target=1.02, repeats=3)
+async def watched_before(run: Run) -> None:
+    """Calls to a server that was watched earlier, against one that never was, in turns.
 
-    A watch of its state would leave it slower: once the fields of an object were looked at together, Python keeps them
-    in a dict.
+    A watch of its state would leave it slower: once an object's `__dict__` was read, Python keeps its fields in a dict.
     """
     async with Node():
         plain, watched = await start(Counter), await start(Counter)
@@ -34,9 +33,9 @@ async def nobody_looks(run: Run) -> None:
         run.record(await compare(plain, watched, run.count))
 
 
-@benchmark("somebody else is watched", count=120_000, unit="x", target=1.02, repeats=3)
+@benchmark("another is watched", count=120_000, unit="x", target=1.02, repeats=3)
 async def somebody_else(run: Run) -> None:
-    """Calls of a server while another one is watched, against calls while none is, in turns."""
+    """Calls to a server while another one is watched, against calls without any watch, in turns."""
     async with Node():
         plain, other = await start(Counter), await start(Counter)
         turns = calls_in_a_turn(run.count)
@@ -53,12 +52,12 @@ async def somebody_else(run: Run) -> None:
 
 
 def calls_in_a_turn(count: int) -> int:
-    """So many that all turns together have about `count` calls, and each at least one: of none there is no time to compare."""
+    """The calls per turn, so that all turns have about `count` calls, and each at least one."""
     return max(1, count // (2 * ROUNDS))
 
 
 async def compare(one: Ref[Counter], other: Ref[Counter], count: int) -> float:
-    """How many times as long the other's calls take."""
+    """The ratio of the other server's time."""
     turns = calls_in_a_turn(count)
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(ROUNDS):
@@ -68,7 +67,7 @@ async def compare(one: Ref[Counter], other: Ref[Counter], count: int) -> float:
 
 
 async def some_calls(ref: Ref[Counter], count: int) -> float:
-    """Seconds of CPU for so many calls."""
+    """The CPU seconds of `count` calls."""
     began = time.process_time()
     for _ in range(count):
         await ref.call(Counter.add, 1)
@@ -77,7 +76,7 @@ async def some_calls(ref: Ref[Counter], count: int) -> float:
 
 @benchmark("tree of 100,000", count=100_000, unit="s", clock="wall", target=1, repeats=3)
 async def whole_tree(run: Run) -> None:
-    """`tree()` of a node with so many processes under one supervisor; the drawing of it, cut at 50 lines, is an aside."""
+    """`tree()` of a node with this many processes under one supervisor; the aside is its drawing, cut at 50 lines."""
     async with Node(log=False), inbox():
         crowd = await start_link(DynamicSupervisor, template(Counter).but(restart="temporary"))
         for _ in range(run.count):
@@ -94,7 +93,7 @@ async def whole_tree(run: Run) -> None:
 
 @benchmark("snapshot of 100,000", count=100_000, unit="s", clock="wall", target=1, repeats=3)
 async def whole_node(run: Run) -> None:
-    """`introspect.snapshot()` of a node with so many processes."""
+    """`introspect.snapshot()` of a node with this many processes."""
     async with Node(), inbox():
         refs = [await start_link(Counter) for _ in range(run.count)]
         with run.measured(1):
@@ -132,7 +131,7 @@ asyncio.run(main(int(sys.argv[1])))
 
 @benchmark("a million idle actors", count=1_000_000, unit="MB", target=1000, repeats=1)
 def a_million(run: Run) -> None:
-    """What the resident memory of an interpreter grows by with so many linked servers that hold a number, and their refs."""
+    """The growth of an interpreter's resident memory with this many linked servers that hold a number, and their refs."""
     program = [sys.executable, "-c", _MILLION, str(run.count)]
     done = subprocess.run(program, check=True, capture_output=True, text=True)  # noqa: S603 - our own interpreter
     run.record(float(done.stdout))

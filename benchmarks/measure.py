@@ -1,4 +1,4 @@
-"""Runs benchmarks: several repeats, each right after a repeat of its floor, so that noise hits both; medians of those."""
+"""Runs benchmarks: several repeats, each right after a repeat of its floor, so that noise affects both; the results are medians."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """How thoroughly to measure."""
+    """The effort of a run."""
 
     repeats: int = 9
     divisor: int = 1
-    """What the counts of operations are divided by."""
+    """The divisor of the counts of operations."""
     largest: int = 1_000_000
-    """No size and no count goes beyond this."""
+    """The upper limit of sizes and counts."""
 
     @classmethod
     def quick(cls) -> Plan:
-        """Enough to see whether something is badly off."""
+        """The minimal effort, for a rough check."""
         return cls(repeats=3, divisor=10, largest=10_000)
 
     def count(self, benchmark: Benchmark) -> int:
-        """How many operations one repeat does."""
+        """The number of operations in one repeat."""
         return min(self.largest, max(1, benchmark.count // self.divisor))
 
 
 @dataclass
 class Result:
-    """What came of one benchmark, one value per repeat."""
+    """The result of a benchmark: one value per repeat."""
 
     benchmark: Benchmark
     costs: list[float] = field(default_factory=list[float])
-    """In the benchmark's unit."""
+    """The costs in the benchmark's unit."""
     ratios: list[float] = field(default_factory=list[float])
-    """To the repeat of the floor that ran right before."""
+    """The ratios to the floor's repeats that ran right before."""
     asides: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
     @property
@@ -51,23 +51,23 @@ class Result:
 
     @property
     def judged(self) -> Sequence[float]:
-        """What the target is about: the ratios if there is a floor, else the costs."""
+        """The values that the target limits: the ratios if there is a floor, else the costs."""
         return self.ratios or self.costs
 
     @property
     def spread(self) -> float:
-        """How far the middle half of the repeats lies apart, as a part of their median."""
+        """The interquartile range relative to the median."""
         return spread(self.judged)
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met, by the median; None when there is none."""
+        """Whether the median meets the target; None without a target."""
         target = self.benchmark.target
         return None if target is None else statistics.median(self.judged) <= target
 
 
 def spread(values: Sequence[float]) -> float:
-    """The distance between the quartiles, as a part of the median."""
+    """The interquartile range relative to the median."""
     middle = statistics.median(values)
     if len(values) == 1 or not middle:
         return 0.0
@@ -76,7 +76,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 def with_floors(benchmarks: Iterable[Benchmark]) -> list[Benchmark]:
-    """The floors that these are held against, and then these: a table without its floors would say nothing."""
+    """The floors of the benchmarks, followed by the benchmarks."""
     chosen = list(benchmarks)
     floors = [each.floor for each in chosen if each.floor is not None]
     return list(dict.fromkeys([*floors, *chosen]))
@@ -85,7 +85,7 @@ def with_floors(benchmarks: Iterable[Benchmark]) -> list[Benchmark]:
 def measure(
     benchmarks: Iterable[Benchmark], plan: Plan, told: Callable[[Result], None] = lambda _result: None
 ) -> list[Result]:
-    """Run them all; `told` hears of each as soon as it is done."""
+    """Run all benchmarks; `told` is called with each result."""
     results: list[Result] = []
     for benchmark in benchmarks:
         result = Result(benchmark)

@@ -1,4 +1,4 @@
-"""The actors that are measured: as small as one that is of use can be, and no smaller."""
+"""The measured actors, as small as useful actors can be."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from greenroom.supervision import Caller, Down, GenServer, Pid, Reply, monitor
 
 
 class Counter(GenServer):
-    """Keeps a number."""
+    """A counter."""
 
     def __init__(self, total: int = 0) -> None:
-        """Nothing is counted yet."""
+        """Begin at zero."""
         self.total = total
 
     def add(self, amount: int) -> int:
@@ -24,25 +24,25 @@ class Counter(GenServer):
         self.total += amount
         return self.total
 
-    def handle_call(self, request: int, caller: Caller[int]) -> Reply:  # noqa: ARG002 - the caller is answered by returning
-        """What `ask` reaches."""
+    def handle_call(self, request: int, caller: Caller[int]) -> Reply:  # noqa: ARG002 - the return value is the answer
+        """Handle `ask`."""
         self.total += request
         return Reply(self.total)
 
 
 class Echo(GenServer):
-    """Gives back what it gets."""
+    """Echoes its argument."""
 
     def echo(self, value: bytes) -> bytes:
-        """The same."""
+        """Return the argument."""
         return value
 
 
 class Witness(GenServer):
-    """Monitors others, and writes down when it hears of their end."""
+    """Monitors others, and records when it gets their `Down`."""
 
     def __init__(self) -> None:
-        """No process has died yet."""
+        """Begin with no deaths."""
         self.heard: list[float] = []
 
     def watch(self, pid: Pid) -> None:
@@ -50,10 +50,10 @@ class Witness(GenServer):
         monitor(pid)
 
     def handle_info(self, message: object) -> None:
-        """A `Down` comes."""
+        """Record a `Down`."""
         if isinstance(message, Down):
             self.heard.append(time.perf_counter())
 
     def last(self) -> float:
-        """When it heard of the last one."""
+        """The time of the last `Down`."""
         return self.heard[-1]

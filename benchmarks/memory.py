@@ -1,4 +1,4 @@
-"""How much of the heap an actor holds."""
+"""The heap memory of an actor."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ async def after_one_message(run: Run) -> None:
 
 
 async def each_holds(count: int, messages: int) -> float:
-    """Bytes per actor, of so many."""
+    """The bytes per actor."""
     async with Node(watchdog=None), inbox():
-        await start_link(Counter)  # what the first one of a class leaves behind is not the others'
+        await start_link(Counter)  # the one-time allocations of a class are not counted
         gc.collect()
         tracemalloc.start()
         try:

@@ -1,4 +1,4 @@
-"""What it costs to reach a process of another OS process over a link, with a bare socket beside it."""
+"""The cost of reaching a process in another OS process over a link, beside a bare socket."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def serve(addresses: list[str]) -> None:
 
 @benchmark("link: a bare socket", count=5_000, clock="wall")
 async def bare(run: Run) -> None:
-    """100 bytes to another OS process and back over asyncio's streams on a unix socket, one after the other."""
+    """100 bytes to another OS process and back over asyncio's streams on a unix socket, one after another."""
     async with far():
         elsewhere = current_node().remote_nodes
         assert isinstance(elsewhere, Peers)
@@ -127,7 +127,7 @@ async def _downs(me: Inbox, count: int) -> None:
 
 @benchmark("link: kill to DOWN", count=500, clock="wall", floor=bare)
 async def kill_to_down(run: Run) -> None:
-    """From `kill` of a process over there to its `Down` here; the median of all."""
+    """From `kill` of a remote process to its `Down` here; the median of all."""
     async with far(), inbox() as me:
         for _ in range(run.count):
             ref: Ref[Counter] = await start_on("far", Counter, 0)
@@ -153,7 +153,7 @@ async def node_down(run: Run) -> None:
 
 @benchmark("link: 100 MB and back", unit="s", clock="wall", repeats=3)
 async def large(run: Run) -> None:
-    """`await ref.call(Echo.echo, 100 MB)`; how long others waited for an answer meanwhile, at most, is an aside."""
+    """`await ref.call(Echo.echo, 100 MB)`; the aside is the longest wait of other calls meanwhile."""
     async with far():
         echo, other = await start_on("far", Echo), await start_on("far", Counter, 0)
         data = bytes(LARGE)

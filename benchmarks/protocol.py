@@ -1,4 +1,4 @@
-"""What it costs to be strict: reading and writing messages, against msgspec alone."""
+"""The cost of strictness: parsing and encoding messages, against msgspec alone."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def decode_call(run: Run) -> None:
 
 @benchmark("parse, a call", count=50_000, floor=decode_call, target=8)
 def parse_call(run: Run) -> None:
-    """The same, parsed: depth, keys, numbers and halves of characters are checked, and it is a `JsonRpcRequest`."""
+    """The same, parsed: depth, keys, numbers and surrogates are checked, and it becomes a `JsonRpcRequest`."""
     with run.measured():
         for _ in range(run.count):
             parse(LINE)
 
 
-@benchmark("judge and check, a call", count=50_000, floor=decode_call)
+@benchmark("transition and check, a call", count=50_000, floor=decode_call)
 def check_call(run: Run) -> None:
-    """What the automaton says to it, and whether its params are those of its method."""
+    """The transition in the table of states, and the check of the params."""
     request, method = parse(LINE), METHODS["tools/call"]
     assert isinstance(request, JsonRpcRequest)
     with run.measured():

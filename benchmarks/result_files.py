@@ -1,4 +1,4 @@
-"""What a run leaves behind: a JSON file with every repeat and with where it ran, and the picture beside it."""
+"""The files of a run: JSON with every repeat and the environment, and the chart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "results"
 
 
-def write(  # noqa: PLR0913 - one for each kind of thing that can have been measured
+def write(  # noqa: PLR0913 - one for each kind of result
     folder: Path,
     plan: Plan,
     results: Sequence[Result],
@@ -40,7 +40,7 @@ def write(  # noqa: PLR0913 - one for each kind of thing that can have been meas
     isolated: isolation.Held | None = None,
     counted: instructions.Held | None = None,
 ) -> list[Path]:
-    """Write the files, and return where they are; without curves there is no picture."""
+    """Write the files and return their paths; without curves there is no chart."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = folder / time.strftime("%Y-%m-%dT%H%M%SZ", time.gmtime())
     data = stem.with_suffix(".json")
@@ -66,7 +66,7 @@ def write(  # noqa: PLR0913 - one for each kind of thing that can have been meas
 
 
 def as_data(plan: Plan, results: Sequence[Result], curves: Sequence[Drawn]) -> dict[str, Any]:
-    """Everything, in plain types."""
+    """All results as JSON types."""
     return {
         "where": {
             "python": sys.version,

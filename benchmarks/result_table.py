@@ -1,4 +1,4 @@
-"""The results, for people: a row per benchmark, a block per curve."""
+"""The results as text: a row per benchmark, a block per curve."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD = f"{'':28}{'cost':>10} {'':5}  {'x floor':>8}  {'target':>8}  {'spread':>6
 
 
 def row(result: Result) -> str:
-    """One line: cost, ratio to the floor, target, how far the repeats lie apart, and whether the target is met."""
+    """One line: cost, ratio to the floor, target, spread, and whether the target is met."""
     benchmark = result.benchmark
     ratio = f"{statistics.median(result.ratios):8.3f}" if result.ratios else " " * 8
     target = "" if benchmark.target is None else f"≤ {benchmark.target:g}"
@@ -38,6 +38,6 @@ def block(drawn: Drawn) -> str:
 
 
 def number(value: float) -> str:
-    """As many figures as say something."""
+    """A number with its significant digits."""
     figures_after = max(0, 3 - len(str(int(value))))
     return f"{value:,.{figures_after}f}"

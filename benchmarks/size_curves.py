@@ -1,4 +1,4 @@
-"""The curves: how the costs change with the number of actors, the depth of a chain, the width of a fan, the burst.
+"""The curves: costs by the number of actors, the depth of a chain, the width of a fan, the size of a burst.
 
 The nodes have no watchdog: a million exits in one turn of the loop take seconds, which it would rightly report.
 """
@@ -32,7 +32,7 @@ def decades(low: int, high: int) -> list[int]:
 
 @curve("many actors", sizes=decades(2, 6), size="actors")
 async def actors(point: Point) -> None:
-    """With so many alive, per actor: start and link; call; cast to each until all is handled; exit until it is received."""
+    """With this many alive, per actor: start and link; call; cast to each until all are handled; exit until it is received."""
     async with Node(watchdog=None), inbox() as me:
         for _ in range(point.rounds):
             with point.measured("start"):
@@ -51,7 +51,7 @@ async def actors(point: Point) -> None:
 
 @curve("their memory", sizes=decades(2, 6), size="actors", unit="bytes")
 async def memory(point: Point) -> None:
-    """Bytes that each of so many linked actors holds, never called and after one call."""
+    """The bytes of each of this many linked actors, never called and after one call."""
     for messages, series in enumerate(("idle", "after one call")):
         point.costs[series] = await each_holds(point.size, messages)
 
@@ -60,21 +60,21 @@ class Level(GenServer):
     """One of a chain of actors, each the parent of the next."""
 
     def __init__(self, below: int) -> None:
-        """So many are to come below this one."""
+        """Begin with `below` actors to start."""
         self.below = below
         self.child: Ref[Level] | None = None
 
     async def init(self) -> None:
-        """Be there when all below are."""
+        """Start when all below have started."""
         if self.below:
             self.child = (await start_link(Level, self.below - 1)).within(None)
 
     async def depth(self) -> int:
-        """How many there are, counted from the bottom."""
+        """The number of actors from here to the bottom."""
         return 1 if self.child is None else 1 + await self.child.call(Level.depth)
 
     async def bottom(self) -> Ref[Level]:
-        """The last of them."""
+        """The last actor."""
         return self.ref() if self.child is None else await self.child.call(Level.bottom)
 
 
@@ -82,8 +82,7 @@ class Level(GenServer):
 async def depth(point: Point) -> None:
     """A chain in which each actor starts the next in its `init`. Per level: start; a call down to the bottom; exit.
 
-    The call is handed down by `async def` handlers, and so is its answer back. The exit is the top's, until the bottom
-    is gone too.
+    The call is passed down by `async def` handlers, and its answer back up. The exit is the top's, until the bottom has ended too.
     """
     async with Node(watchdog=None):
         for _ in range(point.rounds):
@@ -101,14 +100,14 @@ async def depth(point: Point) -> None:
 
 
 class Parent(GenServer):
-    """Has so many children."""
+    """The parent of many children."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Begin without children."""
         self.children: list[Ref[Counter]] = []
 
     async def grow(self, count: int) -> None:
-        """Start so many, linked."""
+        """Start `count` linked children."""
         for number in range(count):
             self.children.append(await start_link(Counter, number))
 
@@ -123,9 +122,9 @@ class Parent(GenServer):
 
 @curve("wide tree", sizes=decades(0, 5), size="children")
 async def width(point: Point) -> None:
-    """One actor with so many linked children. Per child: start; `multi_call` to all at once; exit.
+    """One actor with this many linked children. Per child: start; `multi_call` to all at once; exit.
 
-    The exit is the parent's, until the last child is gone too.
+    The exit is the parent's, until the last child has ended too.
     """
     async with Node(watchdog=None):
         for _ in range(point.rounds):
@@ -145,7 +144,7 @@ async def width(point: Point) -> None:
 
 @curve("burst of casts", sizes=decades(0, 5), size="messages")
 async def burst(point: Point) -> None:
-    """So many casts to one actor at once, per message: to send them, and to have them handled, by a call behind them."""
+    """This many casts to one actor at once, per message: sending them, and handling them, up to a call behind them."""
     async with Node(watchdog=None):
         ref = await start(Counter)
         for _ in range(point.rounds):

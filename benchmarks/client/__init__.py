@@ -1,1 +1,1 @@
-"""What a client costs: ours beside those that others wrote, against one and the same server that always answers the same."""
+"""The cost of clients: ours and others, against one server that always gives the same answer."""

@@ -1,6 +1,6 @@
-"""What every client under fire goes through: three servers, of which one is shot in the middle of calls. Knows no client library, and imports none.
+"""Fault trials of clients, independent of any client library: three servers, one of which is killed in the middle of calls.
 
-A driver says how a client of its library is opened, how it calls and how it lists; what happens to the server, and what is looked at, is here.
+A driver defines how a client of its library is opened, calls and lists; the faults and the measurements are here.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 NOTHING = "nothing"
 CALLS = 8
-"""How many are under way when it is hit."""
+"""The calls in progress when the server is killed."""
 PATIENCE = 10.0
-"""Seconds after which a call counts as one that hangs; so long, too, a client has to come back."""
+"""The seconds after which a call counts as hanging, and within which a client must recover."""
 SHORT = 60
-"""Characters of an error's message that go into a table."""
+"""The longest error message in the table, in characters."""
 DEADLINE = 2.0
-"""Of the calls to a server that does not die but does not answer either."""
+"""The deadline of calls to a server that lives but does not answer."""
 
 
 class Client:
-    """What a driver has to have. It is opened and closed in one task."""
+    """The interface of a driver. It is opened and closed in one task."""
 
     async def open(self, target: str | list[str]) -> None:
-        """To a URL, or to a program that it starts."""
+        """Connect to a URL, or to a program that it starts."""
         raise NotImplementedError
 
     async def call(self, tool: str, arguments: dict[str, Any], seconds: float) -> str:
-        """The text that a tool answers, within its library's own deadline of so many seconds."""
+        """Call a tool, with the library's own deadline in seconds. Returns the text."""
         raise NotImplementedError
 
     async def list(self) -> int:
-        """How many tools there are."""
+        """List the tools. Returns their number."""
         raise NotImplementedError
 
 
 async def opened(make: Callable[[], Client], target: str | list[str]) -> Client:
-    """Open for as long as the program lives: it is not about how clients close."""
+    """Open a client for the program's lifetime: how clients close is not measured."""
     client, ready = make(), asyncio.Event()
 
     async def life() -> None:
@@ -71,7 +71,7 @@ _lives: set[asyncio.Task[None]] = set()
 
 
 class Outcome(NamedTuple):
-    """How a call ended: the error (None: it was answered), the answer, how long it took, and when that was."""
+    """The outcome of a call: the error (None: success), the answer, the duration, and the time."""
 
     error: str | None
     said: object
@@ -80,14 +80,14 @@ class Outcome(NamedTuple):
 
 
 async def outcome(call: Awaitable[object]) -> Outcome:
-    """Wait for it, and not for ever."""
+    """Wait for a call, with a limit."""
     began = time.perf_counter()
     error, said = None, None
     limit = asyncio.timeout(PATIENCE)
     try:
         async with limit:
             said = await call
-    except BaseException as raised:  # noqa: BLE001 - anything may come out of a library in distress
+    except BaseException as raised:  # noqa: BLE001 - a library under faults may raise anything
         error = NOTHING if limit.expired() else _name(raised)
     ended = time.perf_counter()
     return Outcome(error, said, ended - began, ended)
@@ -99,10 +99,10 @@ def _name(error: BaseException) -> str:
 
 
 class Neighbour:
-    """Calls another server all the time."""
+    """Calls another server continuously."""
 
     def __init__(self, client: Client) -> None:
-        """From now on."""
+        """Start calling."""
         self._client = client
         self.longest, self.failed, self.calls = 0.0, 0, 0
         self.task = asyncio.create_task(self._life())
@@ -117,9 +117,9 @@ class Neighbour:
 
 
 async def shot(make: Callable[[], Client], words: list[str], number: int, rounds: int) -> dict[str, Any]:
-    """Kill a server in the middle of calls: what its callers hear and when, when it works again, and what its neighbours notice.
+    """Kill a server in the middle of calls: the callers' errors and times, the recovery, and the effect on other servers' calls.
 
-    Each round has a new client, since the second death in a row is another matter than the first.
+    Each round has a new client, since a second death in a row behaves differently from the first.
     """
     neighbours = [Neighbour(await opened(make, words)) for _ in range(2)]
     told: list[float] = []
@@ -162,7 +162,7 @@ async def shot(make: Callable[[], Client], words: list[str], number: int, rounds
 
 
 async def comes_back(client: Client, since: float) -> tuple[float | None, str]:
-    """Seconds until a call is answered; None, and how the last one ended, if none is."""
+    """The seconds until a call is answered; None and the last error, if none is."""
     again = ""
     until = time.perf_counter() + PATIENCE
     while time.perf_counter() < until:
@@ -175,7 +175,7 @@ async def comes_back(client: Client, since: float) -> tuple[float | None, str]:
 
 
 async def stopped(make: Callable[[], Client], words: list[str]) -> dict[str, Any]:
-    """Stop a server, for good: what a call with a deadline hears, and whether it ever works again."""
+    """Stop a server with SIGSTOP: the outcome of a call with a deadline, and whether the client ever recovers."""
     client = await opened(make, words)
     process = int(await client.call("where", {}, PATIENCE))
     os.kill(process, signal.SIGSTOP)
@@ -189,7 +189,7 @@ async def stopped(make: Callable[[], Client], words: list[str]) -> dict[str, Any
 
 
 async def misled(make: Callable[[], Client], words: list[str]) -> dict[str, Any]:
-    """One call to a server that misbehaves at calls, and then a list, at which it does not."""
+    """One call to a server that misbehaves in calls, then a list, in which it does not."""
     client = await opened(make, words)
     end = await outcome(client.call("echo", {"text": "x"}, DEADLINE))
     until = time.perf_counter() + PATIENCE
@@ -202,7 +202,7 @@ async def misled(make: Callable[[], Client], words: list[str]) -> dict[str, Any]
 
 
 async def restarted(make: Callable[[], Client], words: list[str], port: int) -> dict[str, Any]:
-    """Kill an HTTP server in the middle of calls, and start it again: the same questions."""
+    """Kill an HTTP server in the middle of calls, and start it again: the same measurements."""
     url = f"http://127.0.0.1:{port}/mcp"
     server = await _serve(words, port)
     try:
@@ -243,7 +243,7 @@ async def _serve(words: list[str], port: int) -> subprocess.Popen[bytes]:
 
 
 def main(make: Callable[[], Client]) -> None:
-    """Go through what the only argument says; print what came of it; leave, whatever state the client is in."""
+    """Run the trials in the only argument, print the results, and exit, whatever state the client is in."""
     asked: dict[str, Any] = json.loads(sys.argv[1])
     scenario = {"shot": shot, "stopped": stopped, "misled": misled, "restarted": restarted}[asked.pop("scenario")]
 

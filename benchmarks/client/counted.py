@@ -14,13 +14,13 @@ from .driving import TEXT
 
 
 async def main(url: str, counts: list[int]) -> None:
-    """Make so many calls, end the count of instructions, make so many more, and so on."""
+    """Make the calls of each window, and end the count of instructions after each."""
     async with Client(url) as client:
         for count in counts:
             for _ in range(count):
                 result: Any = await client.call_tool("echo", {"text": TEXT})
                 assert result.content[0].text == TEXT, result
-            os.ctermid()  # Callgrind is told to write its count and begin anew when this C function is entered
+            os.ctermid()  # Callgrind is configured to dump and reset its count when this C function is entered.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every driver of a client does: so many callers, each one call after another, for so long. Knows no client library, and imports none."""
+"""The load of client drivers, independent of any client library: concurrent callers, each with one call after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = "Curtain up: two hours of traffic on the stage."
 
 
 async def drive(call: Callable[[], Awaitable[str]], crowds: list[int], seconds: float) -> dict[str, Any]:
-    """Calls a second, and processor time a call, by how many are in flight."""
+    """Calls per second and CPU time per call, by the number in flight."""
     found: dict[str, Any] = {}
     for crowd in crowds:
         await _load(call, crowd, seconds / 3)
@@ -42,9 +42,9 @@ async def _load(call: Callable[[], Awaitable[str]], crowd: int, seconds: float) 
 
 
 async def many(opened: Callable[[], Any]) -> dict[str, Any]:
-    """So many clients as the last argument says, open side by side: how long until all are ready, and how much memory each takes.
+    """Open as many clients as the last argument says: the time until all are ready, and the memory of each.
 
-    Each is opened and closed in a task of its own, since some clients have to be closed by who has opened them.
+    Each client is opened and closed in its own task, as some libraries require.
     """
     if not sys.argv[4:]:
         return {}
@@ -71,20 +71,20 @@ async def many(opened: Callable[[], Any]) -> dict[str, Any]:
 
 
 def _resident() -> int:
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - as little as can be
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - with minimal imports
         return int(file.read().split()[1]) * 4096
 
 
 def arguments() -> tuple[str, list[int], float]:
-    """The URL, how many in flight, and for how long each."""
+    """The arguments: the URL, the numbers in flight, and the duration of each."""
     return sys.argv[1], [int(each) for each in sys.argv[2].split(",")], float(sys.argv[3])
 
 
 def command() -> list[str] | None:
-    """The program to start, where there is no URL."""
+    """The program to start, if there is no URL."""
     return json.loads(sys.argv[1]) if sys.argv[1].startswith("[") else None
 
 
 def told(found: dict[str, Any]) -> None:
-    """Say what came out."""
+    """Print the results."""
     print(json.dumps(found), flush=True)

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.client.fire`: what becomes of a client when its server dies, ours and peers', as a table.
+"""`python -m benchmarks.client.fire`: clients whose server dies or misbehaves, ours and others, as a table.
 
-Each cell is a program of its own, since some clients do not live to see a second trial. `--write` puts the table into the page of figures.
+Each cell is a separate program, since some clients do not survive a trial. `--write` puts the table into the page of figures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARKS = "<!-- figures: make fire -->", "<!-- end of figures -->"
 HERE = Path(__file__).parent
 ROUNDS = 9
 LONGEST = 180.0
-"""Seconds that one cell may take."""
+"""The time limit of one cell in seconds."""
 
 
 def _peer(environment: str, script: str) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ SERVER = [sys.executable, str(HERE / "fire_server.py")]
 
 @dataclass(frozen=True)
 class Trial:
-    """One row of the table: what the drivers are told, and how what they say is put."""
+    """One row of the table: the drivers' arguments, and the text of their results."""
 
     name: str
     scenario: str
@@ -67,7 +67,7 @@ def _callers(found: dict[str, Any]) -> str:
 
 
 def shot(found: dict[str, Any]) -> str:
-    """Deaths in mid-call."""
+    """The result of deaths in the middle of calls."""
     if found["back"] is not None:
         back = (
             f"next call: answered after {_seconds(found['back'])} (the server's own start: {_seconds(found['start'])})"
@@ -80,7 +80,7 @@ def shot(found: dict[str, Any]) -> str:
 
 
 def restarted(found: dict[str, Any]) -> str:
-    """An HTTP server that was away."""
+    """The result of a restarted HTTP server."""
     if found["back"] is None:
         back = f"dead for good: `{found['again']}`"
     else:
@@ -89,13 +89,13 @@ def restarted(found: dict[str, Any]) -> str:
 
 
 def stopped(found: dict[str, Any]) -> str:
-    """A server that is there and does not move."""
+    """The result of a stopped server."""
     back = "replaced by a new one" if found["back"] else "never works again"
     return f"caller: {_end(found)} after {_seconds(found['took'])}; {back}"
 
 
 def misled(found: dict[str, Any]) -> str:
-    """Servers with bad manners."""
+    """The result of a misbehaving server."""
     later = "goes on" if found["lists"] else "never works again"
     return f"caller: {_end(found)} after {_seconds(found['took'])}; {later}"
 
@@ -141,7 +141,7 @@ TRIALS = (
 
 
 def try_out(trial: Trial, driver: Program, longest: float = LONGEST) -> str:
-    """What one trial of one client says."""
+    """Run one trial of one client. Returns the cell's text."""
     asked = {"scenario": trial.scenario, **trial.asked}
     if trial.scenario == "restarted":
         asked["port"] = free_port()
@@ -165,7 +165,7 @@ def try_out(trial: Trial, driver: Program, longest: float = LONGEST) -> str:
 
 
 def table(trials: Sequence[Trial], drivers: Sequence[Program], told: Callable[[str], None]) -> str:
-    """All trials of all clients, in Markdown."""
+    """The table of all trials and clients, in Markdown."""
     lines = [f"| | {' | '.join(driver.name for driver in drivers)} |", "|---" * (len(drivers) + 1) + "|"]
     for trial in trials:
         cells: list[str] = []
@@ -177,7 +177,7 @@ def table(trials: Sequence[Trial], drivers: Sequence[Program], told: Callable[[s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is asked for, and print the table."""
+    """Run the selected trials, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.client.fire", description="Clients under fire.")
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="trials with WORD in their name")
     parser.add_argument("--of", metavar="NAME", action="append", default=[], help="clients with NAME in their name")

@@ -1,4 +1,4 @@
-"""Our own client under fire; as the peers' drivers are."""
+"""The driver of our client for the fault trials, like the peers' drivers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenroom import Client, ClientSettings
 
 
 class Ours(burning.Client):
-    """As it ships, but that it asks now and then whether the server is there: that is how one that was stopped is found out."""
+    """With default settings, except that it pings the server, which detects a stopped server."""
 
     async def open(self, target: str | list[str]) -> None:
         """Connect."""

@@ -1,4 +1,4 @@
-"""The server that is shot at: `fire_server.py [PORT]`, on standard input and output where there is no port."""
+"""The server that is killed: `fire_server.py [PORT]`, on standard input and output without a port."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ server = Server("target", version="1")
 
 @server.tool
 async def where() -> str:
-    """The process that serves."""
+    """The id of the serving process."""
     return str(os.getpid())
 
 
 @server.tool
 async def echo(text: str) -> str:
-    """Says it back."""
+    """Echoes its argument."""
     return text
 
 
 @server.tool
 async def hang() -> str:
-    """Does not return."""
+    """Never returns."""
     await asyncio.Event().wait()
     return "never"
 

@@ -1,6 +1,6 @@
-"""A server of MCP over HTTP that thinks of nothing: it shakes hands, and answers each call with the same words, as JSON or as a stream.
+"""A minimal MCP server over HTTP with fixed answers, as JSON or as a stream.
 
-It is the same for all clients, and several times as fast as any of them; so what differs between them is their own.
+It is the same for all clients and several times as fast as any of them, so differences in the results are the clients'.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _UNKNOWN = b'{"code":-32601,"message":"Method not found"}'
 
 
 class Fixed(asyncio.Protocol):
-    """One connection."""
+    """One HTTP connection."""
 
     def __init__(self) -> None:
-        """Nothing has come."""
+        """Begin with an empty buffer."""
         self._transport: Any = None
         self._kept = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Keep the transport."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer what is complete."""
+        """Answer the complete requests."""
         data = self._kept + data
         while (end := data.find(b"\r\n\r\n")) >= 0:
             head = data[:end]
@@ -48,7 +48,7 @@ class Fixed(asyncio.Protocol):
 
 
 def answer(head: bytes, body: bytes) -> bytes:
-    """The whole of it."""
+    """The whole HTTP response."""
     if not head.startswith(b"POST"):
         return _NONE
     found = _ID.search(body)
@@ -74,7 +74,7 @@ def answer(head: bytes, body: bytes) -> bytes:
 
 
 def framed(body: bytes, more: bytes = b"") -> bytes:
-    """An answer that is one JSON text."""
+    """A JSON response."""
     return (
         b"HTTP/1.1 200 OK\r\ndate: Wed, 18 Nov 2026 12:00:00 GMT\r\nserver: fixed\r\ncontent-type: application/json\r\n%b"
         b"content-length: %d\r\n\r\n%b" % (more, len(body), body)
@@ -82,7 +82,7 @@ def framed(body: bytes, more: bytes = b"") -> bytes:
 
 
 async def serve(port: int) -> None:
-    """Serve until the process is ended."""
+    """Serve until the process ends."""
     server = await asyncio.get_running_loop().create_server(Fixed, "127.0.0.1", port)
     await server.serve_forever()
 

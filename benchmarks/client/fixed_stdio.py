@@ -1,4 +1,4 @@
-"""The same server on two pipes: a bare loop that shakes hands, and answers each call with the same words. Imports next to nothing."""
+"""The server with fixed answers over stdio: a bare loop with almost no imports."""
 
 import os
 import re
@@ -11,7 +11,7 @@ _UNKNOWN = b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32601,"message":"Method n
 
 
 def answer(line: bytes) -> bytes:
-    """All of it, with its line break."""
+    """The response with its line break."""
     found = _ID.search(line)
     if found is None:
         return b""
@@ -27,7 +27,7 @@ def answer(line: bytes) -> bytes:
 
 
 def serve() -> None:
-    """Until the input ends."""
+    """Serve until the input ends."""
     kept = b""
     while chunk := os.read(0, 65536):
         *lines, kept = (kept + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""Our connection without its typed face: what a federation or a gateway calls through."""
+"""The driver of our untyped connection, as federations and gateways use it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def main() -> None:
-    """Call for as long as is asked."""
+    """Run the load."""
     url, crowds, seconds = arguments()
     words = command()
     async with Node():

@@ -1,4 +1,4 @@
-"""Our client, driven."""
+"""The driver of our client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .driving import TEXT, arguments, command, drive, many, told
 
 
 async def main() -> None:
-    """Call for as long as is asked."""
+    """Run the load."""
     url, crowds, seconds = arguments()
     async with Client(command() or url) as client:
 

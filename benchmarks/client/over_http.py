@@ -1,7 +1,7 @@
-"""The clients of HTTP, in turn, round after round: calls to one server that always answers the same, one in flight and sixteen, JSON and streams.
+"""Clients over HTTP, measured in turn in several rounds: a server with fixed answers, 1 and 16 calls in flight, JSON and streams.
 
-The server has one core and the client that is measured the other. Ratios are medians of the rounds' own, so that what disturbs the machine
-disturbs both sides of one.
+The server has one core and the measured client the other. Ratios are medians of the rounds' ratios, so that disturbances of the machine affect both
+sides of a ratio.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CROWDS = (1, 16)
 KINDS = ("json", "stream")
 PATIENCE = 60.0
 AHEAD = 1.0
-"""What is to be reached beside each of the others: more."""
+"""The target ratio to each other client, as a lower bound."""
 HERE = Path(__file__).parent
 
 
@@ -50,19 +50,19 @@ SERVER = (sys.executable, "-m", "benchmarks.client.fixed", "PORT")
 
 @dataclass
 class Entry:
-    """One client with one kind of answers, and so many calls in flight: a value per round."""
+    """One client with one kind of answers and one number in flight: a value per round."""
 
     driver: Program
     kind: str
     crowd: int
     rate: list[float] = field(default_factory=list[float])
     processor: list[float] = field(default_factory=list[float])
-    """Seconds of processor time a call."""
+    """CPU seconds per call."""
 
 
 @dataclass
 class Held:
-    """All entries, and who could not take part and why."""
+    """All entries, and the clients that were left out, with the reason."""
 
     effort: Effort
     entries: list[Entry] = field(default_factory=list[Entry])
@@ -70,12 +70,12 @@ class Held:
     milestones: list[Milestone] = field(default_factory=list[Milestone])
 
     def entry(self, driver: Program, kind: str, crowd: int) -> Entry | None:
-        """That one, if it took part."""
+        """The entry of a client, if it took part."""
         return next((one for one in self.entries if (one.driver, one.kind, one.crowd) == (driver, kind, crowd)), None)
 
 
 def hold(effort: Effort, drivers: Sequence[Program] = DRIVERS) -> Held:
-    """Go the rounds."""
+    """Run all rounds."""
     held = Held(effort)
     server_core, our_core = cores()
     with contextlib.ExitStack() as stack:
@@ -99,7 +99,7 @@ def hold(effort: Effort, drivers: Sequence[Program] = DRIVERS) -> Held:
 
 
 def _driven(driver: Program, url: str, seconds: float) -> dict[str, Any]:
-    """What one driver told of itself; it runs on the core that this process has."""
+    """The output of one driver, which runs on this process's core."""
     crowds = ",".join(map(str, CROWDS))
     done = subprocess.run(  # noqa: S603 - the drivers above
         [*driver.command, url, crowds, str(seconds)],
@@ -124,7 +124,7 @@ def _note(held: Held, driver: Program, kind: str, told: dict[str, Any]) -> None:
 
 
 def reached(held: Held) -> list[Milestone]:
-    """Ours beside each of the others, everywhere."""
+    """The ratios of our client to each other one."""
     found: list[Milestone] = []
     for driver in (MCP, FASTMCP):
         for kind in KINDS:
@@ -139,7 +139,7 @@ def reached(held: Held) -> list[Milestone]:
 
 
 def table(held: Held) -> str:
-    """For people. Ratios are of ours to the other, medians of the rounds' own."""
+    """The results as text. Ratios are ours to the other's, medians of the rounds' ratios."""
     effort = held.effort
     lines = [
         f"client-http: tools/call, medians of {effort.rounds} rounds of {effort.seconds:g} s (fastest and slowest round)",
@@ -157,7 +157,7 @@ def table(held: Held) -> str:
 
 
 def as_data(held: Held) -> dict[str, Any]:
-    """Everything, in plain types."""
+    """All results as JSON types."""
     return {
         "rounds": held.effort.rounds,
         "seconds": held.effort.seconds,

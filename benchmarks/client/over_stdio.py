@@ -1,7 +1,7 @@
-"""The clients of programs, in turn, round after round: calls to one server on two pipes that always answers the same, one in flight and sixteen.
+"""Clients over stdio, measured in turn in several rounds: a server with fixed answers, 1 and 16 calls in flight.
 
-Each client starts the server itself, on the other core. Besides: a hundred servers that one client program starts, how long that takes until
-all have shaken hands, and what each costs the program in memory.
+Each client starts the server itself, on the other core. Also: a hundred servers started by one client program, the time until all are initialized,
+and the memory of each.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Entry:
     driver: Program
     rate: dict[int, list[float]] = field(default_factory=lambda: {crowd: [] for crowd in CROWDS})
     processor: dict[int, list[float]] = field(default_factory=lambda: {crowd: [] for crowd in CROWDS})
-    """Seconds of processor time a call, of the client alone."""
+    """CPU seconds per call of the client alone."""
     ready: list[float] = field(default_factory=list[float])
-    """Seconds until so many are."""
+    """The seconds until all clients are ready."""
     memory: list[float] = field(default_factory=list[float])
-    """Bytes for each of them."""
+    """The memory of each client in bytes."""
 
 
 @dataclass
 class Held:
-    """All entries, and who could not take part and why."""
+    """All entries, and the clients that were left out, with the reason."""
 
     effort: Effort
     entries: list[Entry] = field(default_factory=list[Entry])
@@ -57,12 +57,12 @@ class Held:
     milestones: list[Milestone] = field(default_factory=list[Milestone])
 
     def entry(self, driver: Program) -> Entry | None:
-        """That one, if it took part."""
+        """The entry of a client, if it took part."""
         return next((one for one in self.entries if one.driver is driver), None)
 
 
 def hold(effort: Effort, drivers: Sequence[Program] = DRIVERS, many: int = MANY) -> Held:
-    """Go the rounds."""
+    """Run all rounds."""
     held = Held(effort)
     server_core, our_core = cores()
     pin = ["taskset", "--cpu-list", str(server_core)] if server_core is not None and shutil.which("taskset") else []
@@ -100,7 +100,7 @@ def _measure(entry: Entry, words: str, seconds: float, many: int) -> None:
 
 
 def reached(held: Held) -> list[Milestone]:
-    """Ours beside each of the others, everywhere."""
+    """The ratios of our client to each other one."""
     found: list[Milestone] = []
     ours = held.entry(OURS)
     for driver in (MCP, FASTMCP):
@@ -119,7 +119,7 @@ def reached(held: Held) -> list[Milestone]:
 
 
 def table(held: Held) -> str:
-    """For people. Ratios are of ours to the other, medians of the rounds' own."""
+    """The results as text. Ratios are ours to the other's, medians of the rounds' ratios."""
     effort, ours = held.effort, held.entry(OURS)
     lines = [
         f"client-stdio: tools/call, medians of {effort.rounds} rounds of {effort.seconds:g} s (fastest and slowest round)",
@@ -137,7 +137,7 @@ def table(held: Held) -> str:
 
 
 def as_data(held: Held) -> dict[str, Any]:
-    """Everything, in plain types."""
+    """All results as JSON types."""
     return {
         "rounds": held.effort.rounds,
         "seconds": held.effort.seconds,

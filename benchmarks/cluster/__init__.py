@@ -1,1 +1,1 @@
-"""What processes of our own cost: to start one, to lose one, to keep one; and what Thespian takes where it is asked."""
+"""The cost of node processes: starting, losing and keeping one; and the cost of Thespian."""

@@ -1,4 +1,4 @@
-"""What it costs that a connection runs in a process beside the program: a call by way of an annex, next to the same call at home."""
+"""The cost of running a connection in a separate process: a call through a connection process, and the same call in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = 1024 * 1024
 
 @asynccontextmanager
 async def hosted(isolation: Isolation) -> AsyncGenerator[HostedServer]:
-    """One server as a child process: of this program, or of an annex."""
+    """One server as a child process of this program or of a connection process."""
     spec = UpstreamSpec(Command(sys.executable, SERVER), isolation=isolation, concurrent=AT_ONCE)
     async with Node(log=False), Host({"echo": spec}) as host:
         words = host.server("echo")
@@ -35,7 +35,7 @@ async def hosted(isolation: Isolation) -> AsyncGenerator[HostedServer]:
 
 
 async def one_by_one(run: Run, isolation: Isolation, text: str = "hello") -> None:
-    """So many calls, each after the last."""
+    """Make `count` calls one after another."""
     async with hosted(isolation) as words:
         with run.measured():
             for _ in range(run.count):
@@ -43,7 +43,7 @@ async def one_by_one(run: Run, isolation: Isolation, text: str = "hello") -> Non
 
 
 async def at_once(run: Run, isolation: Isolation) -> None:
-    """So many calls, sixteen of them under way."""
+    """Make `count` calls, sixteen at a time."""
 
     async def some(words: HostedServer) -> None:
         for _ in range(run.count // AT_ONCE):
@@ -54,40 +54,45 @@ async def at_once(run: Run, isolation: Isolation) -> None:
             await asyncio.gather(*(some(words) for _ in range(AT_ONCE)))
 
 
-@benchmark("stdio call, at home", count=1_000, clock="wall", repeats=3)
+@benchmark("stdio call, in this process", count=1_000, clock="wall", repeats=3)
 async def home(run: Run) -> None:
     """A call of a host to a server that is its own child process."""
     await one_by_one(run, None)
 
 
-@benchmark("stdio call, by way of an annex", count=1_000, clock="wall", floor=home, target=3.0, repeats=3)
-async def annexed(run: Run) -> None:
-    """The same with the connection, and so the child process, in an annex: there and back over a link."""
+@benchmark("stdio call, through a connection process", count=1_000, clock="wall", floor=home, target=3.0, repeats=3)
+async def through_process(run: Run) -> None:
+    """The same with the connection, and so the child process, in a connection process: over a link and back."""
     await one_by_one(run, "process")
 
 
-@benchmark("stdio call, 16 at once, at home", count=3_200, clock="wall", repeats=3)
+@benchmark("stdio call, 16 at once, in this process", count=3_200, clock="wall", repeats=3)
 async def home_at_once(run: Run) -> None:
-    """Sixteen such calls under way at home."""
+    """Sixteen such calls at a time, in this process."""
     await at_once(run, None)
 
 
 @benchmark(
-    "stdio call, 16 at once, by way of an annex", count=3_200, clock="wall", floor=home_at_once, target=3.0, repeats=3
+    "stdio call, 16 at once, through a connection process",
+    count=3_200,
+    clock="wall",
+    floor=home_at_once,
+    target=3.0,
+    repeats=3,
 )
-async def annexed_at_once(run: Run) -> None:
-    """Sixteen such calls under way by way of an annex."""
+async def through_process_at_once(run: Run) -> None:
+    """Sixteen such calls at a time, through a connection process."""
     await at_once(run, "process")
 
 
-@benchmark("stdio answer of 1 MiB, at home", count=30, unit="ms", clock="wall", repeats=3)
+@benchmark("stdio answer of 1 MiB, in this process", count=30, unit="ms", clock="wall", repeats=3)
 async def large_at_home(run: Run) -> None:
-    """A megabyte there and back at home."""
+    """A megabyte there and back, in this process."""
     await one_by_one(run, None, "x" * LARGE)
 
 
 @benchmark(
-    "stdio answer of 1 MiB, by way of an annex",
+    "stdio answer of 1 MiB, through a connection process",
     count=30,
     unit="ms",
     clock="wall",
@@ -95,6 +100,6 @@ async def large_at_home(run: Run) -> None:
     target=3.0,
     repeats=3,
 )
-async def large_annexed(run: Run) -> None:
-    """A megabyte there and back by way of an annex."""
+async def large_through_process(run: Run) -> None:
+    """A megabyte there and back, through a connection process."""
     await one_by_one(run, "process", "x" * LARGE)

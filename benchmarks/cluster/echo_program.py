@@ -1,4 +1,4 @@
-"""A server on standard input and output that gives back what it is told."""
+"""A stdio server that echoes its argument."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ server = Server("echo")
 
 @server.tool
 async def echo(text: str) -> str:
-    """Give it back."""
+    """Echo the argument."""
     return text
 
 

@@ -1,4 +1,4 @@
-"""The tools that every contestant calls in the contest of isolation: plain functions at the top of a module, which any process can import."""
+"""The tools of the isolation benchmark: plain functions at the top of a module, which any process can import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 def echo(text: str) -> str:
-    """Give it back."""
+    """Echo the argument."""
     return text
 
 
@@ -17,7 +17,7 @@ async def echo_in_loop(text: str) -> str:
 
 
 def compute(rounds: int) -> int:
-    """Keep a processor busy: about ten milliseconds for 200,000 rounds."""
+    """Keep a CPU busy: about ten milliseconds for 200,000 rounds."""
     total = 0
     for number in range(rounds):
         total += number * number
@@ -25,6 +25,6 @@ def compute(rounds: int) -> int:
 
 
 def stay(seconds: float) -> int:
-    """Which process it is, after a while."""
+    """The id of the process, after a while."""
     time.sleep(seconds)
     return os.getpid()

@@ -1,9 +1,8 @@
-"""What it costs to run a tool in a process of its own, beside the loop, a thread, and the two pools of bare processes that Python people use.
+"""The cost of a tool in its own process, beside the event loop, a thread, and the two bare process pools that Python users know.
 
-Tools are called through a `Client` in the same program, so a call has all that a call has: validation, a worker that is watched, an answer in the
-protocol's words. The bare pools hand a function and its arguments to a process, and no more: when that dies, `concurrent.futures` gives up the
-whole pool. They are measured by themselves, and as a user would write who has them instead: a tool that hands its work to one. In each round
-every contestant is started anew, in turn, with two processes where there are any.
+Tools are called through a `Client` in the same program, with all parts of a call: validation, a supervised worker, an answer in the protocol.
+The bare pools only pass a function and its arguments to a process; when a process dies, `concurrent.futures` gives up the whole pool. They are
+measured alone, and in a tool that uses one. In each round every contestant is started anew, in turn, with two processes where it has any.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ CROWD = 100
 SIZE = 2
 ROUNDS_OF_COMPUTING = 200_000
 MANY = 8
-"""How many workers are there to be weighed."""
+"""The number of workers for measuring memory."""
 
 Call: TypeAlias = "Callable[..., Awaitable[Any]]"
-"""`await call(name, **arguments)`."""
+"""Calls a tool: `await call(name, **arguments)`."""
 Opens: TypeAlias = "Callable[[int], AbstractAsyncContextManager[Call]]"
-"""With so many processes."""
+"""Makes a contestant with a number of processes."""
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {"echo": echo, "compute": compute}
@@ -55,7 +54,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {"echo": echo, "compute": compute}
 
 @contextlib.asynccontextmanager
 async def calls_of(server: Server) -> AsyncGenerator[Call]:
-    """Its tools, called by a client in this program."""
+    """Tools called by a client in this program."""
     async with Node(log=False), Client(server) as client:
         yield client.call
 
@@ -124,13 +123,13 @@ def in_tool(bare: Opens) -> Opens:
 
             @server.tool("echo")
             async def handed_over(text: str) -> str:
-                """Give it back."""
+                """Echo the argument."""
                 done: str = await within("echo", text=text)
                 return done
 
             @server.tool("compute")
             async def worked_out(rounds: int) -> int:
-                """Keep a processor busy."""
+                """Keep a CPU busy."""
                 done: int = await within("compute", rounds=rounds)
                 return done
 
@@ -147,7 +146,7 @@ class Way:
     name: str
     open: Opens
     apart: bool = True
-    """Whether it runs in other processes than this one."""
+    """Whether it runs in other processes."""
 
 
 LOOP = Way("an `async def` tool", in_loop, apart=False)
@@ -162,39 +161,39 @@ WAYS = (LOOP, THREAD, PROCESS, FUTURES_IN_TOOL, ANYIO_IN_TOOL, FUTURES, ANYIO)
 
 @dataclass
 class Entry:
-    """One way: a value per round of each thing."""
+    """The measurements of one way: a value per round."""
 
     way: Way
     p50: list[float] = field(default_factory=list[float])
     p99: list[float] = field(default_factory=list[float])
-    """Seconds of a call, one in flight."""
+    """Seconds per call, one in flight."""
     rate: list[float] = field(default_factory=list[float])
-    """Calls a second, with a hundred in flight."""
+    """Calls per second with a hundred in flight."""
     first: list[float] = field(default_factory=list[float])
     """Seconds to the first answer."""
     computing: dict[int, list[float]] = field(default_factory=lambda: {size: list[float]() for size in (1, SIZE)})
-    """Computing calls a second, by the number of processes, twice as many in flight."""
+    """Computing calls per second, by the number of processes, with twice as many in flight."""
 
 
 @dataclass
 class Held:
-    """Everything."""
+    """All results."""
 
     effort: Effort
     entries: list[Entry] = field(default_factory=list[Entry])
     another: list[float] = field(default_factory=list[float])
-    """Seconds to the first answer of a pool that is not a program's first."""
+    """Seconds to the first answer of a program's second pool."""
     memory: list[float] = field(default_factory=list[float])
-    """Bytes that an idle worker has to itself."""
+    """The private memory of an idle worker in bytes."""
     milestones: list[Milestone] = field(default_factory=list[Milestone])
 
     def entry(self, way: Way) -> Entry:
-        """Of that way."""
+        """The entry of a way."""
         return next(one for one in self.entries if one.way is way)
 
 
 def hold(effort: Effort, ways: Sequence[Way] = WAYS, told: Callable[[str], None] = lambda _line: None) -> Held:
-    """Go the rounds."""
+    """Run all rounds."""
     held = Held(effort, [Entry(way) for way in ways])
     for number in range(effort.rounds):
         told(f"round {number + 1} of {effort.rounds}")
@@ -224,7 +223,7 @@ async def _measure(entry: Entry, seconds: float) -> None:
 
 
 async def _one_by_one(call: Call, seconds: float) -> list[float]:
-    """What each call took, one after the other, in order of length."""
+    """The sorted durations of calls made one after another."""
     took: list[float] = []
     until = time.perf_counter() + seconds
     while (began := time.perf_counter()) < until:
@@ -234,7 +233,7 @@ async def _one_by_one(call: Call, seconds: float) -> list[float]:
 
 
 async def _crowd(call: Call, seconds: float, crowd: int = CROWD, name: str = "echo", **arguments: Any) -> float:
-    """Calls a second, with so many in flight."""
+    """Calls per second with this many in flight."""
     given = arguments or {"text": "hello"}
     wanted = FUNCTIONS[name](*given.values())
     done = 0
@@ -251,7 +250,7 @@ async def _crowd(call: Call, seconds: float, crowd: int = CROWD, name: str = "ec
 
 
 async def _weigh(held: Held) -> None:
-    """A second pool of a program that has one, and what its workers weigh when they have nothing to do."""
+    """The start of a second pool, and the memory of its idle workers."""
     server = Server("isolation")
     server.tool("first", isolation=Pool(size=1))(echo)
     server.tool("another", isolation=Pool(size=1))(echo)
@@ -267,7 +266,7 @@ async def _weigh(held: Held) -> None:
 
 
 def reached(held: Held) -> list[Milestone]:
-    """The targets, as far as those they are set beside took part."""
+    """The targets whose references took part."""
     entries = {entry.way: entry for entry in held.entries}
     ours = entries.get(PROCESS)
     if ours is None:
@@ -286,12 +285,12 @@ def reached(held: Held) -> list[Milestone]:
 
 
 def scaling(entry: Entry) -> list[float]:
-    """How much more two processes compute than one."""
+    """The ratio of computing calls of two processes to one."""
     return [two / one for one, two in zip(entry.computing[1], entry.computing[SIZE], strict=True)]
 
 
 def table(held: Held) -> str:
-    """In Markdown, medians of the rounds."""
+    """The results in Markdown, medians of the rounds."""
     lines = [
         f"| | one in flight: p50 | p99 | {CROWD} in flight | to the first answer | two processes compute |",
         "|---|---|---|---|---|---|",
@@ -315,7 +314,7 @@ def table(held: Held) -> str:
 
 
 def as_data(held: Held) -> dict[str, Any]:
-    """Everything, in plain types."""
+    """All results as JSON types."""
     return {
         "rounds": held.effort.rounds,
         "seconds": held.effort.seconds,

@@ -1,4 +1,4 @@
-"""Nodes in processes of their own: how long one takes to be there, to be missed, and how much of the memory it keeps."""
+"""The cost of nodes in separate processes: start, loss detection, and memory."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ SPEC = NodeSpec(path=(str(ROOT), *sys.path))
 
 
 class Echo(GenServer):
-    """Answers what it is asked."""
+    """Echoes its argument."""
 
     def echo(self, value: str) -> str:
-        """Give it back."""
+        """Echo the argument."""
         return value
 
 
 @asynccontextmanager
 async def clustered() -> AsyncGenerator[Cluster]:
-    """A node with a cluster, and nothing started in it."""
+    """A node with a cluster that has no other nodes."""
     async with Node(log=False):
         cluster = Cluster()
         await start(Supervisor, [cluster.child_spec()])
@@ -47,7 +47,7 @@ async def clustered() -> AsyncGenerator[Cluster]:
 
 @benchmark("multiprocessing spawn", count=5, unit="ms", clock="wall", repeats=3)
 def spawn(run: Run) -> None:
-    """A process of `multiprocessing` by its method `spawn`, from `start` to `join`, with nothing to do."""
+    """A process of `multiprocessing` with the method `spawn`, from `start` to `join`, without work."""
     spawning = multiprocessing.get_context("spawn")
     for _ in range(run.count):
         with run.measured(1):
@@ -58,7 +58,7 @@ def spawn(run: Run) -> None:
 
 @benchmark("first node", count=1, unit="ms", clock="wall", repeats=7)
 async def first(run: Run) -> None:
-    """From asking for the first node of an application to its being ready: the warden, Thespian and the keeper are started for it."""
+    """The start of an application's first node, including the daemon and Thespian, which are started for it."""
     async with clustered() as cluster:
         with run.measured():
             await cluster.start_node(SPEC)
@@ -66,7 +66,7 @@ async def first(run: Run) -> None:
 
 @benchmark("another node", count=40, unit="ms", clock="wall", floor=spawn, target=0.5, repeats=3)
 async def another(run: Run) -> None:
-    """From asking for one more node to its being ready, one after the other; the median."""
+    """The start of one more node, one after another; the median."""
     async with clustered() as cluster:
         await cluster.start_node(SPEC)
         for _ in range(run.count):
@@ -76,7 +76,7 @@ async def another(run: Run) -> None:
 
 @benchmark("nodes at once", count=40, unit="ms", clock="wall", repeats=3)
 async def at_once(run: Run) -> None:
-    """Of so many nodes that are asked for at the same time, each one's share of the time until all are ready."""
+    """Nodes started at the same time: the time until all are ready, divided by their number."""
     async with clustered() as cluster:
         await cluster.start_node(SPEC)
         with run.measured():
@@ -123,7 +123,7 @@ async def monitors(run: Run) -> None:
 
 @benchmark("an idle node", count=10, unit="MB", clock="wall", repeats=1)
 async def memory(run: Run) -> None:
-    """What an idle node's process has to itself (USS); asides: its part of all (PSS), and the same of the four that are there for all nodes."""
+    """The private memory (USS) of an idle node's process; asides: its proportional share (PSS), and the same of the four processes shared by all nodes."""
     async with clustered() as cluster:
         hosts = [await cluster.start_node(SPEC) for _ in range(run.count)]
         nodes = [await host.call(NodeOwner.process_id) for host in hosts]
@@ -138,7 +138,7 @@ async def memory(run: Run) -> None:
 
 
 def rollup(pid: int) -> dict[str, float]:
-    """Bytes of a process's memory, by kind."""
+    """The memory of a process in bytes, by kind."""
     found = {"Private": 0.0}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]:
         name, amount, *_ = line.split()
@@ -149,7 +149,7 @@ def rollup(pid: int) -> dict[str, float]:
 
 @benchmark("ask a Thespian actor", count=2_000, clock="wall", repeats=5)
 async def ask(run: Run) -> None:
-    """A question to an actor in Thespian itself, hardened as it is for nodes, with 100 bytes there and back; asides: a message one way, by how many are on their way."""
+    """A request to an actor in Thespian itself, with 100 bytes there and back; asides: a one-way message, by the number in flight."""
     program = [sys.executable, "-m", "benchmarks.cluster.thespian_program", str(run.count)]
     done = await asyncio.to_thread(
         lambda: subprocess.run(program, cwd=ROOT, capture_output=True, check=True, timeout=120)  # noqa: S603 - our own words

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.cluster.survival`: what tools can do to the process they run in, what their callers hear, and what it is to all other calls.
+"""`python -m benchmarks.cluster.survival`: faults of tools in worker processes: the caller's result, and the effect on all other calls.
 
-Each fault has a server of its own with tools in the loop, in threads and in two pools: one whose processes are lost, and one beside it. A hundred
-calls of the others are made at once, again and again: first while nothing is wrong, then while the fault happens. `--write` puts this table, and that
-of `benchmarks.cluster.isolation`, into the page of figures.
+Each fault has its own server with tools in the loop, in threads and in two pools: one that loses processes, and one beside it. A hundred other calls
+are made at a time, repeatedly: first without a fault, then during the fault. `--write` puts this table, and that of `benchmarks.cluster.isolation`,
+into the page of figures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from tests.actors.survival.stage import Stage
 
-from benchmarks.cluster import isolation  # not from here: processes of anyio import this file as one by itself
+from benchmarks.cluster import (
+    isolation,
+)  # not as a relative import: processes of anyio import this file as a top-level module
 from benchmarks.contest_rounds import Effort
 from benchmarks.serving import milestones
 from benchmarks.serving.blast_radius import put
@@ -39,20 +41,20 @@ COST_BEGIN = "<!-- figures of the cost: make survival -->"
 TOOLS = ROOT / "tests" / "survival" / "programs"
 CROWD = 100
 DEADLINE = 1.0
-"""Of what never ends by itself."""
+"""The deadline of tools that never end."""
 LONG = 1000
 OTHERS = ("in_loop", "in_thread", "in_process")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A row: which tool it is, and how it is called."""
+    """A row: the tool, and how it is called."""
 
     name: str
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     endless: bool = False
-    """Whether only its deadline ends it."""
+    """Whether only the deadline ends it."""
     times: int = 5
 
 
@@ -85,35 +87,35 @@ FAULTS = (
 
 @dataclass
 class Outcome:
-    """What came of a fault."""
+    """The outcome of a fault."""
 
     heard: set[str] = field(default_factory=set[str])
-    """What the guilty one's caller was told."""
+    """The result of the faulty call."""
     after: list[float] = field(default_factory=list[float])
-    """Seconds until it was."""
+    """Seconds until that result."""
     back: list[float] = field(default_factory=list[float])
-    """Seconds from there to the next answer of its pool."""
+    """Seconds from there to the pool's next answer."""
     calls: int = 0
     lost: int = 0
     calm: list[float] = field(default_factory=list[float])
-    """Seconds that each call of the others took while nothing was wrong."""
+    """The durations of the other calls without a fault."""
     stormy: list[float] = field(default_factory=list[float])
     left: str = ""
-    """Whatever is there afterwards that was not before."""
+    """What was left behind."""
 
     @property
     def slower(self) -> float:
-        """How much longer the slowest of a hundred took."""
+        """The increase of the 99th percentile."""
         return p99(self.stormy) / p99(self.calm)
 
 
 def p99(values: Sequence[float]) -> float:
-    """Of so many, the one that is slower than all but a hundredth."""
+    """The 99th percentile."""
     return sorted(values)[len(values) * 99 // 100]
 
 
 async def try_out(fault: Fault, calm: int = 10) -> Outcome:
-    """A server, and the fault so many times, after so many hundreds of calls without one."""
+    """Run a server with a fault several times, after as many hundreds of calls without it."""
     found = Outcome()
     before = _held()
     stage = Stage()
@@ -142,13 +144,13 @@ async def try_out(fault: Fault, calm: int = 10) -> Outcome:
 
 
 async def alone(fault: Fault, calm: int = 10) -> Outcome:
-    """In a node of its own, whose crash reports are expected."""
+    """Run in a separate node, whose crash reports are expected."""
     async with Node(log=False):
         return await try_out(fault, calm)
 
 
 async def _timed(client: Client, tool: str, arguments: dict[str, Any]) -> tuple[str, float]:
-    """What is answered, and after how many seconds."""
+    """The result of a call, and its duration in seconds."""
     began = time.perf_counter()
     try:
         reply = await client.call_tool(tool, arguments)
@@ -160,7 +162,7 @@ async def _timed(client: Client, tool: str, arguments: dict[str, Any]) -> tuple[
 
 
 async def _crowd(client: Client, found: Outcome, took: list[float]) -> None:
-    """A hundred calls at once of tools that have nothing to do with the fault."""
+    """A hundred concurrent calls of other tools."""
 
     async def one(number: int) -> None:
         began = time.perf_counter()
@@ -176,15 +178,15 @@ async def _crowd(client: Client, found: Outcome, took: list[float]) -> None:
 
 
 def _held() -> set[str]:
-    """All that could be left behind: processes, descriptors, files in shared folders."""
+    """What could be left behind: processes, descriptors, files in shared folders."""
     processes = {f"process {pid}" for pid in os_processes.descendants(os.getpid())}
     descriptors = {f"descriptor {each.name}" for each in Path("/proc/self/fd").iterdir()}
-    places = (Path(tempfile.gettempdir()), Path("/dev/shm"))  # noqa: S108 - where things are left behind
+    places = (Path(tempfile.gettempdir()), Path("/dev/shm"))  # noqa: S108 - the shared folders
     return processes | descriptors | {str(file) for place in places for file in place.iterdir()}
 
 
 def row(fault: Fault, found: Outcome) -> str:
-    """In Markdown."""
+    """The table in Markdown."""
     after = statistics.median(found.after)
     cells = [
         fault.name,
@@ -205,14 +207,14 @@ HEAD = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try all of them out, print the tables, and put them into the page if that is wanted."""
+    """Run all faults, print the tables, and write them into the page on request."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster.survival", description="What tools survive.")
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="faults with WORD in their name")
     parser.add_argument("--cost", action="store_true", help="what it costs, and nothing else")
     parser.add_argument("--quick", action="store_true", help="each once, and the cost only roughly")
     parser.add_argument("--write", action="store_true", help="into the page of figures")
     options = parser.parse_args(arguments)
-    sys.path.append(str(TOOLS))  # where workers look too
+    sys.path.append(str(TOOLS))  # on the workers' import path too
     if not options.cost:
         _try_all(options.only, quick=options.quick, write=options.write and not options.only)
     if not options.only:

@@ -1,6 +1,6 @@
-"""A program that asks a Thespian actor as the warden has it run, and says on a line what that took; nothing else of greenroom is in between.
+"""Measures requests to a Thespian actor configured as the daemon's, without the rest of greenroom, and prints the results on one line.
 
-A program of its own because Thespian is changed for good where it is hardened, and belongs to no process that measures something else.
+A separate program, since hardening Thespian changes it for the whole process.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from greenroom.supervision.cluster.thespian_patches import Actor, ActorSystem
 ADDRESS = "127.0.0.1"
 QUIET: dict[str, object] = {"version": 1, "root": {"level": "CRITICAL"}, "disable_existing_loggers": False}
 WINDOWS = (1, 10, 100, 500)
-"""How many messages are on their way before an answer is waited for."""
+"""The numbers of messages in flight."""
 
 
 class Echo(Actor):
-    """Gives back what is asked, and counts what is told."""
+    """Echoes requests and counts one-way messages."""
 
     def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: N802 - Thespian's name
-        """Bytes are told; a text is asked."""
+        """Handle bytes as one-way messages, and text as requests."""
         if isinstance(message, str):
             self.send(sender, message)
 
 
 def _tell(system: Any, echo: Any, count: int, window: int) -> float:
-    """Seconds for each of so many messages, so many of them on their way."""
+    """The seconds per message, with this many in flight."""
     told = b"x" * 100
     began = time.perf_counter()
     for number in range(count):
@@ -44,7 +44,7 @@ def _tell(system: Any, echo: Any, count: int, window: int) -> float:
 
 
 def main(count: int) -> None:
-    """So many questions, and so many messages of 100 bytes."""
+    """Run the requests and the one-way messages of 100 bytes."""
     os.environ["THESPIAN_BASE_IPADDR"] = ADDRESS
     hardening.install_patches(secrets.token_bytes(32), ADDRESS)
     with socket.socket() as probe:

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.serving.blast_radius`: what dies with a tool, ours and peers' as they ship, as a table.
+"""`python -m benchmarks.serving.blast_radius`: the damage of faulty tools, in our server and in peers' with default settings, as a table.
 
-Each trial has a server of its own, since few servers live to see a second. `--write` puts the table into the page of figures.
+Each trial has its own server, since few servers survive one. `--write` puts the table into the page of figures.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Trial:
     name: str
     of_server: Callable[[Served], object] | None = None
     of_command: Callable[[Sequence[str]], object] | None = None
-    """For what speaks over standard input."""
+    """The trial for stdio servers."""
     ours_alone: bool = False
-    """The others have no such thing."""
+    """Only our server has this."""
 
 
 def _fault(fault: faults.Fault) -> Trial:
@@ -63,9 +63,9 @@ TRIALS = (
 
 
 def try_out(trial: Trial, stage: Contender, log: Path) -> str:
-    """What one trial of one server says."""
+    """Run one trial of one server. Returns the cell's text."""
     if trial.ours_alone and stage is not OURS:
-        return "there is no such thing"
+        return "not supported"
     try:
         if trial.of_command is not None:
             return str(trial.of_command(["0" if word == "PORT" else word for word in stage.command]))
@@ -74,12 +74,12 @@ def try_out(trial: Trial, stage: Contender, log: Path) -> str:
             return str(trial.of_server(served))
     except NotServing as error:
         return f"did not start: {error}"
-    except Exception as error:  # noqa: BLE001 - one cell is not the whole table
-        return f"the trial came to grief: {type(error).__name__}"
+    except Exception as error:  # noqa: BLE001 - an error is one cell of the table
+        return f"the trial failed: {type(error).__name__}"
 
 
 def table(trials: Sequence[Trial], stages: Sequence[Contender], told: Callable[[str], None]) -> str:
-    """All trials of all servers, in Markdown."""
+    """The table of all trials and servers, in Markdown."""
     lines = [f"| | {' | '.join(stage.name for stage in stages)} |", "|---" * (len(stages) + 1) + "|"]
     with tempfile.TemporaryDirectory() as folder:
         for trial in trials:
@@ -92,14 +92,14 @@ def table(trials: Sequence[Trial], stages: Sequence[Contender], told: Callable[[
 
 
 def put(text: str, page: Path, begin: str = BEGIN, end: str = END) -> None:
-    """Between the page's marks."""
+    """Write text between the page's markers."""
     before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(end)
     page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is asked for, and print the table."""
+    """Run the selected trials, and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.serving.blast_radius", description="What dies with a tool."
     )

@@ -1,4 +1,4 @@
-"""The servers that take part: ours, the floors, and the peers as they ship and in their fastest mode."""
+"""The servers of the contest: ours, the floors, and peers with default settings and in their fastest mode."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from .processes import ROOT
 
 PEERS = ROOT / ".referees"
-"""Where `make` puts the environments that other people's packages are installed in."""
+"""The folder of the peers' environments, which `make` builds."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A server, and how it is started."""
+    """A server and its command."""
 
     name: str
     about: str
@@ -23,17 +23,17 @@ class Contender:
 
     @property
     def here(self) -> bool:
-        """Whether what it runs in is installed."""
+        """Whether its environment is installed."""
         return Path(self.command[0]).exists()
 
 
 def ours(program: str, *options: str) -> tuple[str, ...]:
-    """One of our own programs, in our own environment."""
+    """A program of ours in this environment."""
     return (sys.executable, "-m", f"benchmarks.serving.programs.{program}", "PORT", *options)
 
 
 def theirs(environment: str, program: str, *options: str) -> tuple[str, ...]:
-    """A peer's, in its own."""
+    """A peer's program in its own environment."""
     return (
         str(PEERS / environment / "bin" / "python"),
         str(Path(__file__).parent / "peers" / f"{program}.py"),
@@ -44,9 +44,7 @@ def theirs(environment: str, program: str, *options: str) -> tuple[str, ...]:
 
 FASTEST = "with sessions, plain JSON answers, no access log, uvloop and httptools: the fastest of its modes"
 STATELESS = "the same without sessions"
-FLOOR = Contender(
-    "raw ASGI", "the barest application under Hypercorn: says back what was said", ours("floor"), ("echo",)
-)
+FLOOR = Contender("raw ASGI", "a minimal echo application under Hypercorn", ours("floor"), ("echo",))
 OURS = Contender("greenroom", "as it ships", ours("echo"))
 CONTENDERS = (
     FLOOR,

@@ -1,4 +1,4 @@
-"""The contest: all servers up at once, measured in turn, round after round, so that what disturbs the machine disturbs all of them."""
+"""The contest: all servers run at once and are measured in turn, in several rounds, so that disturbances affect all of them."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ TEXT = "Curtain up: two hours of traffic on the stage."
 
 @dataclass
 class Entry:
-    """One tool of one server: a value per round of each thing."""
+    """One tool of one server: a value per round."""
 
     contender: Contender
     tool: str
     rate: list[float] = field(default_factory=list[float])
-    """Calls a second, `CROWD` at once."""
+    """Calls per second with `CROWD` in flight."""
     processor: list[float] = field(default_factory=list[float])
-    """Seconds of processor time a call, in the same load."""
+    """CPU seconds per call under that load."""
     median: list[float] = field(default_factory=list[float])
     slowest: list[float] = field(default_factory=list[float])
-    """The 99th percentile, in the same load."""
+    """The 99th percentile of the latency under that load."""
     alone: list[float] = field(default_factory=list[float])
-    """How long a call takes, one after another on one connection: the median."""
+    """The median latency of calls made one after another on one connection."""
     busy: list[float] = field(default_factory=list[float])
-    """How busy the generator was."""
+    """The load of the generator itself."""
 
     @property
     def name(self) -> str:
-        """As the table has it."""
+        """The name in the table."""
         return f"{self.contender.name}, def" if self.tool.endswith("_def") else self.contender.name
 
 
 @dataclass
 class Contest:
-    """All entries, and who could not take part and why."""
+    """All entries, and the servers that were left out, with the reason."""
 
     effort: Effort
     entries: list[Entry] = field(default_factory=list[Entry])
     missing: dict[str, str] = field(default_factory=dict[str, str])
     milestones: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """What was to be reached, and what was: see `milestones`."""
+    """The targets and their results: see `milestones`."""
 
     def entry(self, contender: Contender, tool: str = "echo") -> Entry | None:
-        """That one, if it took part."""
+        """The entry of a server's tool, if it took part."""
         return next((one for one in self.entries if one.contender is contender and one.tool == tool), None)
 
 
@@ -69,7 +69,7 @@ def hold(
     contenders: Sequence[Contender] = (*CONTENDERS, *UVLOOP),
     told: Callable[[str], None] = lambda _line: None,
 ) -> Contest:
-    """Start them all, go the rounds, end them all."""
+    """Start all servers, run the rounds, and stop the servers."""
     contest = Contest(effort)
     server_core, our_core = cores()
     with contextlib.ExitStack() as stack:
@@ -87,7 +87,7 @@ def hold(
             up[contender.name] = served
             contest.entries += [Entry(contender, tool) for tool in contender.tools]
         stack.enter_context(on_core(our_core))
-        for entry in contest.entries:  # the cost of a first time is no contestant's speed
+        for entry in contest.entries:  # first calls have one-time costs
             _load(up[entry.contender.name], entry, CROWD, effort.seconds / 3)
         for number in range(effort.rounds):
             told(f"round {number + 1} of {effort.rounds}")
@@ -116,7 +116,7 @@ def _measure(served: Served, entry: Entry, seconds: float) -> None:
 
 
 def table(contest: Contest) -> str:
-    """For people. Ratios are medians of the rounds' own ratios."""
+    """The results as text. Ratios are medians of the rounds' ratios."""
     effort, floor, ours = contest.effort, contest.entry(FLOOR), contest.entry(OURS)
     lines = [
         f"serving: tools/call, {CROWD} connections, medians of {effort.rounds} rounds of {effort.seconds:g} s",
@@ -141,12 +141,12 @@ def _times(value: float | None) -> str:
 
 
 def ratio(ones: Sequence[float], others: Sequence[float]) -> float:
-    """The median of what they were to each other, round by round."""
+    """The median of the rounds' ratios."""
     return statistics.median(one / other for one, other in zip(ones, others, strict=True))
 
 
 def as_data(contest: Contest) -> dict[str, Any]:
-    """Everything, in plain types."""
+    """All results as JSON types."""
     return {
         "rounds": contest.effort.rounds,
         "seconds": contest.effort.seconds,

@@ -1,4 +1,4 @@
-"""A hundred clients in flight, and one whose tool goes wrong: which calls are lost, what the guilty one hears, and whether the server goes on."""
+"""Faulty tools among a hundred calls in flight: the lost calls, the result of the faulty call, and whether the server survives."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 CROWD = 100
 WAIT = 2.0
-"""How long each of the crowd's calls takes."""
+"""The duration of each of the other calls."""
 PATIENCE = 5.0
-"""How long the guilty one waits for its answer."""
+"""How long the faulty call's client waits."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A call that goes wrong."""
+    """A call of a faulty tool."""
 
     name: str
     tool: str
@@ -53,29 +53,29 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it."""
+    """The outcome of a fault."""
 
     lost: int
     heard: str
-    """What the guilty one heard."""
+    """The result of the faulty call."""
     serves: bool
     """Whether a new client is served afterwards."""
     code: int | None
-    """How the process ended, if it did."""
+    """The exit code of the server, if it ended."""
 
     def __str__(self) -> str:
-        """As a table has it."""
-        gone = f"gone, exit code {self.code}" if self.code is not None else "there, but serves nobody"
+        """The outcome as a table cell."""
+        gone = f"gone, exit code {self.code}" if self.code is not None else "running, but serves no client"
         end = "serves on" if self.serves else gone
         return f"{self.lost} of {CROWD} lost; caller: {self.heard}; {end}"
 
 
 def try_out(served: Served, fault: Fault) -> Outcome:
-    """One fault amid the crowd. The server may not survive it."""
+    """Cause one fault among the other calls. The server may not survive it."""
     with callers(served.port, CROWD) as crowd:
         guilty = Caller(served.port, timeout=PATIENCE)
         marks = [begin_waiting(caller) for caller in crowd]
-        time.sleep(WAIT / 10)  # all of them are under way
+        time.sleep(WAIT / 10)  # all calls are in progress
         heard = commit(guilty, fault)
         answered = collect(crowd, marks, WAIT + PATIENCE)
         guilty.line.close()
@@ -88,13 +88,13 @@ def try_out(served: Served, fault: Fault) -> Outcome:
 
 
 def begin_waiting(caller: Caller) -> bytes:
-    """Have a call under way."""
+    """Start a call."""
     caller.prepare("wait", {"seconds": WAIT})
     return caller.begin()
 
 
 def commit(guilty: Caller, fault: Fault) -> str:
-    """Make the faulty call; what its caller hears."""
+    """Make the faulty call. Returns its result as text."""
     guilty.prepare(fault.tool, {})
     mark = guilty.begin()
     if fault.then == "hang up":
@@ -119,7 +119,7 @@ def commit(guilty: Caller, fault: Fault) -> str:
 
 
 def cancel(guilty: Caller, request: int) -> None:
-    """Say on a connection of its own that the call is not wanted any more."""
+    """Send a cancellation on a separate connection."""
     other = Caller.__new__(Caller)
     other.line = type(guilty.line)(guilty.line.port, timeout=PATIENCE)
     other.line.fixed = guilty.line.fixed
@@ -128,13 +128,13 @@ def cancel(guilty: Caller, request: int) -> None:
     try:
         other.line.exchange("POST", body)
     except (Gone, OSError):
-        pass  # what the crowd hears tells
+        pass  # the other calls show the effect
     finally:
         other.line.close()
 
 
 def verdict(answer: bytes, request: int) -> str:
-    """One answer in a word or two."""
+    """An answer in a few words."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status = int(head[9:12])
     kind = "text/event-stream" if b"text/event-stream" in head.lower() else "application/json"
@@ -148,7 +148,7 @@ def verdict(answer: bytes, request: int) -> str:
 
 
 def collect(crowd: Sequence[Caller], marks: Sequence[bytes], seconds: float) -> int:
-    """How many of them are answered in time, each with its own result."""
+    """The number of calls that are answered in time, each with its own result."""
     answered = 0
     poll = select.epoll()
     open_lines = {caller.line.fileno(): (caller, mark) for caller, mark in zip(crowd, marks, strict=True)}

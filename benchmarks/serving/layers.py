@@ -1,6 +1,6 @@
-"""Where a served call's time goes, in one process: each benchmark takes in one layer more than the one before it.
+"""The time of a served call by layer, in one process: each benchmark includes one layer more than the one before.
 
-What is left to the contest is the HTTP server itself: a call there costs its floor and the last of these.
+Only the HTTP server is missing: a call in the contest costs its floor plus the last of these.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def call(number: int, tool: str = "echo") -> bytes:
 
 @asynccontextmanager
 async def entered() -> AsyncGenerator[tuple[Company, SessionHandle]]:
-    """A running company, and a session that is ready."""
+    """A running company with a ready session."""
     server = Server("echo")
 
     @server.tool
-    async def echo(text: str) -> str:  # pyright: ignore[reportUnusedFunction] - it is called over the wire
+    async def echo(text: str) -> str:  # pyright: ignore[reportUnusedFunction] - called over the wire
         return text
 
     @server.tool
@@ -60,7 +60,7 @@ async def entered() -> AsyncGenerator[tuple[Company, SessionHandle]]:
 
 @benchmark("served: parse", count=20_000)
 def parse_call(run: Run) -> None:
-    """A call's body becomes a checked message."""
+    """Parsing and checking a call's body."""
     bodies = [call(number) for number in range(run.count)]
     with run.measured():
         for body in bodies:
@@ -69,7 +69,7 @@ def parse_call(run: Run) -> None:
 
 @benchmark("served: session, worker", count=5_000)
 async def through_the_door(run: Run) -> None:
-    """The parsed call goes to its session, a worker is started, runs the echo, and encodes the answer."""
+    """The parsed call passes its session, a worker starts, runs the echo, and encodes the answer."""
     async with entered() as (_, session):
         messages = [parse(call(number)) for number in range(run.count)]
         with run.measured():
@@ -90,31 +90,31 @@ async def through_the_door_to_a_thread(run: Run) -> None:
 
 
 class Sink:
-    """A responder that takes one reply."""
+    """A responder that receives one reply."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Begin without a reply."""
         self.status = 0
 
-    async def reply(self, status: int, headers: Any, body: bytes) -> None:  # noqa: ARG002 - as the engine calls it
-        """Take it."""
+    async def reply(self, status: int, headers: Any, body: bytes) -> None:  # noqa: ARG002 - the engine's interface
+        """Receive the reply."""
         self.status = status
 
     async def stream_start(self, status: int, headers: Any) -> None:
-        """Not in here."""
+        """Unused."""
         raise NotImplementedError
 
     async def stream_chunk(self, data: bytes) -> bool:
-        """Not in here."""
+        """Unused."""
         raise NotImplementedError
 
     async def stream_end(self) -> None:
-        """Not in here."""
+        """Unused."""
         raise NotImplementedError
 
 
 def headers(session: SessionHandle, body: bytes) -> list[tuple[bytes, bytes]]:
-    """Of a request, as ASGI has them."""
+    """The headers of a request in ASGI's form."""
     return [
         (b"host", b"127.0.0.1:9090"),
         (b"accept", b"application/json, text/event-stream"),
@@ -127,7 +127,7 @@ def headers(session: SessionHandle, body: bytes) -> list[tuple[bytes, bytes]]:
 
 @benchmark("served: + engine", count=5_000)
 async def through_the_engine(run: Run) -> None:
-    """And before that the HTTP engine's checks and the parsing, and its reply behind it."""
+    """The same with the HTTP engine's checks, the parsing and the reply."""
     async with entered() as (company, session):
         engine = HttpEngine(company)
         bodies = [call(number) for number in range(run.count)]
@@ -140,7 +140,7 @@ async def through_the_engine(run: Run) -> None:
 
 @benchmark("served: + ASGI", count=5_000)
 async def through_asgi(run: Run) -> None:
-    """And around it the ASGI application: all of a call but the HTTP server."""
+    """The same with the ASGI application: a whole call except for the HTTP server."""
     async with entered() as (company, session):
         endpoint = AsgiEndpoint(HttpEngine(company))
         bodies = [call(number) for number in range(run.count)]

@@ -1,4 +1,4 @@
-"""Keeps connections busy for a while, each sending its next call when the last is answered, and takes the times."""
+"""The load generator: keeps connections busy, each with one call after another, and takes the times."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ PATIENCE = 60.0
 
 @dataclass
 class Load:
-    """What came of it."""
+    """The result of a load."""
 
     connections: int
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list[float])
     busy: float = 0.0
-    """Which part of the time the generator itself was at work: near 1, it is the generator that was measured."""
+    """The part of the time in which the generator was busy: near 1, the generator was the limit."""
 
     @property
     def rate(self) -> float:
-        """Calls a second."""
+        """Calls per second."""
         return len(self.latencies) / self.seconds
 
     def quantile(self, part: float) -> float:
-        """So long at most took that part of the calls, in seconds."""
+        """The quantile of the durations in seconds."""
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
     @property
     def median(self) -> float:
-        """How long a call took, in seconds."""
+        """The durations of all calls in seconds."""
         return statistics.median(self.latencies)
 
 
 @contextmanager
 def callers(port: int, count: int) -> Generator[Sequence[Caller]]:
-    """So many, each with a connection and a session of its own."""
+    """Open this many callers, each with its connection and session."""
     made: list[Caller] = []
     try:
         for _ in range(count):
-            made.append(Caller(port))  # noqa: PERF401 - those made before one that fails are to be ended
+            made.append(Caller(port))  # noqa: PERF401 - earlier callers must be closed if a later one fails
         yield made
     finally:
         for caller in made:
@@ -57,9 +57,9 @@ def callers(port: int, count: int) -> Generator[Sequence[Caller]]:
 
 
 def drive(crowd: Sequence[Caller], tool: str, arguments: dict[str, Any], seconds: float) -> Load:
-    """Have all of them call for so long, and wait for what is under way then.
+    """Let all callers call for this long, and wait for calls in progress.
 
-    Every answer is looked at: status 200, the call's own id, no error of any kind.
+    Every answer is checked: status 200, the call's own id, no error of any kind.
     """
     load = Load(len(crowd))
     began_at: dict[int, float] = {}

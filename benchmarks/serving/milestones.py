@@ -1,6 +1,6 @@
-"""What else a served company has to be good at, beside a call: whole listings, sessions by the second and by the byte, one word to many.
+"""Further targets of a server: whole listings, new sessions per second, memory per session, and notifications to many.
 
-Each thing is measured of ours and of a peer in turn, round by round; ratios are medians of the rounds' own.
+Each is measured for our server and a peer in turn, round by round; ratios are medians of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ROUNDS = 5
 LISTENERS = 1000
 SESSIONS = 2000
 FAN_OUT_OF_MCP = 0.082
-"""Seconds that `mcp` took for a thousand streams when it was measured: what tells all of its sessions something is not its own."""
+"""The seconds of `mcp` for a thousand streams, as measured with our own broadcast code: `mcp` has none."""
 
 
 @dataclass
 class Milestone:
-    """One target: what is at least, or at most, to come out, and what did in each round."""
+    """One target: a lower or an upper bound, and the results of the rounds."""
 
     name: str
     unit: str
@@ -45,17 +45,17 @@ class Milestone:
 
     @property
     def median(self) -> float:
-        """Of the rounds."""
+        """The median of the rounds."""
         return statistics.median(self.values)
 
     @property
     def met(self) -> bool:
-        """Whether it is as it should be."""
+        """Whether the median meets the target."""
         return self.median >= self.target if self.least else self.median <= self.target
 
 
 def of_calls(contest: Contest) -> list[Milestone]:
-    """The targets of the contest itself: by rate, round by round."""
+    """The targets of the contest: by rate, round by round."""
     found: list[Milestone] = []
     entries = {entry.contender.name: entry for entry in contest.entries if entry.tool == "echo"}
     mine = entries.get("greenroom")
@@ -77,7 +77,7 @@ def of_calls(contest: Contest) -> list[Milestone]:
 
 
 def reach(told: Callable[[str], None] = lambda _line: None, rounds: int = ROUNDS) -> list[Milestone]:
-    """Measure the others."""
+    """Measure the further targets."""
     commands = {
         "ours": ours("echo"),
         "ours, many": ours("many"),
@@ -92,7 +92,7 @@ def reach(told: Callable[[str], None] = lambda _line: None, rounds: int = ROUNDS
             with contextlib.suppress(NotServing, OSError):
                 up[name] = stack.enter_context(serving(command, folder / name.replace(", ", "-"), core=server_core))
         stack.enter_context(on_core(our_core))
-        weights = [weight(up["ours"]) / 1024]  # first, while nothing is there that could be used again
+        weights = [weight(up["ours"]) / 1024]  # first, while there is no freed memory to reuse
         lists: dict[str, list[float]] = {"ours, many": [], "mcp, many": []}
         opened: dict[str, list[float]] = {"ours": [], "mcp": []}
         fans: list[float] = []
@@ -127,7 +127,7 @@ def _milestones(
 
 
 def listings(port: int, seconds: float = 1.0) -> float:
-    """Whole listings a second, one after another on one connection."""
+    """Whole listings per second, one after another on one connection."""
     caller = Caller(port)
     body = encoded({"jsonrpc": "2.0", "id": 100_000_000, "method": "tools/list", "params": {}})
     try:
@@ -142,7 +142,7 @@ def listings(port: int, seconds: float = 1.0) -> float:
 
 
 def openings(port: int, seconds: float = 1.0) -> float:
-    """Sessions a second that are begun with both messages of the handshake, on connections that stay open."""
+    """New sessions per second with both messages of the handshake, on connections that stay open."""
     callers: list[Caller] = []
     line = Line(port)
     try:
@@ -160,9 +160,9 @@ def openings(port: int, seconds: float = 1.0) -> float:
 
 
 def weight(served: Served) -> float:
-    """Bytes that an open session costs the server, its connection not counted."""
+    """The memory of an open session in bytes, without its connection."""
     line = Line(served.port)
-    for _ in range(200):  # what the first ones make for all
+    for _ in range(200):  # one-time allocations of the first sessions
         Caller.__new__(Caller).take(line)
     before = served.resident()
     for _ in range(SESSIONS):
@@ -173,7 +173,7 @@ def weight(served: Served) -> float:
 
 
 def fan_out(port: int) -> float:
-    """Seconds from one change until the last of a thousand streams has heard of it."""
+    """The seconds from a change until the last of a thousand streams is notified."""
     asker = Caller(port)
     streams: dict[int, Any] = {}
     poll = select.epoll()
@@ -201,7 +201,7 @@ def fan_out(port: int) -> float:
         return took
     finally:
         poll.close()
-        for caller in callers:  # the next one is to find none of these
+        for caller in callers:  # none of these may be left for the next measurement
             asker.line.fixed["Mcp-Session-Id"] = str(caller.session)
             asker.line.exchange("DELETE")
             caller.line.close()
@@ -209,7 +209,7 @@ def fan_out(port: int) -> float:
 
 
 def table(milestones: list[Milestone]) -> str:
-    """For people."""
+    """The results as text."""
     lines = [f"{'':44}{'median':>9}{'':4}{'target':>10}{'spread':>16}"]
     for each in milestones:
         bound = f"{'>=' if each.least else '<='} {each.target:g}"
@@ -220,7 +220,7 @@ def table(milestones: list[Milestone]) -> str:
 
 
 def as_data(milestones: list[Milestone]) -> list[dict[str, Any]]:
-    """Everything, in plain types."""
+    """All results as JSON types."""
     return [
         {"name": each.name, "unit": each.unit, "target": each.target, "values": each.values, "met": each.met}
         for each in milestones

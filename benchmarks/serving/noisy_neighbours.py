@@ -1,4 +1,4 @@
-"""What a client waits for while others keep the server busy; what a flood costs; and how long a full house takes to close."""
+"""Latency under load by other clients, the cost of a flood, and the shutdown time with many sessions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ BLOCKED = 5.0
 FLOOD = 200 * 1024 * 1024
 STREAMS = 1_000
 ENOUGH = 30.0
-"""A server that has not stopped by then does not stop."""
+"""The limit of a shutdown in seconds."""
 
 
 def quick_amid_slow(served: Served) -> str:
-    """Forty plain functions hold their threads; how long another one takes to answer."""
+    """The duration of a call while forty plain functions occupy threads."""
     with callers(served.port, SLOW) as crowd:
         other = Caller(served.port)
         for caller in crowd:
@@ -46,7 +46,7 @@ def quick_amid_slow(served: Served) -> str:
 
 
 def while_blocked(served: Served, tool: str) -> str:
-    """One call sleeps in `time.sleep`; how long a new client takes to connect, shake hands, and be answered."""
+    """The time of a new client to connect, initialize and get an answer while a call is in `time.sleep`."""
     guilty = Caller(served.port)
     guilty.prepare(tool, {"seconds": BLOCKED})
     guilty.begin()
@@ -63,14 +63,14 @@ def while_blocked(served: Served, tool: str) -> str:
 
 
 def timed(caller: Caller, tool: str) -> float:
-    """How long one call takes."""
+    """The duration of one call."""
     began = time.perf_counter()
     caller.call(tool)
     return time.perf_counter() - began
 
 
 def flood(command: Sequence[str]) -> str:
-    """200 MiB on standard input without the end of a line: what the process grows by, and what it says of it."""
+    """200 MiB on standard input without a line break: the growth of the process, and its answer."""
     process = subprocess.Popen(  # noqa: S603 - our own table of programs
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -127,7 +127,7 @@ def _resident(pid: int) -> int:
 
 
 def closing(served: Served) -> str:
-    """SIGTERM with a thousand open streams and a plain function that does not return: when it is out, and its exit code."""
+    """SIGTERM with a thousand open streams and a plain function that never returns: the shutdown time and the exit code."""
     with ExitStack() as stack:
         for _ in range(STREAMS):
             caller = Caller(served.port)
@@ -137,7 +137,7 @@ def closing(served: Served) -> str:
         stack.callback(stuck.line.close)
         stuck.prepare("slow_def", {"seconds": 600.0})
         stuck.begin()
-        select.select([], [], [], 1.0)  # all streams are open by then
+        select.select([], [], [], 1.0)  # all streams are open
         began = time.perf_counter()
         served.process.send_signal(signal.SIGTERM)
         try:

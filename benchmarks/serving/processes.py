@@ -1,4 +1,4 @@
-"""Servers as processes: each on its core, its processor time and memory read from the system, ended for certain."""
+"""Server processes: pinned to a core, with CPU time and memory read from the system, and reliably ended."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class NotServing(Exception):
-    """The program ended, or did not listen in time; what it said last is the text."""
+    """The program ended or did not listen in time; the text is its last output."""
 
 
 class Served:
     """A server's process."""
 
     def __init__(self, command: Sequence[str], port: int, said: IO[bytes], *, core: int | None) -> None:
-        """Start it, on its core from its first instruction."""
+        """Start it, pinned to its core from the start."""
         pin = ["taskset", "--cpu-list", str(core)] if core is not None else []
         self.port = port
         self.process = subprocess.Popen(  # noqa: S603 - our own table of programs
@@ -35,11 +35,11 @@ class Served:
 
     @property
     def pid(self) -> int:
-        """Of the server itself: `taskset` becomes what it starts."""
+        """The server's pid: `taskset` replaces itself by the command."""
         return self.process.pid
 
     def wait_until_it_listens(self, seconds: float = 30.0) -> None:
-        """Return when the server accepts on the port."""
+        """Wait until the server accepts connections on the port."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:
             try:
@@ -51,17 +51,17 @@ class Served:
         raise NotServing
 
     def processor_time(self) -> float:
-        """Seconds that all its threads have worked, in its own code and in the system's."""
+        """The CPU seconds of all its threads, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def resident(self) -> int:
-        """Bytes of memory that it occupies now."""
+        """The resident memory in bytes."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def end(self, seconds: float = 5.0) -> int:
-        """Ask it to stop, and see to it; its exit code."""
+        """Stop it, forcibly if needed. Returns the exit code."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -73,7 +73,7 @@ class Served:
 
 @contextmanager
 def serving(command: Sequence[str], log: Path, *, core: int | None = None) -> Generator[Served]:
-    """A server that listens on a port of its own (`PORT` in the command), for as long as the block lasts."""
+    """Run a server on a free port (`PORT` in the command) during the block."""
     port = free_port()
     with log.open("wb") as said:
         served = Served([str(port) if word == "PORT" else word for word in command], port, said, core=core)
@@ -89,7 +89,7 @@ def serving(command: Sequence[str], log: Path, *, core: int | None = None) -> Ge
 
 
 def free_port() -> int:
-    """A port that no process listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -97,7 +97,7 @@ def free_port() -> int:
 
 
 def cores() -> tuple[int | None, int | None]:
-    """The server's core, and the generator's; none where there is only one, or nothing to pin with."""
+    """The cores of the server and the generator; none if there is only one, or no pinning."""
     if not hasattr(os, "sched_getaffinity"):
         return None, None
     ours = sorted(os.sched_getaffinity(0))
@@ -106,7 +106,7 @@ def cores() -> tuple[int | None, int | None]:
 
 @contextmanager
 def on_core(core: int | None) -> Generator[None]:
-    """This process on that core alone."""
+    """Pin this process to a core."""
     if core is None:
         yield
         return

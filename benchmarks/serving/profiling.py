@@ -1,8 +1,7 @@
-"""`python -m benchmarks.serving.profiling [TOOL]`: where the processor time of a served call goes, layer by layer.
+"""`python -m benchmarks.serving.profiling [TOOL]`: the CPU time of a served call by layer.
 
-A profiler samples the stacks of a server under load from outside. A sample belongs to the innermost layer that it stands in: what a
-layer has the interpreter and the standard library do for it is its own, but for the event loop. Shares times the
-measured processor time of a call are microseconds.
+A profiler samples the stacks of a loaded server from outside. A sample belongs to the innermost layer on its stack: the work of the interpreter and
+the standard library counts for the layer that calls it, except for the event loop. Shares times the measured CPU time of a call are microseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,13 @@ RATE = 250
 
 LAYERS = (
     ("HTTP parser", ("transports/http1_codec.py", "/h11/", "(h11/")),
-    ("HTTP server", tuple(f"transports/{name}.py" for name in ("http1_connection", "http1_request", "open_connections", "http_listener"))),
+    (
+        "HTTP server",
+        tuple(
+            f"transports/{name}.py"
+            for name in ("http1_connection", "http1_request", "open_connections", "http_listener")
+        ),
+    ),
     ("Hypercorn, where it serves", ("hypercorn/", "transports/hypercorn_connection.py")),
     ("ASGI endpoint", ("transports/asgi.py", "transports/http_request.py")),
     ("HTTP engine", ("transports/",)),
@@ -43,7 +48,7 @@ REST = "all else"
 
 
 def layer_of(stack: Sequence[str]) -> str:
-    """The layer that a stack, outermost frame first, stands in."""
+    """The layer of a stack, outermost frame first."""
     for frame in reversed(stack):
         for name, marks in LAYERS:
             if any(mark in frame for mark in marks):
@@ -52,7 +57,7 @@ def layer_of(stack: Sequence[str]) -> str:
 
 
 def shares(lines: Iterable[str]) -> dict[str, float]:
-    """Of which layers the samples are, as parts of all, out of collapsed stacks: `frame;frame;frame COUNT`."""
+    """The share of each layer in collapsed stacks: `frame;frame;frame COUNT`."""
     counts: Counter[str] = Counter()
     for line in lines:
         stack, _, count = line.rpartition(" ")
@@ -64,7 +69,7 @@ def shares(lines: Iterable[str]) -> dict[str, float]:
 
 
 def profile(tool: str, options: Sequence[str]) -> tuple[float, dict[str, float]]:
-    """Seconds of processor time a call, and whose."""
+    """The CPU seconds per call, and the shares of layers."""
     server_core, our_core = cores()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -79,7 +84,7 @@ def profile(tool: str, options: Sequence[str]) -> tuple[float, dict[str, float]]
             cost = (served.processor_time() - before) / len(load.latencies)
             command = [str(PROFILER), "record", "--format", "raw", "--output", str(folder / "stacks")]
             command += ["--pid", str(served.pid), "--duration", str(SECONDS), "--rate", str(RATE)]
-            profiler = subprocess.Popen(  # noqa: S603 - the profiler out of our own lock
+            profiler = subprocess.Popen(  # noqa: S603 - the profiler from our lock file
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             drive(crowd, tool, {"text": TEXT}, SECONDS + 2.0)

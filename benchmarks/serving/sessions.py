@@ -1,4 +1,4 @@
-"""A peer of a served company: one connection with a live session, and the calls it makes."""
+"""A client of a server under test: one connection with a session, and its calls."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from .wire import Gone, Heard, Line
 
 VERSION = "2025-11-25"
 FIRST = 100_000_000
-"""Where ids begin: all have nine digits, so that all calls have one length."""
+"""The first id: all ids have nine digits, so that all calls have the same length."""
 
 
 class Unexpected(Exception):
-    """The server said something else than what was asked for."""
+    """The server's answer is not the expected one."""
 
 
 class Caller:
-    """A client in its session. `call` waits; `begin` and `line.hear` are the two halves for who drives many at once."""
+    """A client with a session. `call` waits; `begin` and `line.hear` are its two halves, for many clients at once."""
 
     def __init__(self, port: int, *, timeout: float | None = 60.0) -> None:
-        """Connect, and shake hands."""
+        """Connect and initialize."""
         self.take(Line(port, timeout=timeout))
 
     def take(self, line: Line) -> None:
-        """Shake hands on that connection, which may have had other sessions before."""
+        """Initialize on a connection, which may have had other sessions before."""
         self.line = line
         line.fixed.clear()
         self.session: str | None = None
@@ -47,7 +47,7 @@ class Caller:
         self.line.exchange("POST", encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}))
 
     def prepare(self, tool: str, arguments: dict[str, Any]) -> None:
-        """Make the bytes of a call, all but its id."""
+        """Prepare the bytes of a call, except for its id."""
         params = {"name": tool, "arguments": arguments}
         body = encoded({"jsonrpc": "2.0", "id": FIRST, "method": "tools/call", "params": params})
         before, after = body.split(str(FIRST).encode(), 1)
@@ -55,43 +55,43 @@ class Caller:
         self._after = after
 
     def begin(self) -> bytes:
-        """Send the prepared call under the next id, which is returned as it has to occur in the answer."""
+        """Send the prepared call with the next id. Returns the id as it must occur in the answer."""
         self.next_id += 1
         mark = b"%d" % self.next_id
         self.line.socket.send(b"%b%b%b" % (self._before, mark, self._after))
         return mark
 
     def call(self, tool: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The answer to a call, as JSON-RPC has it."""
+        """Make a call. Returns its JSON-RPC response."""
         self.next_id += 1
         params = {"name": tool, "arguments": arguments or {}}
         return self.ask("tools/call", params)
 
     def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The answer to any request."""
+        """Send a request. Returns its response."""
         self.next_id += 1
         request = {"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params}
         answer = self.line.exchange("POST", encoded(request))
         return answer_in(answer, self.next_id)
 
     def end(self) -> None:
-        """End the session, if there is one, and hang up."""
+        """End the session, if there is one, and close the connection."""
         try:
             if self.session:
                 self.line.exchange("DELETE")
         except (Gone, OSError):
-            pass  # it is gone already
+            pass  # already closed
         finally:
             self.line.close()
 
 
 def encoded(message: dict[str, Any]) -> bytes:
-    """One message, as short as JSON can be."""
+    """A message as compact JSON."""
     return json.dumps(message, separators=(",", ":")).encode()
 
 
 def answer_in(heard: Heard, wanted: int) -> dict[str, Any]:
-    """The answer with that id, out of a plain body or out of a stream of events."""
+    """The response with that id in a plain body or a stream of events."""
     streamed = heard.headers.get("content-type", "").startswith("text/event-stream")
     lines = [line[5:] for line in heard.body.splitlines() if line.startswith(b"data:")] if streamed else [heard.body]
     for line in lines:

@@ -1,8 +1,8 @@
-"""stdio: one peer on two pipes, calls one after another and sixteen at once, ours beside servers that others wrote, in one run.
+"""Calls over stdio: one peer on two pipes, 1 and 16 calls in flight, ours and other servers in one run.
 
-In each round every server is started anew, in turn, on its own core, and driven by the same loop, which writes bytes and looks for the
-ends of lines; so the start to the first answer is measured as often as the calls are. Every answer is looked at: its id, that
-it is a result, and that it is no error.
+In each round every server is started anew, in turn, on its own core, and driven by the same loop, which writes bytes and searches for line ends; so
+the
+time from the start to the first answer is measured as often as the calls. Every answer is checked: its id, and that it is a result without an error.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ PROGRAMS = (OURS, SERVED, MCP, FASTMCP, TYPESCRIPT)
 
 @dataclass
 class Entry:
-    """One server: a value per round of each thing."""
+    """One server: a value per round."""
 
     program: Program
     start: list[float] = field(default_factory=list[float])
-    """Seconds from the start of the program to its first answer."""
+    """Seconds from the program's start to its first answer."""
     rate: dict[int, list[float]] = field(default_factory=lambda: {1: list[float](), CROWD: list[float]()})
-    """Calls a second, by how many are in flight."""
+    """Calls per second, by the number in flight."""
     processor: dict[int, list[float]] = field(default_factory=lambda: {1: list[float](), CROWD: list[float]()})
-    """Seconds of processor time a call."""
+    """CPU seconds per call."""
 
 
 @dataclass
 class Held:
-    """All entries, and who could not take part and why."""
+    """All entries, and the servers that were left out, with the reason."""
 
     effort: Effort
     entries: list[Entry] = field(default_factory=list[Entry])
     missing: dict[str, str] = field(default_factory=dict[str, str])
     milestones: list[Milestone] = field(default_factory=list[Milestone])
-    """What was to be reached, and what was."""
+    """The targets and their results."""
 
     def entry(self, program: Program) -> Entry | None:
-        """That one, if it took part."""
+        """The entry of a server, if it took part."""
         return next((one for one in self.entries if one.program is program), None)
 
 
@@ -88,7 +88,7 @@ class Line:
     """The client's end of a server's pipes."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        """Nothing is said yet."""
+        """Begin with an empty buffer."""
         assert process.stdin is not None
         assert process.stdout is not None
         self.process = process
@@ -108,13 +108,13 @@ class Line:
         self._after += b"\n"
 
     def greet(self) -> None:
-        """Shake hands."""
+        """Initialize."""
         info = {"name": "load", "version": "1"}
         self._ask(0, "initialize", {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info})
         os.write(self._in, encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}) + b"\n")
 
     def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Make one call, and wait for its answer; no other may be in flight."""
+        """Make one call and wait for its answer, without others in flight."""
         self.sent += 1
         return self._ask(self.sent, "tools/call", {"name": tool, "arguments": arguments})
 
@@ -127,7 +127,7 @@ class Line:
         return answer
 
     def drive(self, crowd: int, seconds: float) -> float:
-        """Keep so many calls in flight for so long, wait for those that are then; calls a second."""
+        """Keep this many calls in flight for this long, wait for the last ones, and return the calls per second."""
         open_marks = {self._call() for _ in range(crowd)}
         clock = time.perf_counter
         began = clock()
@@ -158,7 +158,7 @@ class Line:
         os.write(self._in, b"".join([before + mark + after for mark in marks]))
 
     def _lines(self) -> list[bytes]:
-        """The whole lines that are there, waiting for one at least."""
+        """The complete lines received, waiting for at least one."""
         while True:
             chunk = os.read(self._out, CHUNK)
             if not chunk:
@@ -169,14 +169,14 @@ class Line:
                 return lines
 
     def processor_time(self) -> float:
-        """Seconds that all of the server's threads have worked."""
+        """The CPU seconds of all the server's threads."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 @contextlib.contextmanager
 def started(program: Program, core: int | None = None) -> Generator[tuple[Line, float]]:
-    """A server with hands shaken, and how long that took from its start."""
+    """An initialized server, and the time from its start."""
     pin = ["taskset", "--cpu-list", str(core)] if core is not None else []
     began = time.perf_counter()
     process = subprocess.Popen(  # noqa: S603 - our own table of programs
@@ -207,7 +207,7 @@ def hold(
     programs: Sequence[Program] = PROGRAMS,
     told: Callable[[str], None] = lambda _line: None,
 ) -> Held:
-    """Go the rounds."""
+    """Run all rounds."""
     held = Held(effort)
     server_core, our_core = cores()
     for program in programs:
@@ -235,7 +235,7 @@ def _measure(entry: Entry, core: int | None, seconds: float) -> None:
 
 
 def reached(held: Held) -> list[Milestone]:
-    """The targets, as far as those they are set beside took part."""
+    """The targets whose references took part."""
     ours, mcp, typescript = (held.entry(each) for each in (OURS, MCP, TYPESCRIPT))
     found: list[Milestone] = []
     if ours is not None and typescript is not None:
@@ -276,7 +276,7 @@ def _thousand(values: Sequence[float]) -> str:
 
 
 def table(held: Held) -> str:
-    """For people: medians, and between how much the rounds lie."""
+    """The results as text: medians, with the slowest and fastest round."""
     effort = held.effort
     lines = [
         f"stdio: tools/call, medians of {effort.rounds} rounds of {effort.seconds:g} s (fastest and slowest round)",
@@ -297,7 +297,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def as_data(held: Held) -> dict[str, Any]:
-    """Everything, in plain types."""
+    """All results as JSON types."""
     return {
         "rounds": held.effort.rounds,
         "seconds": held.effort.seconds,

@@ -1,7 +1,7 @@
-"""A client's side of HTTP/1.1 with keep-alive on a bare socket: as little work as tells a whole, right answer from any other.
+"""A minimal HTTP/1.1 client with keep-alive on a bare socket, which recognizes complete, correct answers.
 
-A general client would cost more than the servers it measures. This one knows the two ways in which an answer ends (a length,
-or the last chunk), and reads nothing else of it but what its caller looks for.
+A general client would cost more than the servers it measures. This one knows the two ways in which a body ends (a length, or the last chunk), and
+reads nothing else but what its caller searches for.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 
 
 class Gone(Exception):
-    """The server has closed the connection before its answer was whole."""
+    """The server closed the connection before its answer was complete."""
 
 
 class Heard(NamedTuple):
-    """One answer."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]
@@ -29,7 +29,7 @@ class Heard(NamedTuple):
 
 
 class Line:
-    """One connection. `hear` is for when the socket has something; `exchange` waits."""
+    """One connection. `hear` reads when the socket is readable; `exchange` waits."""
 
     def __init__(self, port: int, path: str = "/mcp", *, timeout: float | None = 60.0) -> None:
         """Connect."""
@@ -38,15 +38,15 @@ class Line:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.fixed: dict[str, str] = {}
-        """Headers of every request."""
+        """The headers of every request."""
         self._heard = b""
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The file descriptor, for selectors."""
         return self.socket.fileno()
 
     def head(self, method: str, length: int) -> bytes:
-        """A request up to its body."""
+        """A request without its body."""
         lines = [f"{method} {self.path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", f"Accept: {ACCEPT.decode()}"]
         lines += [f"{name}: {value}" for name, value in self.fixed.items()]
         if length:
@@ -54,7 +54,7 @@ class Line:
         return "\r\n".join([*lines, "", ""]).encode()
 
     def hear(self) -> bytes | None:
-        """Read what has come; the whole answer once it is complete, head and all, else None."""
+        """Read available bytes. Returns the answer with its head once it is complete, else None."""
         data = self.socket.recv(65_536)
         if not data:
             raise Gone
@@ -79,12 +79,12 @@ class Line:
         return Heard(int(first.split()[1]), {name.lower(): value.strip() for name, value in pairs}, rest)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.socket.close()
 
 
 def whole_without_length(heard: bytes, end: int) -> bool:
-    """Whether an answer of no stated length is complete: the last chunk has come, or its status allows no body."""
+    """Whether an answer without a length is complete: the last chunk has come, or its status has no body."""
     if CHUNKED.search(heard, 0, end + 4):
         return heard.endswith(LAST_CHUNK)
     return heard[9:12] in {b"204", b"304"}

@@ -1,8 +1,10 @@
 """`python -m benchmarks.serving.workers`: one process against several on one port, with a load generator in C.
 
-One session for each connection, which stays with one worker; and apart from that sessions that are used by way of another worker than has them, so that each
-call crosses from one process to the other and back. What counts on a machine with two cores, of which the generator takes a share as well, is what a call
-costs all processes together: it is measured beside the rate, and so is the generator's share of a core. `--write` puts the table into the how-to.
+Each connection has one session, which stays with one worker; in a further row, sessions are used through another worker than their own, so that each
+call
+crosses from one process to the other and back. On a machine with two cores, of which the generator takes a share, the relevant figure is the CPU time
+of a
+call in all processes together: it is measured beside the rate, and so is the generator's share of a core. `--write` puts the table into the how-to.
 """
 
 from __future__ import annotations
@@ -59,23 +61,23 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Round:
-    """What one run of the generator told, and what it cost."""
+    """The result of one run of the generator, and its cost."""
 
     rate: float
     p50: float
     p99: float
     busy: float
     cost: float
-    """Seconds of processor time that one call took of all processes of the server together."""
+    """The CPU seconds per call of all the server's processes."""
 
 
 class NoCompiler(Exception):
-    """There is no C compiler, and nothing leaner than one would be worth measuring with."""
+    """There is no C compiler, and a generator in Python would be the limit."""
 
 
 @contextmanager
 def generator() -> Generator[Path]:
-    """The load generator, compiled. Raises `NoCompiler`."""
+    """Compile the load generator. Raises `NoCompiler`."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise NoCompiler
@@ -86,7 +88,7 @@ def generator() -> Generator[Path]:
 
 
 def measure(kind: Kind, load: Path, connections: int, seconds: float, log: Path) -> Round:
-    """A server of its own, warmed up and then called for so long."""
+    """Start a server, warm it up, and call it for this long."""
     command = [sys.executable, str(PROGRAM), "PORT", *([] if kind.workers is None else [str(kind.workers)])]
     with serving(command, log) as served:
         words = [str(load), str(served.port), str(connections)]
@@ -108,7 +110,7 @@ def _run(command: Sequence[str]) -> dict[str, Any]:
 
 
 def _worked(served: Served) -> float:
-    """Seconds that all processes of the server have worked."""
+    """The CPU seconds of all the server's processes."""
     total = 0
     for pid in (served.pid, *os_processes.descendants(served.pid)):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
@@ -117,7 +119,7 @@ def _worked(served: Served) -> float:
 
 
 def table(found: dict[Kind, list[Round]], connections: int) -> str:
-    """In Markdown: the median of the rounds."""
+    """The table in Markdown: the medians of the rounds."""
     lines = [
         "| | calls/s | a call costs, all processes | p50 | p99 | the generator's share of a core |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -146,7 +148,7 @@ def _median(rounds: Sequence[Round], what: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table, and put it into the page if that is wanted."""
+    """Measure, print the table, and write it into the page on request."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.serving.workers", description="One process, and several."
     )

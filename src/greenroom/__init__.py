@@ -1,7 +1,7 @@
 """greenroom: the Model Context Protocol as a company of supervised actors.
 
-This is the front door, and it opens lazily: `import greenroom` loads nothing but this file, and each name below loads its own room
-when it is first used. That keeps the import of a command line tool, or of a worker that needs one name, next to free.
+The public names are loaded lazily: `import greenroom` loads only this file, and each name below loads its package when it is first used. So the
+import costs almost nothing for a command line tool, or for a worker that needs one name.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ if TYPE_CHECKING:
 
 __version__: Final[str] = "0.1.0.dev0"
 
-# Each module, and the names that the door takes of it: `python -m tests.house --write` makes it of the imports above.
+# Modules and the names exported from each: `python -m tests.house --write` makes the table of the imports above.
 _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.catalogue": "RegistrationError",
     "greenroom.actors.client.errors": "CircuitOpen ClientClosed ClientError InitFailed InitTimeout NotReady "
@@ -165,7 +165,7 @@ _HOMES: Final[dict[str, str]] = {
 __all__ = sorted([*" ".join(_HOMES.values()).split(), "__version__"])  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - the table says which
 
 
-if not TYPE_CHECKING:  # a checker that saw this function would believe in every name
+if not TYPE_CHECKING:  # type checkers that saw this function would accept all names
 
     def __getattr__(name: str) -> object:
         """Load `name` when it is first used."""
@@ -175,14 +175,14 @@ if not TYPE_CHECKING:  # a checker that saw this function would believe in every
 
 
 class _Moved:
-    """Asked last: for a module that none of Python's own finders has found."""
+    """The last finder on `sys.meta_path`: for modules that Python's own finders did not find."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:  # noqa: ARG004 - as `importlib` calls it
-        """How to load a module under a path that it no longer has."""
+        """The spec of a module under its old path."""
         if not name.startswith("greenroom."):
             return None
-        from .moved import spec_of_moved  # noqa: PLC0415 - a program that imports what there is needs none of it
+        from .moved import spec_of_moved  # noqa: PLC0415 - only needed for old paths
 
         return spec_of_moved(name)
 
@@ -191,5 +191,5 @@ sys.meta_path.append(_Moved)  # type: ignore[arg-type]
 
 
 def __dir__() -> list[str]:
-    """Name what is not loaded yet as well, so that completion and `help` see the whole door."""
+    """List names that are not loaded yet too, for completion and `help`."""
     return sorted({*globals(), *__all__})

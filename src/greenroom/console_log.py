@@ -1,7 +1,8 @@
-"""What a program that serves writes to stderr by itself: the access log, for people or as JSON lines, beside what the program has set up for `logging`.
+"""The access log of a program that serves: for people or as JSON lines, beside the program's own `logging` setup.
 
-A handler that the program has put on the root logger gets the access log, and nothing is added. Otherwise it goes to stderr, which may be a pipe that
-is never read (a host that starts servers need not): a line that does not fit in at once is left out and counted, since waiting would stop the server.
+If the program has set a handler on the root logger, that handler gets the access log, and none is added. Otherwise it is written to stderr, which
+may be a pipe that is never read (a host that starts servers need not read it): a line that does not fit at once is dropped and counted, since
+waiting would stop the server.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _LINE: Final = 4096
-"""POSIX's PIPE_BUF on Linux: a pipe that is ready for writing takes so many bytes at once."""
+"""POSIX's PIPE_BUF on Linux: a writable pipe accepts this many bytes at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What is wanted of the log. `access` is None where the program's own set-up of `logging` decides."""
+    """Log options. If `access` is None, the program's own `logging` setup decides."""
 
     access: bool | None = None
     json: bool = False
 
     @contextmanager
     def applied(self) -> Generator[None]:
-        """Set the loggers up for this process, and afterwards as they were."""
+        """Configure the loggers for the block, and restore them afterwards."""
         root, before = logging.getLogger(), (access.level, access.propagate)
         added: list[tuple[logging.Logger, logging.Handler]] = []
         if self.json and not root.handlers:
@@ -63,15 +64,15 @@ def _handler(formatter: logging.Formatter) -> logging.Handler:
 
 
 class NonBlockingHandler(logging.Handler):
-    """Writes to stderr, and never waits for whatever reads it."""
+    """Writes to stderr and never waits for its reader."""
 
     def __init__(self) -> None:
-        """Nothing was left out yet."""
+        """`left_out` counts the records dropped since the last line."""
         super().__init__()
         self.left_out = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, in pieces that a pipe takes, or leave it out."""
+        """Write one record in pieces that fit into a pipe, or drop it."""
         try:
             stream: Any = sys.stderr
             if stream is None:
@@ -82,25 +83,24 @@ class NonBlockingHandler(logging.Handler):
                 stream.write(text)
                 return
             if self.left_out:
-                text = (
-                    f"\n{self.format(_dropped_notice(self.left_out))}\n{text}"  # of the line before, a part may be out
-                )
+                # Begins with a line break: a part of the previous line may have been written.
+                text = f"\n{self.format(_dropped_notice(self.left_out))}\n{text}"
             stream.flush()
             if _write_pieces(number, text.encode(errors="backslashreplace")):
                 self.left_out = 0
             else:
                 self.left_out += 1
-        except Exception:  # noqa: BLE001 - as every handler of logging does it
+        except Exception:  # noqa: BLE001 - as all logging handlers do
             self.handleError(record)
 
 
 def _dropped_notice(count: int) -> logging.LogRecord:
-    text = "%d records left out here: stderr was full, and was not waited for"
+    text = "%d records left out here: stderr was full"
     return access.makeRecord(access.name, logging.WARNING, __file__, 0, text, (count,), None)
 
 
 def _write_pieces(number: int, data: bytes) -> bool:
-    """Write it in pieces, as long as there is room; whether it is all out."""
+    """Write in pieces as long as there is room. Returns whether all was written."""
     for start in range(0, len(data), _LINE):
         if not is_writable(number):
             return False
@@ -109,7 +109,7 @@ def _write_pieces(number: int, data: bytes) -> bool:
 
 
 def _descriptor(stream: Any) -> int | None:
-    """Where a stream writes to; None for one that a program has put in its place."""
+    """The file descriptor of a stream; None for a replacement without one."""
     try:
         return int(stream.fileno())
     except (OSError, ValueError, AttributeError):

@@ -178,7 +178,7 @@ class Registrations(RegistrationMethods[None, bool]):
     @property
     def catalogue(self) -> Catalogue:
         """An immutable snapshot of everything registered now."""
-        return self._catalogue.catalogue
+        return self._catalogue.current
 
     def register_completion(
         self,

@@ -1,4 +1,4 @@
-"""The root of every error that greenroom raises on purpose. Every room stands on this file, and it stands on nothing."""
+"""The root of greenroom's errors, and errors for unknown options. All packages import this module, and it imports nothing."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Named = TypeVar("Named")
 
 
 class GreenroomError(Exception):
-    """The root of everything that greenroom raises on purpose."""
+    """The root of all errors that greenroom raises deliberately."""
 
 
 class ConfigError(GreenroomError, ValueError):
-    """Something was set up in a way that cannot work, or must not: what it is, and what to write instead."""
+    """A configuration that cannot work or is not allowed; the message says what to write instead."""
 
 
 def unknown_option(
     what: str, word: str, known: Collection[str], elsewhere: Mapping[str, str] | None = None, otherwise: str = ""
 ) -> str:
-    """That `what` has no such option, and which one was probably meant; `elsewhere` is what other names stand for.
+    """The error text for an option that `what` does not have, with a suggestion. `elsewhere` explains the names of other libraries.
 
-    `otherwise` is said of a name that is close to none; without, all that there are are listed.
+    `otherwise` is used for a name that is similar to none; without it, all options are listed.
     """
-    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed after a mistake
 
     near = get_close_matches(word, list(known), 1)
     meant = (elsewhere or {}).get(word) or (
@@ -36,9 +36,9 @@ def unknown_option(
 
 
 def suggests(what: str, elsewhere: Mapping[str, str] | None = None, otherwise: str = "") -> Callable[[Named], Named]:
-    """Decorate a class or a function: a keyword argument that it does not have is a `ConfigError`, in the words of `unknown_option`.
+    """Decorate a class or function: an unknown keyword argument raises `ConfigError` with the text of `unknown_option`.
 
-    Python's own TypeError names neither what was meant nor, of a class, the class.
+    Python's TypeError suggests no name, and for a class does not name the class.
     """
 
     def decorate(made: Named) -> Named:

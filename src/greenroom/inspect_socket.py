@@ -1,8 +1,10 @@
-"""A lookout: the user that runs a program may see its tree of processes from another terminal, through a socket that only they can open.
+"""The inspect socket: shows a program's process tree to its own user, from another terminal.
 
-Off unless asked for: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `inspectable("my host")` in whatever else runs. The socket is 0600 in a folder of ours
-that is 0700, and a peer of another user is shown nothing. What is shown is one snapshot, taken without asking any process; there is nothing to ask for and
-nothing that can be changed.
+It is off by default: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `inspectable("my host")` in any other program. The socket has
+mode 0600 in a folder of greenroom's with mode 0700, and a peer of another user gets nothing. A connection gets one snapshot, taken without a message
+to any
+process; there are no requests, and nothing can be changed. `InspectListener` is a process without callers; if it dies, its supervisor opens a new
+socket.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ log: Final = logging.getLogger("greenroom.inspect")
 _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _SUFFIX: Final = ".sock"
 _LONGEST_PATH: Final = 100
-"""Bytes that a socket's path may have; the system's own bound is 104 or 108."""
+"""The longest socket path in bytes; the system's own limit is 104 or 108."""
 _TIMEOUT: Final = 5.0
 _LARGEST_SNAPSHOT: Final = 64 * 1024 * 1024
-"""So many bytes are read; a snapshot has some hundreds for each process."""
+"""The largest snapshot in bytes; it has some hundred bytes for each process."""
 _LONGEST_TEXT: Final = 500
-"""Characters of a server's reason or address that are shown: it may be a peer's text."""
+"""The longest shown reason or URL of a server in characters: it may be a peer's text."""
 _UPSTREAM_MANAGER: Final = "greenroom.actors.federation.upstream_manager"
 
 
@@ -65,7 +67,7 @@ class _ProcessShape(TypedDict):
 
 
 class _ServerShape(TypedDict):
-    """One server of a host. `pid` is its supervisor, which may have ended, and `parent` the supervisor of that."""
+    """One server of a host. `pid` is its supervisor, which may have ended, and `parent` that supervisor's supervisor."""
 
     id: str
     pid: str | None
@@ -78,7 +80,7 @@ class _ServerShape(TypedDict):
 
 
 class _SnapshotShape(TypedDict):
-    """What a lookout shows."""
+    """The snapshot that an inspect socket sends."""
 
     name: str
     pid: int
@@ -90,45 +92,45 @@ class _SnapshotShape(TypedDict):
     busy_workers: int
     processes: list[_ProcessShape]
     servers: NotRequired[list[_ServerShape]]
-    """Programs with an older greenroom do not send it."""
+    """Missing in snapshots of older versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class InspectSocket:
-    """A lookout that can be looked through."""
+    """An inspect socket of a running program."""
 
     path: Path
 
     @property
     def pid(self) -> int:
-        """The process that it belongs to."""
+        """The id of the program's process."""
         return int(self.path.stem.partition("-")[0])
 
     @property
     def name(self) -> str:
-        """What that is called."""
+        """The name of the program."""
         return self.path.stem.partition("-")[2]
 
 
 def socket_folder() -> Path:
-    """Where the sockets are. Raises `ConfigError` for a folder that is not our own alone."""
+    """The folder of the sockets. Raises `ConfigError` if it is not accessible to this user alone."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     try:
         path = Path(runtime) / "greenroom" if runtime else Path(tempfile.gettempdir()) / f"greenroom-{os.geteuid()}"
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"to be looked at, a program needs a folder for its socket, and there is none: {error.strerror}; "
-            "set XDG_RUNTIME_DIR to one that can be written to, or leave out inspect"
+            f"a program with inspect needs a folder for its socket, but there is none: {error.strerror}; "
+            "set XDG_RUNTIME_DIR to a writable folder, or leave out inspect"
         ) from None
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise ConfigError(f"{path} has to be a folder that only you can open: remove it, or set XDG_RUNTIME_DIR")
+        raise ConfigError(f"{path} must be a folder that only you can open: remove it, or set XDG_RUNTIME_DIR")
     return path
 
 
 def inspect_sockets() -> Sequence[InspectSocket]:
-    """All that there are; those of programs that have died are cleared away."""
+    """All inspect sockets; sockets of programs that have died are removed."""
     found: list[InspectSocket] = []
     for path in sorted(socket_folder().glob(f"*-*{_SUFFIX}")):
         if not path.stem.partition("-")[0].isdigit():
@@ -147,7 +149,7 @@ def inspect_sockets() -> Sequence[InspectSocket]:
 
 
 def read_snapshot(path: Path) -> dict[str, Any]:
-    """What is seen through it: a snapshot, as data. Raises `OSError`, and `ConfigError` for what is no lookout."""
+    """Read a snapshot from a socket. Raises `OSError`, and `ConfigError` if it is no inspect socket."""
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
         sock.settimeout(_TIMEOUT)
         sock.connect(str(path))
@@ -155,37 +157,37 @@ def read_snapshot(path: Path) -> dict[str, Any]:
         while part := sock.recv(1 << 16):
             data += part
             if len(data) > _LARGEST_SNAPSHOT:
-                raise ConfigError(f"{path} shows more than {_LARGEST_SNAPSHOT} bytes: is it a lookout of yours?")
+                raise ConfigError(f"{path} sent more than {_LARGEST_SNAPSHOT} bytes: is it an inspect socket?")
     try:
         return dict(msgspec.json.decode(data, type=_SnapshotShape))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} shows nothing that can be read: is it a lookout of yours?") from error
+        raise ConfigError(f"{path} sent nothing that can be read: is it an inspect socket?") from error
 
 
 class InspectListener(GenServer):
-    """One for a program."""
+    """Serves snapshots on a program's inspect socket."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, name: str, urls: Callable[[], Sequence[str]]) -> None:
-        """`name` is what the program is called; `urls` where it serves."""
+        """`name` is the program's name, `urls` returns where it serves."""
         self.name = name
         self.urls = urls
         self.path = Path()
         self._acceptor: Acceptor | None = None
 
     async def init(self) -> None:
-        """Open it."""
+        """Open the socket."""
         self.path = socket_folder() / f"{os.getpid()}-{_file_name(self.name)}{_SUFFIX}"
         if len(os.fsencode(self.path)) > _LONGEST_PATH:
             raise ConfigError(f"{self.path} is too long for a socket: set XDG_RUNTIME_DIR to a shorter path")
-        self.path.unlink(missing_ok=True)  # of a life of this very process before
+        self.path.unlink(missing_ok=True)  # left by an earlier listener of this process
         sock = socket.socket(socket.AF_UNIX)
         try:
             sock.bind(str(self.path))
-            self.path.chmod(
-                0o600
-            )  # no other user came this far: the folder is 0700, and the umask is the whole program's
+
+            # chmod after bind, since umask is process-wide and not thread-safe; until then the folder's mode keeps other users out.
+            self.path.chmod(0o600)
             sock.listen(BACKLOG)
             sock.setblocking(False)  # noqa: FBT003 - its only argument
             self._acceptor = serve(stream_protocol(self._send_snapshot), [sock], log)
@@ -195,24 +197,24 @@ class InspectListener(GenServer):
             raise
 
     def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """Close it; nothing of it stays."""
+        """Close and remove the socket."""
         if self._acceptor is not None:
             self._acceptor.close()
         self.path.unlink(missing_ok=True)
 
-    async def _send_snapshot(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG002 - a peer asks for nothing
+    async def _send_snapshot(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG002 - there are no requests
         try:
             if _is_same_user(writer.get_extra_info("socket")):
                 async with asyncio.timeout(_TIMEOUT):
                     writer.write(msgspec.json.encode(self.as_data()))
                     await writer.drain()
         except (OSError, TimeoutError):
-            pass  # the peer has gone
+            pass  # the peer is gone
         finally:
             writer.close()
 
     def as_data(self) -> dict[str, Any]:
-        """The snapshot, as data."""
+        """The snapshot as JSON data."""
         taken = snapshot()
         return {
             **_shape_members(_SnapshotShape, taken),
@@ -228,15 +230,15 @@ class InspectListener(GenServer):
 
 
 def _shape_members(shape: Any, value: object) -> dict[str, Any]:
-    """What the value has of the members of a shape; an identifier of a process as its text."""
+    """The members of a shape that the value has; process identifiers as text."""
     found = {name: getattr(value, name) for name in shape.__annotations__ if hasattr(value, name)}
     return {name: str(member) if isinstance(member, Pid) else member for name, member in found.items()}
 
 
 def _servers() -> list[_ServerShape]:
-    """All servers of the hosts that run on this node, with those that are about to come or to go."""
+    """All servers of the hosts on this node, including those that are being added or removed."""
     module: Any = sys.modules.get(_UPSTREAM_MANAGER)
-    if module is None:  # no host is here; the import would hold up the loop of a program that has none
+    if module is None:  # no host runs here; the import would block the loop of a program without one
         return []
     behaviours: list[Any] = [process.behaviour.inner for process in current_node().processes.values()]
     managers: list[UpstreamManager] = [each for each in behaviours if isinstance(each, module.UpstreamManager)]
@@ -265,18 +267,18 @@ def _server(upstream: Upstream, parent: Pid | None) -> _ServerShape:
 
 
 def inspect_child(name: str, urls: Callable[[], Sequence[str]] = tuple) -> ChildSpec[Any]:
-    """A lookout as a child of any supervisor."""
+    """The spec of an `InspectListener` as a child of any supervisor."""
     return child(InspectListener, name, urls).but(id="inspect socket", restart="transient")
 
 
 @contextlib.asynccontextmanager
 async def inspectable(name: str, urls: Callable[[], Sequence[str]] = tuple) -> AsyncGenerator[Path]:
-    """Let the program's user look at the node of this loop, for as long as the block lasts."""
-    lookout = await start(InspectListener, name, urls)
+    """Open an inspect socket for the node of this loop during the block."""
+    listener = await start(InspectListener, name, urls)
     try:
         yield socket_folder() / f"{os.getpid()}-{_file_name(name)}{_SUFFIX}"
     finally:
-        await stop(lookout)
+        await stop(listener)
 
 
 def _file_name(name: str) -> str:
@@ -284,7 +286,7 @@ def _file_name(name: str) -> str:
 
 
 def _is_same_user(sock: Any) -> bool:
-    """Whether it is this user's own process, or root's, at the other end; where the system does not tell, the folder's rights have to do."""
+    """Whether the peer is a process of this user or of root. If the system does not tell, the folder's mode protects the socket."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))

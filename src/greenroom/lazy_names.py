@@ -1,4 +1,4 @@
-"""Names of packages: those that are loaded when they are first used, and `__all__` of a package that has them at once."""
+"""Lazy names of packages: loading a name at its first use, and `__all__` of packages that import eagerly."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _NO_NAMES = ("TYPE_CHECKING", "annotations", "exported_names")
 
 
 def load_name(package: str, homes: Mapping[str, str], name: str) -> object:
-    """A name of a package, which keeps it: later uses do not come through here.
+    """Load a name of a package and store it in the package, so that later uses do not come here.
 
-    `homes` has the modules, and for each the names that the package takes of it.
+    `homes` maps modules to the names that the package exports from each.
 
     Raises:
-        AttributeError: The package has no such name, and never had.
+            AttributeError: The package has no such name, and had none in earlier versions.
 
     """
     module = sys.modules[package]
     home = next((home for home, names in homes.items() if name in names.split()), None)
-    # `from package import module` asks for the attribute first; only what is no module either is looked up among the names that have moved.
+    # `from package import module` asks for the attribute first; only if there is no such module either, names that have moved are looked up.
     if home is None and PathFinder.find_spec(f"{package}.{name}", module.__path__) is None:
-        from .moved import home_of_moved  # noqa: PLC0415 - a program that uses what there is needs none of it
+        from .moved import home_of_moved  # noqa: PLC0415 - only needed for names that have moved
 
         home = home_of_moved(package, name)
     if home is None:
@@ -37,7 +37,7 @@ def load_name(package: str, homes: Mapping[str, str], name: str) -> object:
 
 
 def exported_names(package: str, *modules: str) -> list[str]:
-    """The `__all__` of a package that has imported its names by now: all of them, but of its own modules those that are named alone."""
+    """The `__all__` of a package after its imports: all its public names, but only those of its own modules that are passed."""
     found = vars(sys.modules[package])
     own = {name for name, value in found.items() if getattr(value, "__name__", None) == f"{package}.{name}"}
     return sorted(name for name in {*modules, *(found.keys() - own)} if name[0] != "_" and name not in _NO_NAMES)

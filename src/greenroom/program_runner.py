@@ -1,10 +1,10 @@
-"""Running a tree as a program: it stops in order when it is told to, is gone in time whatever its code does, and says how it ended.
+"""Runs a supervision tree as a program: orderly shutdown on signals, a deadline that is always met, and the exit status.
 
-The first SIGTERM, SIGINT or SIGHUP stops the tree: listeners first, then what they served. A process that is not done when the grace is over is
-killed; and a thread outside of the loop (`last_resort`) sees to it that the program is gone half a second later, even if the loop is
-stuck or its exit takes longer. A second signal ends the program at once, by its own default action; a SIGHUP is no second one, and is none to
-what ends already, since a terminal that closes may send several, and systemd sends one behind its SIGTERM. What is ignored stays so (nohup). A tree that gives up is an error,
-and the exit code 1. The signals are the program's: a child that it forks has those that were there before.
+The first SIGTERM, SIGINT or SIGHUP stops the tree: listeners first, then what they served. A process that has not ended when the grace is over is
+killed; and a thread outside of the loop (`ExitDeadline`) ends the program half a second later, even if the loop is stuck or the interpreter's exit
+hangs. A second signal ends the program at once, by the signal's default action. SIGHUP does not count as a second signal and is ignored during
+shutdown, since a closing terminal may send several, and systemd sends one after its SIGTERM. Ignored signals stay ignored (nohup). A tree that
+gives up is an error with exit code 1. The handlers belong to the program: a forked child gets the previous ones back.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, ExitReason, Ref
 
 GRACE: Final = 5.0
-"""How long the tree may take to stop."""
+"""The default grace: how long the tree may take to stop, in seconds."""
 _UNWINDING: Final = 0.2
 _ANSWERING: Final = 0.3
-"""Seconds of a grace in which calls that were not waited for any longer are answered."""
+"""The seconds of a grace that are reserved for answering calls that did not finish."""
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class GaveUp(GreenroomError):
-    """The tree has ended without an order to end; the reason says what could not be kept alive."""
+    """The tree ended although no stop was requested; the reason says what could not be kept alive."""
 
     def __init__(self, reason: ExitReason) -> None:
-        """`reason` is that of the topmost supervisor."""
+        """`reason` is the exit reason of the top supervisor."""
         super().__init__(reason)
         self.reason = reason
 
@@ -68,17 +68,17 @@ class GaveUp(GreenroomError):
 
 
 def grace_of_calls(grace: float) -> float:
-    """How much of a grace calls may have that are under way: the rest is for saying that they were not waited for any longer."""
+    """The part of a grace for calls in progress; the rest is for answering those that did not finish."""
     return grace - min(_ANSWERING, grace / 4)
 
 
 def grace_with_calls(seconds: float) -> float:
-    """The grace of a program whose calls may have so many seconds, which is at least the usual one."""
+    """The grace of a program whose calls may take `seconds`; at least the default."""
     return max(GRACE, seconds + _ANSWERING)
 
 
 def check_no_loop() -> None:
-    """Raise `RuntimeError` where there is a loop already: two do not fit into a thread."""
+    """Raise `RuntimeError` in a running event loop: a thread can only have one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -98,8 +98,8 @@ def run(
 ) -> None:
     """Run a supervisor with these children until `until` returns, a signal comes, or it gives up: then `GaveUp` is raised.
 
-    `children` is called in the loop, inside the node; `ready` when all of them have started. `until` is given a function to call when the grace
-    begins, unless that is when it returns.
+    `children` is called in the loop, inside the node; `ready` when all children have started. `until` gets a function to call when the grace begins,
+    if that is before it returns.
     """
     program = _Program(grace)
     visible_text.escape_logged_text()
@@ -109,7 +109,7 @@ def run(
 
 
 class _Program:
-    """One run: what was asked of it, and what is to be done about it."""
+    """One run of a program: its signals, its shutdown and its deadline."""
 
     def __init__(self, grace: float) -> None:
         if not grace >= 0:
@@ -131,7 +131,7 @@ class _Program:
         until: Callable[[Callable[[], None]], Awaitable[object]] | None,
         ready: Callable[[], None] | None,
     ) -> None:
-        """Start, wait, stop."""
+        """Start the tree, wait for a reason to stop, and stop it."""
         self._loop = asyncio.get_running_loop()
         if self._signalled:
             self._stop_requested.set()
@@ -139,7 +139,7 @@ class _Program:
         await node.open()
         reason: ExitReason | None = None
         try:
-            # What cannot be kept alive by its own supervisor is not kept alive by this one: it is the program's end.
+            # If its own supervisor cannot keep a child alive, this one does not try again: the program ends.
             top = await self._start(children())
             if top is not None and ready is not None:
                 ready()
@@ -154,7 +154,7 @@ class _Program:
             raise GaveUp(reason)
 
     async def _start(self, children: Sequence[ChildSpec[Any]]) -> Ref[Any] | None:
-        """The tree; None if a signal came before it was there, which may take a while: then what there is of it ends with the node."""
+        """Start the tree; None if a signal came before it was up, which may take a while. The node's end then stops what has started."""
         async with _first_of(start(Supervisor, children, intensity=0), self._stop_requested.wait()) as (starting, _):
             if starting.done():
                 return cast("Ref[Any]", starting.result())
@@ -164,7 +164,7 @@ class _Program:
     async def _wait_for_stop(
         self, top: Ref[Any], until: Callable[[Callable[[], None]], Awaitable[object]] | None
     ) -> ExitReason | None:
-        """Until there is a reason to stop, and then stop; why the tree has ended, if it has by itself."""
+        """Wait for a reason to stop, then stop the tree. Returns the exit reason if the tree ended by itself."""
         ordered = () if until is None else (until(self._exit_deadline.start),)
         async with _first_of(wait_down(top, None), self._stop_requested.wait(), *ordered) as (ended, *_):
             if ended.done():
@@ -176,23 +176,23 @@ class _Program:
         return None
 
     async def _close(self, node: Node) -> None:
-        """End the processes that are left, however they take it."""
+        """End the remaining processes, even if they resist."""
         closing = asyncio.ensure_future(node.close())
         for _ in range(3):
             done, _ = await asyncio.wait((closing,), timeout=_UNWINDING / 2)
             if done:
                 break
-            closing.cancel()  # the first time it ends the patience, the second time it abandons
+            closing.cancel()  # the first cancellation ends the waiting, the second one abandons the processes
 
-    # --- around it
+    # --- around the loop
 
     @contextlib.contextmanager
     def handle_signals(self) -> Any:
-        """Hear the signals, where they can be heard: in the main thread."""
+        """Handle signals during the block, if this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        global _running_program  # noqa: PLW0603 - signals are the process's, and so is their receiver
+        global _running_program  # noqa: PLW0603 - signals belong to the process, and so does their handler
         self._exit_deadline.start_thread()
         before = self._previous_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         for number, handler in before.items():
@@ -207,27 +207,27 @@ class _Program:
         else:
             if not self._exit_deadline.is_running:
                 self._exit_deadline.cancel()
-            elif not self._terminated:  # that one is for the program as a whole, whatever it does after the run
+            elif not self._terminated:  # SIGTERM is meant for the whole program, whatever it does after the run
                 self._exit_deadline.wait_for_exit()
         finally:
             _running_program = None
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
             if self._signalled:
-                # A full house leaves 140 objects a session in cycles, and the interpreter would collect them on its way out: half a
-                # second for a thousand, in which no thread of ours can insist any more. The system takes it all back anyway.
+                # A trick: freeze the garbage collector at exit. A session leaves 140 objects in cycles, and the interpreter's final collection would
+                # take half a second for a thousand sessions, in which the deadline thread cannot run. The system frees the memory anyway.
                 atexit.register(gc.freeze)
 
     def restore_signals(self) -> None:
-        """In a forked child: a signal to it is none to the program."""
+        """In a forked child: restore the previous handlers, so that a signal to the child does not stop the program."""
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)
             for number, handler in self._previous_handlers.items():
                 if signal.getsignal(number) == self._on_signal:
                     signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as `signal` calls it
-        # Runs between two bytecodes of whatever the main thread is at: nothing may be raised here.
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a signal handler
+        # Runs between two bytecodes of any code in the main thread: nothing may be raised here.
         hangup = number == getattr(signal, "SIGHUP", None)
         if hangup and self._signalled:
             return
@@ -249,7 +249,7 @@ class _Program:
 
 @contextlib.asynccontextmanager
 async def _first_of(*work: Awaitable[Any]) -> AsyncGenerator[Sequence[asyncio.Future[Any]]]:
-    """All of this, as soon as one is over; what is not when the block ends is cancelled."""
+    """All futures, as soon as one is done; the others are cancelled when the block ends."""
     racing = [asyncio.ensure_future(each) for each in work]
     try:
         await asyncio.wait(racing, return_when=asyncio.FIRST_COMPLETED)
@@ -261,11 +261,12 @@ async def _first_of(*work: Awaitable[Any]) -> AsyncGenerator[Sequence[asyncio.Fu
 
 
 _running_program: _Program | None = None
-_fork_state = threading.local()  # a fork is its thread's, and so is what it holds back
+_fork_state = threading.local()  # per thread: a fork and its saved signal mask belong to one thread
 
 
 def _before_fork() -> None:
-    # A signal that came to the child before it is its own would be taken by the program's handler there, and be lost.
+    # A fork trick: signals are blocked around the fork. Otherwise a signal that reaches the child before its handlers are restored would be taken by
+    # the program's handler there and be lost.
     if _running_program is not None:
         _fork_state.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
@@ -288,71 +289,71 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
 
 
-# --- The last resort: a thread that ends the program when its time is over, whatever keeps it.
-# A loop that does not turn keeps a program, and so does what an author has left at its exit: a pool whose threads are at work, a child
-# process, a slow function of `atexit`. The interpreter waits for all of those, without end. The deadline counts from the moment the
-# program was told to stop until the process is really gone.
-# While that thread ends the program, no other may run Python. A main thread that is let go by the end of a child it waited for would go on with
-# its own exit: two threads at once in what `atexit` closes, and a segmentation fault where the one uses what the other has freed. So the
-# children are told last, with the interpreter's lock held, and the system's `_exit` follows at once.
+# --- The exit deadline: a thread that ends the program when its time is over.
+# A stuck loop keeps a program alive, and so does code at the interpreter's exit: a pool with busy threads, a child process, a slow `atexit` function.
+# The interpreter waits for all of these without limit. The deadline runs from the stop request until the process is gone.
+# While the thread ends the program, no other thread may run Python. If terminating a child released a main thread that waits for it, that thread
+# would continue its own exit: two threads in the cleanup at once, and a segmentation fault when one uses what the other has freed. So the children
+# are terminated last, with the interpreter's lock held, and the system's `_exit` follows at once.
 
 EXIT_MARGIN: Final = 0.4
-"""How much longer than its grace a program takes at the most."""
+"""How much longer than its grace a program may take, in seconds."""
 _POOLS: Final = {"concurrent.futures.thread": "_threads_queues", "concurrent.futures.process": "_threads_wakeups"}
-"""Whose threads the interpreter waits for at its exit, though they are daemons where a daemon has started them."""
+"""Pools whose threads the interpreter joins at exit, even if they are daemon threads."""
 _EXIT_SWITCH_INTERVAL: Final = 0.5
-"""For so many seconds no thread that waits for the interpreter's lock may ask for it, once the children are being ended."""
+"""The thread switch interval while children are terminated: long enough that no other thread gets the interpreter's lock."""
 _system_exit: Final[Callable[[int], NoReturn]] = import_module(os.name)._exit  # noqa: SLF001 - its name
-"""The system's own. A tool that measures puts a function in the place of `os._exit`: Python, which would let the main thread go on."""
+"""The system's `_exit`, from the C module. Coverage tools replace `os._exit` by a Python function, which would let the main thread continue."""
 
 
 class ExitDeadline:
-    """One program's."""
+    """Ends the process when its grace is over. One per program."""
 
     def __init__(self, grace: float) -> None:
-        """`grace` is how long the program may take once it is to hurry."""
+        """`grace` is how long the program may take after the stop request."""
         self._grace = grace
         self._deadline: float | None = None
         self._earlier_threads = set(threading.enumerate())
         self._deadlines: SimpleQueue[float | None] = (
             SimpleQueue()
-        )  # may be put to in a signal handler, as locks may not
+        )  # SimpleQueue.put is reentrant and so safe in a signal handler; a lock is not
         self._process = os.getpid()
         self.stopped_in_order = False
-        """Whether everything has stopped that could be stopped in order."""
+        """Whether the tree has stopped in order."""
 
     @property
     def is_running(self) -> bool:
-        """Whether the time runs."""
+        """Whether the deadline runs."""
         return self._deadline is not None
 
     @property
     def remaining(self) -> float:
-        """How many seconds of the grace there are."""
+        """The remaining seconds of the grace."""
         return self._grace if self._deadline is None else max(0.0, self._deadline - EXIT_MARGIN - time.monotonic())
 
     def start_thread(self) -> None:
-        """Be ready."""
+        """Start the thread that waits for the deadline."""
         threading.Thread(target=self._wait_for_deadline, name="greenroom-exit-deadline", daemon=True).start()
 
     def start(self) -> None:
-        """The program has been told to stop: its time runs from now on. Also in a signal handler."""
+        """Start the deadline, at the first stop request. Safe in a signal handler."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._grace + EXIT_MARGIN
             self._deadlines.put(self._deadline)
 
     def cancel(self) -> None:
-        """There is nothing to hurry any more."""
+        """Cancel the deadline and end its thread."""
         self._deadlines.put(None)
 
     def wait_for_exit(self) -> None:
-        """Leave the program alone for as long as its own code goes on, and take the interpreter's exit for the rest of the time."""
-        # There is no public word for "before the pools are waited for". The last that is registered is called first.
+        """Pause the deadline while the program's own code runs, and resume it at the interpreter's exit."""
+        # A private function of `threading`: `atexit` runs only after the pools were joined, and there is no public hook before that. Functions
+        # registered last run first.
         register = getattr(threading, "_register_atexit", None)
         if register is not None:
-            with contextlib.suppress(RuntimeError):  # the exit has begun
+            with contextlib.suppress(RuntimeError):  # the interpreter's exit has begun
                 register(self._at_exit)
-                self._deadlines.put(math.inf)  # the thread stays: an interpreter that exits starts none
+                self._deadlines.put(math.inf)  # keep the thread: no thread can be started during the interpreter's exit
 
     def _at_exit(self) -> None:
         if os.getpid() == self._process and self._deadline is not None:
@@ -381,36 +382,36 @@ class ExitDeadline:
                 if is_writable(stream.fileno()):
                     stream.flush()
         sys.setswitchinterval(_EXIT_SWITCH_INTERVAL)
-        for child in children:  # orphans otherwise, which may hold the program's port
+        for child in children:  # otherwise they become orphans, which may hold the program's port
             with contextlib.suppress(Exception):
                 child.terminate()
         _system_exit(0 if self.stopped_in_order else 1)
 
     def _blocking_threads(self) -> list[threading.Thread]:
-        """The threads that came after us and that the interpreter waits for."""
+        """The threads started after the run that the interpreter joins at exit."""
         pooled = {thread for module, name in _POOLS.items() for thread in getattr(sys.modules.get(module), name, ())}
         newer = set(threading.enumerate()) - self._earlier_threads - {threading.main_thread()}
         return [thread for thread in newer if not thread.daemon or thread in pooled]
 
 
 def _children() -> list[Any]:
-    """The processes of `multiprocessing`, if the program has used it."""
+    """The children of `multiprocessing`, if the program uses it."""
     module = sys.modules.get("multiprocessing")
     try:
         return [] if module is None else module.active_children()
-    except Exception:  # noqa: BLE001 - another thread may be at the same list; the end must come all the same
+    except Exception:  # noqa: BLE001 - another thread may change the list; the program must end nevertheless
         return []
 
 
 def write_to_stderr(text: str) -> None:
-    """A line for people, past every buffer and lock. Dropped where the pipe is full, which would hold up the end itself."""
+    """Write a line to stderr without buffers and locks. Dropped if the pipe is full, since waiting would delay the exit."""
     with contextlib.suppress(OSError):
         if is_writable(2):
             os.write(2, f"greenroom: {visible(text)}\n".encode(errors="backslashreplace"))
 
 
 def is_writable(descriptor: int) -> bool:
-    """Whether a line can be written there without waiting for a reader, as far as the system tells."""
+    """Whether a line can be written without waiting for the reader, as far as the system can tell."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()

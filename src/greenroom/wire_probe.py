@@ -1,6 +1,6 @@
-"""A peer for tests: it speaks the wire to a server in memory, sees what comes byte for byte, and answers what it is asked.
+"""`WireProbe`, a raw peer for tests: it exchanges messages with a server in memory, sees every byte, and answers requests.
 
-It is no client: it keeps no rules but those of JSON-RPC, so that a test can break all the others.
+It is not a client: it enforces only JSON-RPC, so that a test can break all other rules.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ DEFAULT_WAIT: Final = 5.0
 
 
 class WireEnded(ConnectionError):
-    """The server will say nothing more."""
+    """The server closed the wire."""
 
 
 class WireProbe:
-    """``async with WireProbe(server) as probe``: it is initialized then, unless `greet` is False.
+    """``async with WireProbe(server) as probe``: the session is initialized then, unless `greet` is False.
 
-    A server runs for as long as the probe does; a company (several probes may be in one) has to run already.
+    A `Server` runs as long as its probe; a company (which several probes may share) must be running already.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class WireProbe:
         peer: Peer | None = None,
         greet: bool = True,
     ) -> None:
-        """`answers` says by method what the server's requests are answered with: functions of the params, async ones too."""
+        """`answers` has, by method, functions of the params that answer the server's requests; they may be async."""
         self.version = version
         self.capabilities = dict(capabilities or {})
         self.answers = dict(answers or {})
         self.received: list[Message] = []
-        """Every message of the server, in order."""
+        """All messages from the server, in order."""
         self.welcome: dict[str, Any] = {}
         """The result of `initialize`."""
         self._greet = greet
@@ -86,7 +86,7 @@ class WireProbe:
         await self.close()
 
     async def close(self) -> None:
-        """Leave; the session ends."""
+        """Disconnect, which ends the session."""
         await self._open.aclose()
 
     async def _close_server(self) -> None:
@@ -96,10 +96,10 @@ class WireProbe:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- what a peer does
+    # --- sending
 
     async def initialize(self) -> dict[str, Any]:
-        """Greet: the request and the notification."""
+        """Send `initialize` and `notifications/initialized`."""
         params = {
             "protocolVersion": self.version,
             "capabilities": self.capabilities,
@@ -112,24 +112,24 @@ class WireProbe:
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, within: float = DEFAULT_WAIT
     ) -> Any:
-        """Ask, and wait for the result. An error is raised as `PeerError`."""
+        """Send a request and wait for its result. An error is raised as `PeerError`."""
         answer = await self.answer(await self.ask(method, params), within=within)
         if "error" in answer:
             raise PeerError.from_wire(answer["error"])
         return answer["result"]
 
     async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """Call a tool, and wait for its result as it is on the wire."""
+        """Call a tool and wait for its result in wire form."""
         return cast("dict[str, Any]", await self.request("tools/call", {"name": tool, "arguments": arguments}))
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        """Ask, and go on: the request's id, for `answer` and `cancel`."""
+        """Send a request without waiting. Returns its id, for `answer` and `cancel`."""
         request_id = next(self._ids)
         await self.send(encode_request(request_id, method, None if params is None else dict(params)))
         return request_id
 
     async def answer(self, request_id: str | int | None, *, within: float = DEFAULT_WAIT) -> Message:
-        """The whole message that answers a request."""
+        """Wait for the message that answers a request."""
         return await self.wait_for(
             lambda message: "method" not in message and message.get("id") == request_id,
             within=within,
@@ -137,40 +137,40 @@ class WireProbe:
         )
 
     async def cancel(self, request_id: str | int, reason: str | None = None) -> None:
-        """Say that the answer is not wanted any more."""
+        """Send a cancellation of a request."""
         params: dict[str, Any] = {"requestId": request_id}
         await self.notify("notifications/cancelled", params if reason is None else params | {"reason": reason})
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Tell something."""
+        """Send a notification."""
         await self.send(encode_notification(method, None if params is None else dict(params)))
 
     async def send(self, frame: bytes) -> None:
-        """Say these very bytes."""
+        """Send these bytes unchanged."""
         await self._wire.send(frame)
 
-    # --- what it hears
+    # --- receiving
 
     def notifications(self, method: str) -> list[dict[str, Any]]:
-        """The params of those that have come."""
+        """The params of the notifications received so far."""
         return [message.get("params", {}) for message in self.received if message.get("method") == method]
 
     async def wait_for_notifications(
         self, method: str, times: int = 1, *, within: float = DEFAULT_WAIT
     ) -> list[dict[str, Any]]:
-        """Wait until the server has said that so many times; the params of all of them."""
+        """Wait until a notification has come `times` times. Returns the params of all of them."""
         await self._wait(lambda: len(self.notifications(method)) >= times, within, f"{method} ({times} times)")
         return self.notifications(method)
 
     async def wait_for(
         self, wanted: Callable[[Message], bool], *, within: float = DEFAULT_WAIT, what: str = "that message"
     ) -> Message:
-        """The first message, of those that have come or will, that is wanted."""
+        """The first message, received or to come, for which `wanted` is true."""
         await self._wait(lambda: any(map(wanted, self.received)), within, what)
         return next(filter(wanted, self.received))
 
     async def ended(self, *, within: float = DEFAULT_WAIT) -> None:
-        """Wait until the server will say nothing more."""
+        """Wait until the server has closed the wire."""
         await self._wait(lambda: self._ended, within, "the end of the wire")
 
     async def _wait(self, holds: Callable[[], bool], within: float, what: str) -> None:
@@ -182,7 +182,7 @@ class WireProbe:
                 f"{what} did not come within {within:g} seconds; {len(self.received)} messages have"
             ) from None
         if not holds():
-            raise WireEnded(f"the wire has ended, and {what} did not come")
+            raise WireEnded(f"the wire has ended, but {what} did not come")
 
     async def _read(self) -> None:
         while frames := await self._wire.receive():

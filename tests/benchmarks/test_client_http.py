@@ -1,4 +1,4 @@
-"""The bench of clients over HTTP: who takes part, what is compared, and that its server is one."""
+"""The benchmark of clients over HTTP: its participants, ratios and server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.deep
 SHORT = Effort(rounds=1, seconds=0.05)
 
 
-def test_ours_takes_part_and_who_is_not_there_is_named() -> None:
+def test_our_client_takes_part_and_missing_clients_are_named() -> None:
     absent = Program("absent", ("/nowhere/python",))
     broken = Program("broken", (sys.executable, "-c", "raise SystemExit(3)"))
     held = bench.hold(SHORT, (bench.OURS, absent, broken))
@@ -38,7 +38,7 @@ def test_ours_takes_part_and_who_is_not_there_is_named() -> None:
     assert json.loads(json.dumps(bench.as_data(held)))["entries"]
 
 
-def test_what_is_reached_is_told_beside_each_of_the_others() -> None:
+def test_ratios_to_the_other_clients_are_reported() -> None:
     def entry(driver: Program, rate: float) -> bench.Entry:
         return bench.Entry(driver, "json", 1, [rate], [1e-6])
 
@@ -56,6 +56,6 @@ def test_the_server_answers_by_what_it_is_asked() -> None:
     assert fixed.answer(b"GET /json HTTP/1.1", b"").startswith(b"HTTP/1.1 405")
 
 
-def test_it_is_there_to_be_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_lists_the_client_benchmark(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert command.main(["--list", "--only", "client-http", "--into", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("client-http\n")

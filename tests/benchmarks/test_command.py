@@ -1,4 +1,4 @@
-"""Every benchmark and curve runs, also at the smallest sizes; and the command does what it says. How fast is no matter here."""
+"""Every benchmark and curve runs at the smallest sizes, and the command's options. Speed does not matter here."""
 
 from __future__ import annotations
 

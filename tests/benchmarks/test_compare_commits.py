@@ -1,4 +1,4 @@
-"""This tree beside an earlier one: medians of rounds in turns, and a word where a row is worse."""
+"""The comparison with an earlier commit: medians of alternating rounds, and marks for worse rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEFORE = Path("before")
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, now: Sequence[float]) -> list[Path]:
-    """Trees measure what is said here, the earlier one always 100; which was measured when is returned."""
+    """Trees return the given figures, the earlier one always 100; returns the order of the measurements."""
     order: list[Path] = []
     left = list(now)
 

@@ -1,4 +1,4 @@
-"""Clients under fire: each kind of trial goes through with our own client, and what goes wrong with one is one cell of the table."""
+"""Fault trials of clients: each kind works with our client, and an error is one cell of the table."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def test_ours_when_its_server_misbehaves(name: str, starts: str) -> None:
     assert cell.endswith("; goes on")
 
 
-def test_a_client_that_is_not_there_or_comes_to_grief_is_one_cell() -> None:
-    nobody = Program("nobody", ("/no/such/python",))
+def test_a_missing_or_failing_client_is_one_cell() -> None:
+    missing = Program("missing", ("/no/such/python",))
     broken = Program("broken", (sys.executable, "-c", "raise SystemExit('no such show')"))
     stuck = Program("stuck", (sys.executable, "-c", "input = __import__('time').sleep(60)"))
-    table = fire.table([trial("twice")], [nobody, broken], lambda _line: None)
+    table = fire.table([trial("twice")], [missing, broken], lambda _line: None)
     assert "| its environment is not there | the program ends: `no such show` |" in table
     assert fire.try_out(trial("twice"), stuck, 0.2) == "the whole program hangs, 0 s and more"
 
 
-def test_what_a_cell_says_of_who_never_comes_back() -> None:
+def test_a_cell_names_a_client_that_never_recovers() -> None:
     found = {
         "told": 0.003,
         "slowest": 0.004,

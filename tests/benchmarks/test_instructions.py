@@ -1,4 +1,4 @@
-"""Instructions are counted per call, from what Callgrind has written at each mark. How many they are is no matter here."""
+"""Counting instructions per call from Callgrind's output at each mark. The numbers do not matter here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_program_that_is_counted_has_no_watchdog(monkeypatch: pytest.Mon
 
 
 def test_no_request_of_a_program_that_is_counted_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asgi, "WATCH_AFTER", 0.02)  # which is put back
+    monkeypatch.setattr(asgi, "WATCH_AFTER", 0.02)  # which is restored
     unwatched()
     assert vars(asgi)["WATCH_AFTER"] > 3600
 
@@ -79,7 +79,7 @@ def test_a_figure_is_told_with_its_spread_and_its_target(tmp_path: Path) -> None
     assert json.loads(file.read_text(encoding="utf-8"))["instructions"]["rows"][0]["values"] == [800.0, 810.0, 790.0]
 
 
-def test_it_is_refused_where_valgrind_is_not_installed(
+def test_counting_is_refused_without_valgrind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The contest of isolation holds its rounds, and the page of survival tells what it saw. How fast is no matter here."""
+"""The rounds of the isolation benchmark, and the survival page. Speed does not matter here."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SHORT = Effort(rounds=1, seconds=0.05)
 
 @pytest.fixture(scope="module")
 def held(root: Path) -> isolation.Held:
-    """One short round of most of them, whose workers find what is called."""
+    """One short round of most contestants, whose workers can import the tools."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path, str(root)])
         return isolation.hold(SHORT, (isolation.LOOP, isolation.PROCESS, isolation.ANYIO_IN_TOOL, isolation.ANYIO))
 
 
-def test_everybody_answers_and_is_told_of(held: isolation.Held) -> None:
+def test_all_contestants_answer_and_are_in_the_table(held: isolation.Held) -> None:
     shown = isolation.table(held).splitlines()
     assert [line.split(" | ")[0].removeprefix("| ") for line in shown[2:6]] == [
         "an `async def` tool",
@@ -41,7 +41,7 @@ def test_everybody_answers_and_is_told_of(held: isolation.Held) -> None:
     assert "An idle worker has " in shown[-1]
 
 
-def test_what_was_to_be_reached_is_said(held: isolation.Held) -> None:
+def test_targets_are_reported(held: isolation.Held) -> None:
     assert [one.name for one in held.milestones] == [
         "isolated call, one in flight, p50",
         "isolated, 100 in flight, beside the better tool with a bare pool",
@@ -55,7 +55,7 @@ def test_what_was_to_be_reached_is_said(held: isolation.Held) -> None:
 def test_a_row_of_survival_says_what_the_caller_heard_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(survival.TOOLS)])
     fault = next(one for one in survival.FAULTS if one.tool == "exits_at_once")
-    with tempfile.TemporaryDirectory(prefix="left-") as folder:  # other tests leave and take files in the shared one
+    with tempfile.TemporaryDirectory(prefix="left-") as folder:  # other tests use the shared folder
         monkeypatch.setattr(tempfile, "tempdir", folder)
         found = asyncio.run(survival.alone(replace(fault, times=1), calm=1))
     assert found.heard == {"`isError`: `Tool execution failed: its process exited with code 1`"}

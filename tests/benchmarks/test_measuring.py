@@ -1,4 +1,4 @@
-"""The framework measures what it is told to, holds it against the floor of the same repeat, and judges by the median."""
+"""The framework: measurement, comparison with the floor of the same repeat, and targets for the median."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONCE = Plan(repeats=1)
 
 @pytest.fixture(autouse=True)
 def empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is the test's alone."""
+    """Isolates registrations of each test."""
     monkeypatch.setattr(benchmark_types, "_registered", {})
     monkeypatch.setattr(curves, "_registered", {})
 
@@ -32,11 +32,11 @@ def recording(name: str, values: Iterable[float], log: list[str], **options: obj
         log.append(name)
         run.record(next(rest))
 
-    return benchmark_types(name, unit="bytes", **options)(record)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return benchmark(name, unit="bytes", **options)(record)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_benchmark_is_registered_under_its_name_with_its_docstring() -> None:
-    @benchmark_types("sleep", count=3)
+    @benchmark("sleep", count=3)
     def sleep(run: Run) -> None:
         """Nothing.
 
@@ -52,7 +52,7 @@ def test_a_benchmark_that_does_not_say_what_it_measures_is_refused() -> None:
         pass
 
     with pytest.raises(ValueError, match="silent: a benchmark says in its docstring"):
-        benchmark_types("silent")(silent)
+        benchmark("silent")(silent)
     with pytest.raises(ValueError, match="silent: a curve says in its docstring"):
         curve("silent", sizes=[1], size="things")(silent)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
@@ -66,7 +66,7 @@ def test_a_name_is_given_once() -> None:
 
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(ValueError, match="the unit 'parsec' is none of"):
-        benchmark_types("far", unit="parsec")
+        benchmark("far", unit="parsec")
 
 
 def test_cpu_time_is_averaged_and_a_latency_is_the_median() -> None:
@@ -90,7 +90,7 @@ def test_a_block_is_measured_by_both_clocks_for_as_many_operations_as_it_did() -
 
 
 def test_a_benchmark_that_measures_nothing_is_an_error() -> None:
-    @benchmark_types("lazy")
+    @benchmark("lazy")
     def lazy(run: Run) -> None:
         """Measure nothing."""
 
@@ -98,7 +98,7 @@ def test_a_benchmark_that_measures_nothing_is_an_error() -> None:
         measure([lazy], ONCE)
 
 
-def test_each_repeat_runs_right_after_one_of_its_floor() -> None:
+def test_each_repeat_runs_right_after_a_repeat_of_its_floor() -> None:
     log: list[str] = []
     floor = recording("floor", [1.0, 2.0, 4.0], log)
     house = recording("house", [3.0, 4.0, 8.0], log, floor=floor, target=2)
@@ -134,9 +134,9 @@ def test_a_result_is_told_as_soon_as_it_is_there() -> None:
 def test_a_plan_divides_counts_and_bounds_them() -> None:
     counts: list[int] = []
 
-    @benchmark_types("counted", count=5_000)
+    @benchmark("counted", count=5_000)
     async def counted(run: Run) -> None:
-        """Write down how many operations are asked for."""
+        """Record the requested number of operations."""
         counts.append(run.count)
         run.record(1.0)
 
@@ -152,7 +152,7 @@ def test_a_benchmark_may_say_itself_how_often_it_runs() -> None:
 
 
 def test_asides_are_kept_for_each_repeat_in_the_benchmarks_unit() -> None:
-    @benchmark_types("steps", unit="ms")
+    @benchmark("steps", unit="ms")
     def steps(run: Run) -> None:
         """Two steps."""
         run.record(0.003)
@@ -180,7 +180,7 @@ def test_a_curve_has_a_point_for_each_size_up_to_the_largest() -> None:
 
     @curve("line", sizes=(1, 100, 10_000), size="things", unit="bytes")
     async def straight(point: Point) -> None:
-        """As large as it is."""
+        """Record the size."""
         seen.append((point.size, point.rounds))
         point.costs["size"] = float(point.size)
 
@@ -195,7 +195,7 @@ def test_small_sizes_are_repeated_and_large_ones_run_once() -> None:
 
     @curve("flat", sizes=(10, 100_000), size="things")
     async def flat(point: Point) -> None:
-        """Nothing, in some rounds."""
+        """Do nothing in some rounds."""
         seen.append(point.size)
         for _ in range(point.rounds):
             with point.measured("nothing"):

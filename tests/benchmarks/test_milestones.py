@@ -1,4 +1,4 @@
-"""The milestones beside the contest: measured on a real server, and judged the right way round. How fast is no matter here."""
+"""The further targets beside the contest: measured on a real server, and compared in the right direction. Speed does not matter here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.deep
 
 
-def test_what_is_at_least_and_what_is_at_most() -> None:
+def test_targets_are_lower_or_upper_bounds() -> None:
     assert Milestone("rate", "x", 2.0, [1.0, 2.0, 9.0]).met
     assert not Milestone("rate", "x", 2.0, [1.0, 1.9, 9.0]).met
     assert Milestone("size", "KiB", 8.0, [7.9], least=False).met

@@ -1,4 +1,4 @@
-"""What a run shows and leaves: a table, a JSON file, a picture."""
+"""The output of a run: a table, a JSON file, a chart."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_picture_has_a_panel_for_each_curve_and_a_line_for_each_series() -> 
         assert {"growth", "start <&>", "stop"} <= {text.text for text in panel.iter(f"{SVG}text")}
 
 
-def test_what_is_too_small_to_measure_has_no_dot() -> None:
+def test_a_value_too_small_to_measure_has_no_dot() -> None:
     root = ET.fromstring(svg([DRAWN]))
     assert len(root.findall(f".//{SVG}circle")) == 3
 

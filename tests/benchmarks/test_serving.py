@@ -1,4 +1,4 @@
-"""The load generator tells a whole, right answer from any other, and the contest holds its rounds. How fast is no matter here."""
+"""The load generator recognizes complete, correct answers, and the contest runs its rounds. Speed does not matter here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT = Effort(rounds=1, seconds=0.05)
 
 @pytest.fixture
 def ends() -> Iterator[tuple[Line, socket.socket]]:
-    """A line and who is at its other end."""
+    """A connection and its other end."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         line = Line(listening.getsockname()[1], timeout=30.0)
         other, _ = listening.accept()
@@ -79,7 +79,7 @@ def test_an_answer_is_found_in_a_body_and_among_events() -> None:
 
 
 class Stub:
-    """A server that answers each request of one connection with what `answer` makes of its body."""
+    """A server that answers each request of one connection with the result of `answer`."""
 
     def __init__(self, status: bytes = b"200", extra: bytes = b"") -> None:
         """Listen."""
@@ -91,7 +91,7 @@ class Stub:
         self.thread.start()
 
     def run(self) -> None:
-        """Until the peer hangs up. The handshake's three requests go well."""
+        """Serve until the peer closes. The handshake's three requests succeed."""
         other, _ = self.listening.accept()
         self.listening.close()
         with other, other.makefile("rb") as stream:
@@ -173,10 +173,10 @@ def test_a_sample_belongs_to_the_innermost_layer_that_it_stands_in() -> None:
     assert parts["event loop and its system calls"] == 0.5
 
 
-def test_an_outcome_says_who_was_lost_what_was_heard_and_what_is_left() -> None:
+def test_an_outcome_has_the_lost_calls_the_error_and_the_servers_state() -> None:
     assert str(faults.Outcome(0, "`isError`", serves=True, code=None)) == "0 of 100 lost; caller: `isError`; serves on"
     assert str(faults.Outcome(100, "nothing", serves=False, code=-2)).endswith("gone, exit code -2")
-    assert str(faults.Outcome(100, "nothing", serves=False, code=None)).endswith("there, but serves nobody")
+    assert str(faults.Outcome(100, "nothing", serves=False, code=None)).endswith("running, but serves no client")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_an_outcome_says_who_was_lost_what_was_heard_and_what_is_left() -> None:
         (b"", "an empty answer (HTTP 200)"),
     ],
 )
-def test_what_a_guilty_caller_hears_is_put_into_words(answer: bytes, heard: str) -> None:
+def test_the_result_of_the_faulty_call_is_described(answer: bytes, heard: str) -> None:
     assert faults.verdict(b"HTTP/1.1 200 \r\ncontent-type: application/json\r\n\r\n" + answer, 7) == heard
 
 
@@ -216,7 +216,7 @@ def test_a_trial_that_comes_to_grief_is_one_cell_of_the_table(tmp_path: Path) ->
     alone = blast_radius.Trial("alone", of_command=fail, ours_alone=True)
     peer = Contender("peer", "", (sys.executable, "-c", "raise SystemExit('no such show')", "PORT"))
     table = blast_radius.table([broken, alone], [peer], lambda _line: None)
-    assert "| broken | the trial came to grief: ValueError |" in table
+    assert "| broken | the trial failed: ValueError |" in table
     assert "| alone | there is no such thing |" in table
     assert (
         blast_radius.try_out(blast_radius.Trial("it", lambda served: served), peer, tmp_path / "log")

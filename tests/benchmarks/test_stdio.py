@@ -1,4 +1,4 @@
-"""The loop over pipes tells a right answer from any other, and the rounds are held. How fast is no matter here."""
+"""The load over pipes recognizes correct answers, and the rounds run. Speed does not matter here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def liar(answer: str, *options: str) -> Program:
         """json.dumps({"id": said["id"], "result": {"isError": True}}, separators=(",", ":"))""",
     ],
 )
-def test_what_is_no_answer_to_the_call_is_none(answer: str) -> None:
+def test_an_answer_to_another_call_is_refused(answer: str) -> None:
     with stdio.started(liar(answer)) as (line, _), pytest.raises(Unexpected):
         line.drive(1, 0.05)
 
@@ -55,7 +55,7 @@ def test_a_server_that_ends_in_the_middle_is_not_waited_for() -> None:
         line.drive(1, 10.0)
 
 
-def test_rounds_are_held_with_whoever_is_there(tmp_path: Path) -> None:
+def test_rounds_are_held_with_the_available_programs(tmp_path: Path) -> None:
     absent = Program("absent", ("/nowhere/python",))
     held = stdio.hold(SHORT, (stdio.OURS, absent))
     assert list(held.missing) == ["absent"]
@@ -69,7 +69,7 @@ def test_rounds_are_held_with_whoever_is_there(tmp_path: Path) -> None:
     assert '"stdio"' in data.read_text(encoding="utf-8")
 
 
-def test_what_is_to_be_reached_is_beside_who_it_says() -> None:
+def test_targets_are_measured_beside_the_named_programs() -> None:
     def entry(program: Program, one: float, many: float, start: float) -> stdio.Entry:
         return stdio.Entry(program, [start], {1: [one], stdio.CROWD: [many]}, {1: [1.0], stdio.CROWD: [1.0]})
 

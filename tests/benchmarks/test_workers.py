@@ -1,4 +1,4 @@
-"""One process against several: the table, the page, and what is done where there is no compiler. A compiler and a generator of the test's own stand in."""
+"""One process against several: the table, the page, and the error without a compiler. The compiler and generator are fakes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CROSSED = Kind("by way of the other", 2, "crossed", "work", '{"count":10}')
 
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only one on the path; what it makes of any source is `load`."""
+    """The only compiler on the path; its output for any source is `load`."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "cc").write_text(COMPILER, encoding="utf-8")

@@ -30,13 +30,13 @@ LINEAR = {f"linear-{name}": name for name in linearity.readers()}
 PLACE = ROOT / ".referees" / "fuzz"
 SECONDS = 60
 SLOW = 60
-"""Seconds that a single input may take: none takes one, but on a busy machine a process may have to wait for its turn."""
+"""The time limit of a single input in seconds: none takes one, but on a busy machine a process may have to wait."""
 MEMORY = 2048
-"""Megabytes that a target's process may have."""
+"""The memory limit of a target's process in megabytes."""
 SLACK = 60
-"""Seconds beyond its time after which a target's process says where it is, and ends."""
+"""The seconds beyond its time after which a target's process dumps its stacks and ends."""
 EACH = 0.25
-"""Seconds more for each input that it begins with: all are tried before the time is looked at, also when the machine is busy."""
+"""The additional seconds for each seed input: all are run before the time is checked."""
 
 _DONE = re.compile(r"^Done (\d+) runs in (\d+) second", re.MULTILINE)
 _LINE = re.compile(r"^#(\d+)\s.*?\bcov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
@@ -44,7 +44,7 @@ _LINE = re.compile(r"^#(\d+)\s.*?\bcov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTIL
 
 @dataclass(frozen=True)
 class Run:
-    """How it went for one target."""
+    """The result of one target."""
 
     target: str
     seconds: float
@@ -62,7 +62,7 @@ class Run:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Give each target its time, and print a line for each; 1 when a promise was broken."""
+    """Run each target for its time, and print a line for each; 1 if a property was violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Inputs that break greenroom.")
     parser.add_argument("--seconds", type=int, default=SECONDS, help=f"for each target; {SECONDS} unless told")
     parser.add_argument("--total", type=int, help="seconds for all targets together instead")
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def searched(target: Target, seconds: int, findings: Path) -> Run:
-    """Look for what breaks one target."""
+    """Search for an input that breaks a target."""
     corpus = PLACE / "corpus" / target.name
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):
@@ -121,7 +121,7 @@ def searched(target: Target, seconds: int, findings: Path) -> Run:
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=patience + SLACK,  # it has ended itself by then
+            timeout=patience + SLACK,  # it ends itself before
             check=False,
         )
         code, output = done.returncode, done.stdout
@@ -136,13 +136,13 @@ def searched(target: Target, seconds: int, findings: Path) -> Run:
 
 
 def environment() -> dict[str, str]:
-    """Ours, with Atheris at hand, and with the rooms where an instrumented import finds them."""
+    """The environment, with Atheris and the packages on the path, where an instrumented import finds them."""
     (packages,) = PLACE.glob("lib/python3*/site-packages")
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(packages)])}
 
 
 def reported(name: str, code: int, output: str, findings: tuple[Path, ...]) -> Run:
-    """What libFuzzer said."""
+    """Parse libFuzzer's output."""
     lines = _LINE.findall(output)
     runs, coverage, features, corpus = map(int, lines[-1]) if lines else (0, 0, 0, 0)
     done = _DONE.search(output)

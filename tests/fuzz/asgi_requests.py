@@ -1,4 +1,4 @@
-"""Requests to an ASGI application, made by hand: what is sent, in which pieces, when the peer leaves, and what came back."""
+"""Requests to an ASGI application: the sent pieces, the time at which the peer disconnects, and the response."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _SAFE = re.compile(rb"[ -~\t]*")
 
 
 class Ride:
-    """One request on its way, and what has come back so far."""
+    """A request in progress, and the response so far."""
 
     def __init__(self, app: App, verb: str, headers: Pairs, body: Iterable[bytes] = (), path: str = "/mcp") -> None:
-        """Set out, in a task of its own."""
+        """Start the request in a task."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
         self.whole = False
-        """Whether it came to its end."""
+        """Whether the response is complete."""
         self._pieces = list(body) or [b""]
         self._left = asyncio.Event()
         scope = {
@@ -53,7 +53,7 @@ class Ride:
         self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
 
     def leave(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._left.set()
 
     async def _receive(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Ride:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What has been said so far, whichever way it came."""
+        """The messages so far, as JSON or as events."""
         kind = self.headers.get("content-type", "")
         if kind == "application/json":
             return [json.loads(self.body)] if self.whole and self.body else []
@@ -99,19 +99,19 @@ class Ride:
 
     @property
     def events(self) -> list[dict[str, str]]:
-        """The events that have come whole."""
+        """The complete events."""
         *blocks, _ = self.body.decode().split("\n\n")
         return [dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":")) for block in blocks]
 
     async def gone(self) -> None:
-        """See that nothing is left of it."""
+        """Assert that nothing is left of the request."""
         self.leave()
         with suppress(asyncio.CancelledError):
             await self.task
 
 
 def answers(messages: list[dict[str, Any]], id: Any) -> int:
-    """How many of these answer that request."""
+    """The number of messages that answer that request."""
     return sum(
         "method" not in message and type(message.get("id")) is type(id) and message["id"] == id for message in messages
     )

@@ -1,9 +1,4 @@
-"""One target under Atheris, in a process of its own: `python -m tests.fuzz.atheris_runner TARGET SECONDS [libFuzzer's options]`.
-
-It runs with the project's own packages and Atheris beside them on the path, and with nothing of Hypothesis or pytest. What it
-imports is instrumented on the way in, so nothing of greenroom may be imported before. When it does not end in time it says where
-it is, and ends.
-"""
+"""Runs one target under Atheris in a separate process: `python -m tests.fuzz.atheris_runner TARGET SECONDS [libFuzzer's options]`."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ PACKAGES = ("greenroom", "h11", "h2", "hpack", "hyperframe", "hypercorn")
 
 
 def main() -> None:
-    """Look for an input that breaks the target, until libFuzzer's own limits say that it is enough."""
+    """Search for an input that breaks the target, within libFuzzer's limits."""
     atheris: Any = import_module("atheris")
     name, patience, *options = sys.argv[1:]
     faulthandler.dump_traceback_later(float(patience), exit=True)

@@ -1,4 +1,4 @@
-"""What a fuzzer is pointed at: a function that takes any bytes and raises when a promise is broken, and where to begin.
+"""A fuzz target: a function that takes any bytes and raises if a property is violated, and its seed inputs.
 
 The first bytes of an input are numbers, which say how it is cut and how small the limits are; the rest is what a peer sends. No
 file is kept anywhere: the inputs to begin with are made by code.
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """One part of greenroom, and what has to be true of it whatever comes."""
+    """A part of greenroom, and its properties for any input."""
 
     name: str
     check: Callable[[bytes], None]
     seeds: Callable[[], Iterable[bytes]]
-    """Inputs to begin with."""
+    """The seed inputs."""
     words: Iterable[bytes]
-    """What such inputs are made of."""
+    """The dictionary of tokens."""
     packages: tuple[str, ...] = ("greenroom",)
-    """Whose code leads the search."""
+    """The modules whose coverage guides the search."""
     longest: int = 2048
 
 
 def numbers(data: bytes, count: int) -> tuple[bytes, bytes]:
-    """The numbers in front, zeros where there are none, and the rest."""
+    """The leading numbers (zeros if missing), and the rest."""
     return data[:count].ljust(count, b"\0"), data[count:]
 
 
 def pieces(data: bytes, steps: bytes) -> Iterator[bytes]:
-    """The data in pieces of one byte more than these sizes, again and again."""
+    """Cut data into pieces of one byte more than these sizes, cyclically."""
     place = 0
     for step in cycle(steps):
         if place >= len(data):
@@ -43,12 +43,12 @@ def pieces(data: bytes, steps: bytes) -> Iterator[bytes]:
 
 
 def seeded(texts: Iterable[bytes], *fronts: bytes) -> list[bytes]:
-    """Each text behind each of these numbers."""
+    """Combine each text with each of these leading numbers."""
     return [front + text for text in texts for front in fronts]
 
 
 def dictionary(words: Iterable[bytes]) -> str:
-    """The words in the form that libFuzzer reads."""
+    """The tokens as a libFuzzer dictionary."""
     return "".join('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in words if word)
 
 

@@ -1,4 +1,4 @@
-"""A whole server for fuzzers: tools that answer, wait, report, ask, fail and never end; and a watch over it.
+"""A complete server for fuzzers: tools that answer, wait, report, ask, fail and never end; and checks for hidden failures.
 
 All of it in one loop, on a virtual clock, so that a deadline of a minute costs nothing.
 """
@@ -28,7 +28,7 @@ SETTINGS = Settings(
     call_timeout=20.0, ask_timeout=5.0, session_idle=600.0, log_level="debug", page_size=3, task_lifetime=900.0
 )
 LONG = 3600.0
-"""Seconds after which no request is under way any more."""
+"""Seconds after which no request is in progress."""
 
 
 def company(settings: Settings = SETTINGS) -> Server:
@@ -98,15 +98,15 @@ def company(settings: Settings = SETTINGS) -> Server:
 
 
 CLUMSY = ("tools/call 'fail'", "tools/call 'ask'")
-"""Calls that may crash: one does, and one asks a peer that may not answer."""
+"""Calls that may crash: one always, and one that asks a peer that may not answer."""
 NAMES = ("add", "echo", "slow", "steps", "ask", "refuse", "fail", "forever", "endless")
 
 
 class Watch(logging.Handler):
-    """Notes whatever went wrong behind the scenes: crashes, leaks, errors that were only logged, tasks that died unheard."""
+    """Records hidden failures: crashes, leaks, errors that were only logged, tasks that died unnoticed."""
 
     def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to watch."""
+        """Start recording."""
         super().__init__(logging.ERROR)
         self.troubles: list[str] = []
         self._end = node.reports.subscribe(self._report)
@@ -116,7 +116,7 @@ class Watch(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """An error was logged."""
-        if record.name != "greenroom.supervision":  # whose reports are heard anyway
+        if record.name != "greenroom.supervision":  # whose reports are recorded anyway
             self.troubles.append(f"{record.name}: {record.getMessage()} {record.exc_info}")
 
     def _report(self, report: Report) -> None:
@@ -124,19 +124,19 @@ class Watch(logging.Handler):
             self.troubles.append(repr(report))
 
     def check(self) -> None:
-        """Nothing went wrong; what did is told once."""
+        """Assert that nothing failed; each failure is reported once."""
         troubles, self.troubles = self.troubles, []
         assert not troubles, "\n".join(troubles)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop recording."""
         self._logger.removeHandler(self)
         super().close()
 
 
 @asynccontextmanager
 async def watched() -> AsyncGenerator[None]:
-    """A block, inside of a node, in which nothing goes wrong behind the scenes."""
+    """A block inside a node without hidden failures."""
     watch = Watch(current_node(), asyncio.get_running_loop())
     try:
         yield
@@ -146,13 +146,13 @@ async def watched() -> AsyncGenerator[None]:
 
 
 class Standing:
-    """A server that stays from one input to the next: what one leaves behind, the check after it finds."""
+    """A server that is kept between inputs: effects of one input are found by the check after it."""
 
     watch: Watch
     company: Company
 
     def __init__(self) -> None:
-        """Open it; it stays until the process ends."""
+        """Start the server, until the process ends."""
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._open = AsyncExitStack()
         self._node = Node(watchdog=None, handle_sigint=False)
@@ -166,7 +166,7 @@ class Standing:
         await asyncio.sleep(1)
 
     def play(self, scene: Callable[[Company], Coroutine[Any, Any, T]]) -> T:
-        """Play one scene; afterwards nothing of it is left, and nothing went wrong."""
+        """Run one scene; afterwards nothing of it is left, and nothing has failed."""
         return self._runner.run(self._play(scene))
 
     async def _play(self, scene: Callable[[Company], Coroutine[Any, Any, T]]) -> T:
@@ -177,6 +177,6 @@ class Standing:
         return value
 
     def close(self) -> None:
-        """Close it, for a test."""
+        """Stop the server, for a test."""
         self._runner.run(self._open.aclose())
         self._runner.close()

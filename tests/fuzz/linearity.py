@@ -1,4 +1,4 @@
-"""Linearity by counting: what reading a peer's bytes costs, at growing sizes. `python -m tests.fuzz.linearity`, which `make fuzz` runs.
+"""Linearity by counting: the cost of reading a peer's bytes at growing sizes. `python -m tests.fuzz.linearity`, which `make fuzz` runs.
 
 A `Reader` is one way in for a peer's bytes with the worst inputs that are known for it. Each file of the folder `linear` lists
 some under `READERS`; a new file is found by itself. Two counts exist, and neither is a clock:
@@ -37,33 +37,33 @@ ROOT: Final = Path(__file__).parents[2]
 KIB: Final = 1024
 SIZES: Final = (KIB, 4 * KIB, 16 * KIB, 64 * KIB)
 SHORT: Final = (256, 512, 1024, 2048)
-"""What `make test` counts steps at."""
+"""The sizes at which `make test` counts steps."""
 GROWTH: Final = 1.1
-"""How many times as much as linearly a cost may grow."""
+"""The allowed growth relative to linear growth."""
 NOISE: Final = 0.02
-"""Of the smaller cost: a fork, a dict that is resized and an allocator that asks for a page are no growth."""
+"""The tolerance relative to the smaller cost: a fork, a resized dict or a new page of memory is no growth."""
 
 
 class Reader(NamedTuple):
-    """One way in for a peer's bytes."""
+    """A reader of a peer's bytes."""
 
     name: str
     read: Callable[[Any], object]
-    """Reads one input. What it raises for a wrong input is caught; it has to take nothing from one call to the next."""
+    """Reads one input, without state between calls. Its `refuses` errors are caught."""
     shapes: Mapping[str, Callable[[int], Any]]
-    """Inputs of about so many bytes by what is wicked about them. An input is what `read` takes: bytes, a text, pieces, an object."""
+    """Inputs of a given size, by their attack. An input is what `read` takes: bytes, text, pieces, an object."""
     refuses: tuple[type[Exception], ...] = ()
-    """What `read` raises for an input that it refuses."""
+    """The errors of `read` for refused inputs."""
     sizes: tuple[int, ...] = SIZES
-    """Where a limit ends reading earlier, sizes below it say more. They are four."""
+    """The sizes; lower ones if a limit ends reading earlier. There are four."""
     short: tuple[int, ...] = SHORT
-    """The same for steps: sizes below which something is not done at all say nothing."""
+    """The sizes for steps: below them something is not executed at all."""
     moves: float = 0.0
-    """Of a cost, how much of it depends on where memory comes to lie: instructions of the same code that differ from run to run."""
+    """The part of a cost that depends on memory addresses: instruction counts differ between runs."""
 
 
 class Cost(NamedTuple):
-    """What one shape cost at each size."""
+    """The cost of one attack at each size."""
 
     reader: str
     shape: str
@@ -73,7 +73,7 @@ class Cost(NamedTuple):
 
     @property
     def growth(self) -> float:
-        """How many times as much as linearly it grew, at worst; the rate is that between the first two sizes.
+        """The worst growth relative to linear growth; the rate is that between the first two sizes.
 
         Costs that do not depend on the size cancel out: only differences are compared.
         """
@@ -91,7 +91,7 @@ class Cost(NamedTuple):
 
     @property
     def linear(self) -> bool:
-        """Whether that is little enough."""
+        """Whether the growth is within the tolerance."""
         return self.growth <= GROWTH
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Cost(NamedTuple):
 
 
 def readers() -> dict[str, Reader]:
-    """All of the folder `linear`, by name."""
+    """All readers of the folder `linear`, by name."""
     found: dict[str, Reader] = {}
     folder = Path(__file__).parent / "linear"
     for module in sorted(pkgutil.iter_modules([str(folder)])):
@@ -111,12 +111,12 @@ def readers() -> dict[str, Reader]:
 
 
 def repeated(unit: bytes, size: int, front: bytes = b"", end: bytes = b"") -> bytes:
-    """The unit again and again between the two, about so many bytes in all."""
+    """A unit repeated between two ends, up to the size."""
     return front + unit * (max(0, size - len(front) - len(end)) // len(unit)) + end
 
 
 def run(reader: Reader, given: Any) -> None:
-    """Read one input, whether it is refused or not."""
+    """Read one input; it may be refused."""
     with contextlib.suppress(*reader.refuses):
         reader.read(given)
 
@@ -124,19 +124,19 @@ def run(reader: Reader, given: Any) -> None:
 # --- steps
 
 _TOOL: Final = 4
-"""One of the two numbers for tools of `sys.monitoring` that have no name."""
+"""A free tool id of `sys.monitoring`."""
 
 
 def steps(function: Callable[[], object]) -> int:
-    """How many bytecodes of Python the call runs, in this thread."""
-    gc.disable()  # a collection runs callbacks of others, whose bytecodes would count
+    """The number of Python bytecodes of the call in this thread."""
+    gc.disable()  # a garbage collection would run unrelated callbacks, whose bytecodes would count
     try:
         return _bytecodes(function)
     finally:
         gc.enable()
 
 
-if sys.version_info >= (3, 12):  # where a tracer is told of no opcodes of the first frame of each function
+if sys.version_info >= (3, 12):  # a tracer gets no opcode events for the first frame of each function
 
     def _bytecodes(function: Callable[[], object]) -> int:
         here, count, monitoring = threading.get_ident(), 0, sys.monitoring
@@ -178,7 +178,7 @@ else:
 
 
 def short(reader: Reader, shape: str) -> Cost:
-    """The steps that a shape takes at small sizes."""
+    """The steps of an attack at small sizes."""
     made = reader.shapes[shape]
     run(reader, made(reader.short[0]))  # what is computed once for all
     counts = tuple(steps(partial(run, reader, made(size))) for size in reader.short)
@@ -192,7 +192,7 @@ _REFS: Final = re.compile(r"I\s+refs:\s+([\d,]+)")
 
 
 def instructions(names: Sequence[str]) -> Iterator[Cost]:
-    """The instructions that all shapes of these readers take. Needs Valgrind, which Debian has."""
+    """The instructions of all attacks on these readers. Needs Valgrind (Debian: valgrind)."""
     if shutil.which(VALGRIND[0]) is None:
         raise SystemExit("instructions are counted by Valgrind: apt-get install valgrind")
     environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -216,12 +216,12 @@ def _counted(log: str) -> int:
 
 
 def count(name: str) -> None:
-    """Under Valgrind: read each input in a child, and print which child had which."""
+    """Under Valgrind: read each input in a child process, and print which child read which."""
     reader = readers()[name]
     for shape, made in reader.shapes.items():
         run(reader, made(reader.sizes[0]))  # what is computed once for all
         gc.collect()
-        gc.disable()  # when it comes depends on what was allocated before
+        gc.disable()  # the time of a collection depends on earlier allocations
         base = _forked(lambda: None)
         children = [_forked(partial(run, reader, made(size))) for size in reader.sizes]
         print(json.dumps({"shape": shape, "base": base, "sizes": reader.sizes, "children": children}), flush=True)
@@ -234,7 +234,7 @@ def _forked(work: Callable[[], object]) -> int:
         try:
             work()
             status = 0
-        except Exception:  # noqa: BLE001 - what is above belongs to the parent
+        except Exception:  # noqa: BLE001 - nothing may propagate into the parent's code
             traceback.print_exc()
         os._exit(status)
     _, status = os.waitpid(child, 0)
@@ -244,7 +244,7 @@ def _forked(work: Callable[[], object]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count for each reader, and print a line for each shape; 1 when one grows faster than linearly."""
+    """Count for each reader, and print a line for each attack; 1 if one grows faster than linearly."""
     known = readers()
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.linearity", description="What a peer's bytes cost.")
     parser.add_argument("--only", metavar="READER", nargs="+", choices=sorted(known), default=list(known))

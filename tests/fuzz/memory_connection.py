@@ -1,4 +1,4 @@
-"""A connection within one process: bytes go into whatever serves it and come out of it, and nothing is a socket."""
+"""A connection in memory: passes bytes to a protocol and collects its output, without a socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Socket:
-    """As much of one as a connection asks about."""
+    """The parts of a socket that a connection reads."""
 
     family = socket.AF_INET
 
@@ -29,11 +29,11 @@ class _Socket:
         return 0
 
     def setsockopt(self, *_: Any) -> None:
-        """Nothing to set."""
+        """Ignore options."""
 
 
 class _Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """Collects written bytes."""
 
     def __init__(self) -> None:
         raw = _Socket()
@@ -63,7 +63,7 @@ class _Transport(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
+        """Return no buffer size."""
 
     def pause_reading(self) -> None:
         self.paused = True
@@ -86,7 +86,7 @@ class _Transport(asyncio.Transport):
 
 
 class Wire:
-    """The peer's end of a connection that some protocol serves."""
+    """The peer's end of a connection to a protocol."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         """Connect."""
@@ -96,22 +96,22 @@ class Wire:
         protocol.connection_made(self.transport)
 
     async def send(self, pieces: Iterable[bytes]) -> None:
-        """Say this, with a turn for the other end between the pieces."""
+        """Send pieces, with a turn of the loop between them."""
         for piece in pieces:
             while self.transport.paused and not self.transport.closed:  # noqa: ASYNC110 - as below
                 await asyncio.sleep(0.1)
             if self.transport.closed:
                 return
-            asyncio.get_running_loop().call_soon(self._protocol.data_received, piece)  # as a transport is called
+            asyncio.get_running_loop().call_soon(self._protocol.data_received, piece)  # the transport's method
             await asyncio.sleep(0)
 
     def hang_up(self) -> None:
-        """Say that this was all."""
+        """Send EOF."""
         if not self.transport.closed and not self._protocol.eof_received():
             self.transport.close()
 
     def lose(self) -> None:
-        """Be gone without a word."""
+        """Drop the connection."""
         self.transport.break_off(ConnectionResetError())
 
     async def ended(self, within: float) -> bool:
@@ -126,23 +126,23 @@ class Wire:
 
     @property
     def heard(self) -> bytes:
-        """All that has come."""
+        """All received bytes."""
         return bytes(self.transport.written)
 
 
 @dataclass
 class Answer:
-    """One answer, read strictly."""
+    """One strictly parsed response."""
 
     status: int
     headers: dict[str, str]
     body: bytes
     whole: bool
-    """Whether it came to its end."""
+    """Whether it is complete."""
 
 
 def answers(data: bytes, *, heads: bool = False) -> list[Answer]:
-    """All answers in a stream of bytes. Raises AssertionError for anything that is none.
+    """Parse all responses in a stream. Raises AssertionError for malformed ones.
 
     `heads` says that some may be answers to HEAD, which have no body whatever their length says.
     """
@@ -169,7 +169,7 @@ def answers(data: bytes, *, heads: bool = False) -> list[Answer]:
                 answer.body, answer.whole = (
                     data,
                     False,
-                )  # as HTTP/1.0 has it: it ends with the connection, and that it is whole cannot be known
+                )  # an HTTP/1.0 body ends with the connection, so its completeness is unknown
                 break
             size = int(headers["content-length"])
             answer.body, data = data[:size], data[size:]

@@ -1,4 +1,4 @@
-"""Bytes on real descriptors: connections that pipeline, dribble, break off and talk nonsense, and a program's standard streams."""
+"""Bytes on real descriptors: connections that pipeline, trickle, break off and send garbage, and standard streams."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """One connection: how many requests it makes at once, how they are cut, what comes after them, and whether it waits."""
+class PeerConnection:
+    """One connection: its pipelined requests, their pieces, the bytes after them, and whether it waits."""
 
     requests: int
     steps: bytes
@@ -42,8 +42,8 @@ class Visit:
 NONSENSE = st.sampled_from([b"", b"", b"\x00\r\n\r\n", b"POST /mcp HTTP/1.1\r\n", b"GET / HTTP/9\r\n\r\n"]) | st.binary(
     max_size=20
 )
-VISITS = st.builds(
-    Visit,
+CONNECTIONS = st.builds(
+    PeerConnection,
     requests=st.integers(0, 4),
     steps=st.lists(st.integers(20, 255), min_size=1, max_size=3).map(bytes),
     nonsense=NONSENSE,
@@ -51,28 +51,28 @@ VISITS = st.builds(
 )
 
 
-async def visit(port: int, session: str, visit: Visit) -> None:
+async def play_connection(port: int, session: str, connection: PeerConnection) -> None:
     client = await RawClient.to(port)
-    asked = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(visit.requests)]
-    sent = b"".join(map(post, asked)).replace(b"$S", session.encode()) + visit.nonsense
+    asked = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(connection.requests)]
+    sent = b"".join(map(post, asked)).replace(b"$S", session.encode()) + connection.nonsense
     try:
-        for piece in pieces(sent, visit.steps):
+        for piece in pieces(sent, connection.steps):
             await client.send(piece)
             await asyncio.sleep(0)
     except OSError:
-        assert visit.nonsense
-    if visit.stays:
+        assert connection.nonsense
+    if connection.stays:
         for message in asked:
             reply = await client.reply()
             assert (reply.status, reply.json["id"], reply.json["result"]) == (200, message["id"], {})
-        if not visit.nonsense:
+        if not connection.nonsense:
             client.abort()
         for answer in answers(await client.rest()):
             assert answer.status in STATUSES
     client.abort()
 
 
-async def visited(visits: list[Visit]) -> None:
+async def play_all(connections: list[PeerConnection]) -> None:
     server = company()
     async with server.started() as house, watched():
         url = await server.listen(config=HttpConfig(port=0, header_timeout=2.0, body_timeout=2.0, keep_alive=2.0))
@@ -82,7 +82,7 @@ async def visited(visits: list[Visit]) -> None:
             "POST", body=json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}).encode()
         )
         session = hello.headers["mcp-session-id"]
-        await asyncio.gather(*(visit(port, session, each) for each in visits))
+        await asyncio.gather(*(play_connection(port, session, each) for each in connections))
         client.abort()
         another = await RawClient.to(port)
         assert (await another.call("ping", session=session)).json["result"] == {}
@@ -91,13 +91,13 @@ async def visited(visits: list[Visit]) -> None:
 
 
 @settings(max_examples=examples(25))
-@given(visits=st.lists(VISITS, min_size=1, max_size=6))
-def test_every_connection_is_served_in_order_whatever_the_others_send(visits: list[Visit]) -> None:
-    run(lambda: visited(visits))
+@given(connections=st.lists(CONNECTIONS, min_size=1, max_size=6))
+def test_every_connection_is_served_in_order_whatever_the_others_send(connections: list[PeerConnection]) -> None:
+    run(lambda: play_all(connections))
 
 
 async def piped(house: Company, stream: bytes) -> bytes:
-    """All that comes out of a program's standard output when this is its input."""
+    """The standard output of a program with this input."""
     (reading, saying), (hearing, writing) = os.pipe(), os.pipe()
     try:
         os.write(saying, stream)

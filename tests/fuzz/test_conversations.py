@@ -1,6 +1,6 @@
-"""Whole conversations with a whole server, over the ASGI endpoint and its engine: some requests right, some not, all at once.
+"""Conversations with a complete server, over the ASGI endpoint and its engine: valid and invalid requests, concurrently.
 
-A right request is answered, once, under its own id and with what it asked for, whatever the others do.
+A valid request is answered once, under its own id and with its result, whatever the other requests are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def standing() -> Iterator[Standing]:
 
 @dataclass(frozen=True)
 class Right:
-    """A request that has to be answered."""
+    """A valid request, which must be answered."""
 
     tool: str
     cancelled: bool
@@ -52,7 +52,7 @@ class Right:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A request about which nothing is promised, but that it harms no other."""
+    """An invalid request, which must not affect others."""
 
     verb: str
     path: str
@@ -123,7 +123,7 @@ REQUESTS = st.one_of(
 
 
 class Conversation:
-    """What is said to one server by two peers: the honest one, and the other."""
+    """A conversation of two peers with one server: an honest one, and another one."""
 
     def __init__(self, company: Company) -> None:
         self.company = company
@@ -195,7 +195,7 @@ class Conversation:
             assert told[0]["result"]["content"][0]["text"] == f"canary {id}"
 
     def judge_answer(self, body: bytes, ride: Ride) -> None:
-        """A wrong request's answer is under its own id, if any, and there is no more than one."""
+        """An invalid request has at most one answer, under its own id, if any."""
         told = [message for message in ride.messages if "method" not in message]
         assert len(told) <= 1, "two answers"
         try:

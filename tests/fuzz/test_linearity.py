@@ -1,4 +1,4 @@
-"""What a peer's bytes cost grows with their number: the short form, which counts steps of Python; `make fuzz` counts instructions."""
+"""The cost of a peer's bytes grows linearly: the short form, which counts Python steps; `make fuzz` counts instructions."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_steps_are_the_same_each_time() -> None:
     [
         ((1000, 4000, 16000, 64000), True),
         ((1000, 4000, 16000, 73000), False),
-        ((101_000, 104_000, 116_000, 164_000), True),  # most of it is there at every size
-        ((1000, 1000, 1000, 1000), True),  # it is refused for its length
+        ((101_000, 104_000, 116_000, 164_000), True),  # most of the cost is constant
+        ((1000, 1000, 1000, 1000), True),  # refused for its length
         ((1000, 1000, 1000, 500_000), False),
         ((1000, 4100, 16900, 270_000), False),
         ((1000, 16000, 256_000, 4_096_000), False),

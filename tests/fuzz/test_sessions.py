@@ -1,6 +1,6 @@
 """Several sessions on one server, in any order: calls, cancellations, streams that come, go and are resumed, ends.
 
-A caller is answered once, on whatever way is open to it; no session hears what was said to another; and at the end nothing is left.
+A call is answered once, on any open stream; no session gets another session's messages; and at the end nothing is left.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NOTHING: Any = multiple()  # pyright: ignore[reportUnknownVariableType] - of no 
 
 
 class Client:
-    """One session's peer, and all that it has heard."""
+    """A session's peer, and all messages that it received."""
 
     def __init__(self, number: int, session: str, version: str) -> None:
         self.number = number
@@ -58,11 +58,11 @@ class Client:
 
     @property
     def heard(self) -> list[dict[str, Any]]:
-        """Everything, on all of its ways; what came again after a resume is there again."""
+        """All messages on all its streams; replayed ones occur again."""
         return [message for ride in [*(each.ride for each in self.calls), *self.streams] for message in ride.messages]
 
     def last(self, ride: Ride) -> str | None:
-        """The id of the last event of a stream, by which to come back."""
+        """The last event id of a stream, for resuming it."""
         named = [event["id"] for event in ride.events if "id" in event]
         return named[-1] if named else None
 
@@ -80,12 +80,12 @@ class Call:
 
     @property
     def answered(self) -> set[str]:
-        """Every answer to it that was heard, each once however often it was replayed."""
+        """All received answers to the call, without replays."""
         return {str(message) for message in self.client.heard if answers([message], self.id)}
 
 
 class Machine(RuleBasedStateMachine):
-    """The machine; one server for each run of it."""
+    """The state machine; one server for each run."""
 
     clients = Bundle("clients")
     calls = Bundle("calls")
@@ -121,7 +121,7 @@ class Machine(RuleBasedStateMachine):
             ]
         return Ride(self.app, verb, headers, pieces(lines(message), steps) if message else ())
 
-    # --- what may happen
+    # --- actions
 
     @initialize(target=clients, first=st.sampled_from(SUPPORTED), second=st.sampled_from(SUPPORTED))
     def two_are_there(self, first: str, second: str) -> Any:
@@ -151,7 +151,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=calls, client=clients, tool=st.sampled_from(TOOLS), steps=st.binary(min_size=1, max_size=2))
     def call(self, client: Client, tool: str, steps: bytes) -> Call:
-        id = len(client.calls)  # so that all of them use the same
+        id = len(client.calls)  # shared by all
         arguments: dict[str, Any] = {"text": f"canary {client.number}"} if tool == "echo" else {}
 
         async def scene() -> Call:
@@ -236,10 +236,10 @@ class Machine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.do(asyncio.sleep(seconds))
 
-    # --- what has to be true
+    # --- invariants
 
     @invariant()
-    def nobody_hears_what_is_anothers(self) -> None:
+    def no_session_gets_anothers_messages(self) -> None:
         for client in self.known:
             for message in client.heard:
                 text = str(message)
@@ -258,16 +258,16 @@ class Machine(RuleBasedStateMachine):
 
     async def end(self) -> None:
         await asyncio.sleep(LONG / 30)
-        self.nobody_hears_what_is_anothers()
+        self.no_session_gets_anothers_messages()
         for client in self.known:
             for made in client.calls:
                 self.judge(made)
         for client in self.known:
             for ride in [*client.streams, *(made.ride for made in client.calls)]:
                 await ride.gone()
-        for card in await self.company.sessions.call(SessionSupervisor.cards):
+        for card in await self.company.sessions.call(SessionSupervisor.session_infos):
             await self.company.peers.end(card.id)
-        # What a session's tasks were doing is told to stop, and has the grace to do so.
+        # The tasks of a session are cancelled, and have the grace to end.
         await asyncio.sleep(2 * self.company.settings.cancel_grace + 1)
         raise_for_leaks(await loop_leftovers(self.before))
         self.watch.check()
@@ -277,7 +277,7 @@ class Machine(RuleBasedStateMachine):
         assert len(ended) <= 1, ended
         ride = made.ride
         if made.left:
-            return  # what it did not wait for, a stream may bring or not
+            return  # answers that were not awaited may or may not arrive on a stream
         assert ride.task.done()
         assert ride.whole
         if ended:

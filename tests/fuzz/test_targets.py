@@ -1,6 +1,6 @@
-"""The fuzzers' targets without a fuzzer: what they begin with is right, and so is what Hypothesis makes of it.
+"""The fuzz targets without a fuzzer: their seeds and mutations by Hypothesis violate no property.
 
-So a target cannot rot between two runs of `make fuzz`, and every finding has a place to stay: an example here.
+So a target stays valid between two runs of `make fuzz`, and a finding can be added here as an example.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 
 def mutated(target: Target) -> st.SearchStrategy[bytes]:
-    """Inputs that a target begins with, damaged here and there."""
+    """Mutated seeds of a target."""
     scraps = st.sampled_from([*target.words, b""]) | st.binary(max_size=3)
     return st.builds(
         _damaged,

@@ -131,9 +131,9 @@ PACKAGES_OF_THEIR_OWN = (
         "thespian_tools",
         "actors.guest",
         "testing",
-        "probe",
+        "wire_probe",
     ),
-    *("pytest_plugin", "supervision.testing", "auth.testing", "cli", "lookout", "moved"),
+    *("pytest_plugin", "supervision.testing", "auth.testing", "cli", "inspect_socket", "moved"),
 )
 """Hosts, gateways, clusters, Thespian, testing and the command line: no server or client needs them."""
 
@@ -156,7 +156,7 @@ def others_loaded(make: str, *others: str) -> list[str]:
 
 @pytest.mark.parametrize("make", ["Client", "SyncClient"])
 def test_an_http_client_loads_nothing_of_servers_hosts_gateways_or_clusters(make: str) -> None:
-    others = ("server", "decorators", "listening", "mounting", "running", "service", "actors.pools", "actors.company")
+    others = ("server", "decorators", "run_options", "asgi_mount", "program_runner", "mcp_server", "actors.pools", "actors.company")
     assert others_loaded(f"{make}('http://127.0.0.1:9/mcp')", *PACKAGES_OF_THEIR_OWN, *others) == []
 
 

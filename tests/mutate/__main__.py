@@ -29,19 +29,19 @@ OTHER: Final = ROOT / ".referees" / "mutate" / "bin" / "python"
 CODE: Final = (
     "auth/**/*.py",
     "transports/http*.py",
-    "actors/calls.py",
-    "actors/calls.py",
+    "actors/session_calls.py",
+    "actors/session_calls.py",
     "actors/session.py",
     "supervision/supervisors/*.py",
 )
 TESTS: Final = ("asking", "auth", "blast", "client", "client_http", "fuzz", "hostile", "http", "interop", "kernel", "otp", "protocol",
     "registry", "server", "session", "sign_in", "stdio", "supervision", "sups", "tasks", "tls", "workers")  # fmt: skip
 LIMIT: Final = 240.0
-"""Seconds of tests for one change; where all that reach its line take longer, the shortest are run."""
+"""The time limit of tests for one change in seconds; if all tests that reach the line take longer, the shortest run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is left of the sample, and print the report."""
+    """Run the rest of the sample, and print the report."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description="change the code: does a test notice?")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     place = ROOT / ".mutants"
     place.mkdir(exist_ok=True)
-    place = place.resolve()  # the measurements name files by their whole paths
+    place = place.resolve()  # the coverage data has absolute paths
     results = Results(place / f"{options.seed}-{options.count}.jsonl")
     if not options.report:
         commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def drawn(file: Path, tree: Path, seed: int, count: int) -> list[Mutant]:
-    """The sample of that seed: drawn from the commit at which it was first asked for."""
+    """The sample of a seed, drawn from the commit at its first use."""
     if not file.exists():
         files = sorted({str(path.relative_to(tree)) for pattern in CODE for path in tree.glob(pattern)})
         script = Path(__file__).parent / "python" / "mutants.py"
@@ -84,7 +84,7 @@ def drawn(file: Path, tree: Path, seed: int, count: int) -> list[Mutant]:
 
 
 def try_all(trees: list[Tree], mutants: list[Mutant], reach: Reach, results: Results) -> None:
-    """Try them in all clones at the same time."""
+    """Try the mutants in all clones concurrently."""
     waiting: SimpleQueue[Mutant] = SimpleQueue()
     for mutant in mutants:
         waiting.put(mutant)
@@ -107,7 +107,7 @@ def try_all(trees: list[Tree], mutants: list[Mutant], reach: Reach, results: Res
 
 
 def attempt(tree: Tree, mutant: Mutant, reach: Reach) -> tuple[str, str]:
-    """Make the change, run the tests that reach it, take it back: the outcome, and the test that noticed."""
+    """Apply a mutant, run the tests that reach it, and undo it. Returns the outcome and the failed test."""
     path = tree.folder / mutant.file
     before = path.read_text("utf-8")
     line = mutant.find(before)
@@ -134,7 +134,7 @@ def attempt(tree: Tree, mutant: Mutant, reach: Reach) -> tuple[str, str]:
             return KILLED, failing
         if suspects is tests:
             return BROKEN, failing
-        tests.remove(failing)  # it fails without the change as well
+        tests.remove(failing)  # the test fails without the change too
     return SURVIVED, "no test reaches it"
 
 

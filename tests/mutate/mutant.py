@@ -1,4 +1,4 @@
-"""A small change to one place of the code, and what became of those that were tried."""
+"""Mutants (small changes to the code) and their outcomes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 KILLED: Final = "killed"
 SURVIVED: Final = "survived"
 GONE: Final = "gone"
-"""The lines that it changes are no longer there."""
+"""The changed lines no longer exist."""
 BROKEN: Final = "unclear"
-"""Its tests do not end well without it either."""
+"""Its tests fail without the change too."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """Lines of a file, and what stands there instead."""
+    """Lines of a file, and their replacement."""
 
     file: str
     line: int
@@ -31,7 +31,7 @@ class Mutant:
 
     @classmethod
     def of(cls, entry: dict[str, Any], tree: Path) -> Self:
-        """From what `python/mutants.py` prints."""
+        """Read a line of `python/mutants.py`."""
         before = (tree / entry["file"]).read_text("utf-8").splitlines(keepends=True)
         after = entry["source"].splitlines(keepends=True)
         changes = [
@@ -41,46 +41,46 @@ class Mutant:
         ]
         start, end = changes[0][1], changes[-1][2]
         new_start, new_end = changes[0][3], changes[-1][4]
-        if start == end:  # nothing but an insertion: the line before it says where
+        if start == end:  # an insertion is located by the line before it
             start, new_start = start - 1, new_start - 1
         return cls(entry["file"], start + 1, entry["operator"], before[start:end], after[new_start:new_end])
 
     @property
     def key(self) -> str:
-        """What tells it from all others of a sample."""
+        """A unique key within a sample."""
         return f"{self.file}:{self.line}:{self.operator}"
 
     def find(self, text: str) -> int | None:
-        """The line at which its old lines begin, the nearest to where they were."""
+        """The line of its old text, nearest to the original position."""
         lines = text.splitlines(keepends=True)
         starts = [at for at in range(len(lines)) if lines[at : at + len(self.old)] == self.old]
         return min(starts, key=lambda at: abs(at + 1 - self.line)) + 1 if starts else None
 
     def applied(self, text: str, line: int) -> str:
-        """The text with the change made at that line."""
+        """The text with the change at that line."""
         lines = text.splitlines(keepends=True)
         lines[line - 1 : line - 1 + len(self.old)] = self.new
         return "".join(lines)
 
 
 class Results:
-    """What became of each, a line of JSON for each attempt."""
+    """The outcomes, a line of JSON for each attempt."""
 
     def __init__(self, file: Path) -> None:
-        """Keep it in that file."""
+        """Store outcomes in that file."""
         self._file = file
 
     def add(self, mutant: Mutant, outcome: str, by: str) -> None:
-        """Write an outcome down at once, so that an interrupted run goes on behind it."""
+        """Append an outcome at once, so that an interrupted run can continue."""
         with self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**asdict(mutant), "key": mutant.key, "outcome": outcome, "by": by}) + "\n")
 
     def latest(self) -> dict[str, str]:
-        """The last outcome of each."""
+        """The last outcome of each mutant."""
         return {key: entry["outcome"] for key, entry in self._entries().items()}
 
     def report(self) -> str:
-        """Totals by folder, then every survivor as a diff."""
+        """Totals by folder, then every surviving mutant as a diff."""
         entries = list(self._entries().values())
         counts = Counter((entry["file"].split("/")[0], entry["outcome"]) for entry in entries)
         outcomes = sorted({outcome for _, outcome in counts})

@@ -1,4 +1,4 @@
-"""A clone of the repository in which files may be broken: its environment, the tests that reach a line, and a run of some of them."""
+"""A clone of the repository for mutants: its environment, the coverage of its tests, and test runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$", re.MULT
 
 @dataclass
 class Reach:
-    """Which tests reach which line, and how long each takes."""
+    """The tests that reach each line, and their durations."""
 
     data: coverage.CoverageData
     root: Path
@@ -47,11 +47,11 @@ class Reach:
     _lines: dict[str, dict[int, list[str]]] = field(default_factory=dict[str, dict[int, list[str]]])
 
     def tests(self, file: str, line: int) -> list[str]:
-        """The tests that reach that line, the shortest first."""
+        """The tests that reach a line, the shortest first."""
         if file not in self._lines:
             self._lines[file] = self.data.contexts_by_lineno(str(self.root / file))
         lines = self._lines[file]
-        # What is executed by the import alone belongs to no test: any test of the file may depend on it.
+        # Code that runs at import belongs to no test: any test of the file may depend on it.
         found = self._of(lines.get(line, ())) or self._of(each for contexts in lines.values() for each in contexts)
         return sorted(found, key=lambda name: (self.times[name], name))
 
@@ -61,15 +61,15 @@ class Reach:
 
 
 class Tree:
-    """A clone with an environment of its own."""
+    """A clone with its own environment."""
 
     def __init__(self, folder: Path) -> None:
-        """Use `make` to create it."""
+        """`make` creates the clone."""
         self.folder = folder
         self._bin = folder / ".venv" / "bin"
 
     def make(self, source: Path, commit: str) -> None:
-        """Clone that commit and install it, unless that was done before."""
+        """Clone a commit and install it, unless that was done before."""
         if not (self.folder / ".git").exists():
             subprocess.run(["git", "clone", "--quiet", str(source), str(self.folder)], check=True)
         subprocess.run(["git", "fetch", "--quiet", str(source), commit], cwd=self.folder, check=True)
@@ -77,7 +77,7 @@ class Tree:
         subprocess.run(["make", "--silent", "venv"], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
 
     def reach(self, folders: list[str]) -> Reach:
-        """Run the tests of those folders once, and remember what each of them reaches."""
+        """Run the tests of these folders once with coverage."""
         data, times = self.folder / ".coverage", self.folder / ".coverage.times"
         if not times.exists():
             settings = self.folder / ".coverage.settings"
@@ -90,7 +90,7 @@ class Tree:
                 env={**environment, "PYTHONPATH": str(self.folder)},
                 check=False,
             )
-            if ran.returncode not in (0, 1):  # a test that fails is left out when it fails again without a mutation
+            if ran.returncode not in (0, 1):  # failing tests are left out if they fail again without a mutation
                 message = f"the run that finds out what tests reach ended with {ran.returncode}"
                 raise RuntimeError(message)
             subprocess.run([*run[:1], "combine", "--quiet", f"--rcfile={settings}"], cwd=self.folder, check=True)
@@ -99,7 +99,7 @@ class Tree:
         return Reach(loaded, self.folder, json.loads(times.read_text("utf-8")))
 
     def failing(self, tests: list[str], seconds: float) -> str | None:
-        """The first of those tests that fails, `hangs` when they do not end in time, None when all pass."""
+        """The first failing test, `hangs` if they do not end in time, None if all pass."""
         names = self.folder / ".coverage.tests"
         names.write_text("\n".join(tests), "utf-8")
         command = [str(self._bin / "pytest"), "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", f"@{names}"]
@@ -122,12 +122,12 @@ class Tree:
         return found[1] if found else "all: " + output.strip()[-300:]
 
     def _end(self, process: subprocess.Popen[str]) -> None:
-        """End the run and all that it started, which has the clone for its working directory."""
-        with contextlib.suppress(ProcessLookupError):  # it has ended, and all of its group
+        """Kill the run and its children, which have the clone as working directory."""
+        with contextlib.suppress(ProcessLookupError):  # the whole process group has ended
             os.killpg(process.pid, signal.SIGKILL)
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 if (entry / "cwd").readlink().is_relative_to(self.folder):
                     os.kill(int(entry.name), signal.SIGKILL)
-            except OSError:  # it ended meanwhile, or is another user's
+            except OSError:  # already ended, or another user's process
                 continue

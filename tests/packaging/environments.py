@@ -1,4 +1,4 @@
-"""Empty environments to install greenroom into, and what an installed greenroom has to be like.
+"""Empty environments to install greenroom into, and checks of an installed greenroom.
 
 An environment here sees the third parties of the one that runs the tests, through a path file, and nothing else of it: path files
 are not followed twice, so the greenroom installed there stays unseen. That saves fetching thirty distributions for every test.
@@ -35,7 +35,7 @@ print(json.dumps([modules, strangers, importlib.metadata.version("greenroom")]))
 
 @dataclass(frozen=True)
 class Found:
-    """What an installed greenroom says of itself."""
+    """The properties of an installed greenroom."""
 
     modules: dict[str, str]
     strangers: list[str]
@@ -50,7 +50,7 @@ class Environment:
 
     @classmethod
     def create(cls, folder: Path) -> Environment:
-        """Without pip of its own: the path file shows it that of the tests' environment."""
+        """Create it without pip: a path file makes the test environment's pip importable."""
         venv.create(folder, symlinks=os.name != "nt", with_pip=False)
         made = cls(folder)
         made.site.joinpath("third_parties.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
@@ -63,12 +63,12 @@ class Environment:
 
     @property
     def site(self) -> Path:
-        """Where it installs to."""
+        """The site-packages folder."""
         scheme = {"base": str(self.folder), "platbase": str(self.folder)}
         return Path(sysconfig.get_path("purelib", "venv", vars=scheme))
 
     def pip(self, *arguments: str) -> None:
-        """`pip install`, taking greenroom alone and leaving alone the one that pip sees through the path file."""
+        """Run `pip install` without dependencies, which come from the path file."""
         run(
             [str(self.python), "-m", "pip", "install", "--quiet", "--ignore-installed", "--no-deps", *arguments],
             self.folder,
@@ -93,7 +93,7 @@ class Environment:
         )
 
     def look(self, root: Path) -> Found:
-        """Import every package that pyproject lists, from a folder where nothing lies about."""
+        """Import every package listed in pyproject, from an empty folder."""
         listed: list[str] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
             "packages"
         ]
@@ -106,7 +106,7 @@ class Environment:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """Run a command away from the repository, and show what it said if it failed."""
+    """Run a command outside of the repository, and show its output if it fails."""
     clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, check=False, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"

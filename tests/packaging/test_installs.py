@@ -1,4 +1,4 @@
-"""greenroom installs in each of the ways that people install things, and is the same greenroom in all of them."""
+"""Installations of greenroom in all common ways give the same package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOMS = ("actors", "auth", "supervision", "transports")
 QUICK = ("--no-build-isolation",)
-"""Build with the setuptools that the lock names, which the environments see, rather than fetch one for each test."""
+"""Build with the locked setuptools from the environment, and not download it for each test."""
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -29,7 +29,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def repository(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of its own with one commit: what this one would be if everything in it were committed."""
+    """A repository with one commit of the working tree."""
     copy = tmp_path_factory.mktemp("packaging") / "repository"
     copy.mkdir()
     listing = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -41,7 +41,7 @@ def repository(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy2(source, target, follow_symlinks=False)
     git(copy, "init", "--quiet", "--initial-branch=main")
     git(copy, "add", "--all")
-    # the links are links in this commit even where the working tree, being a clone without symlinks, has files for them
+    # symlinks are committed as links even if the working tree, a clone without symlinks, has files
     for room in ROOMS:
         blob = git(copy, "rev-parse", f":src/greenroom/{room}").strip()
         git(copy, "update-index", "--cacheinfo", f"120000,{blob},src/greenroom/{room}")
@@ -69,7 +69,7 @@ def installed(found: Found, environment: Environment) -> bool:
 
 
 def linked(found: Found, source: Path) -> bool:
-    """Whether every package is used where it lies, wherever it lies."""
+    """Whether every package is imported from its source folder."""
     rooms = {source / room for room in (*ROOMS, "src/greenroom")}
     return all(any(Path(file).resolve().is_relative_to(room) for room in rooms) for file in found.modules.values())
 
@@ -128,7 +128,7 @@ def test_editable_with_uv(repository: Path, empty: Environment, tmp_path: Path, 
 
 @pytest.mark.deep
 def test_from_git_by_pip_with_its_own_build_environment(repository: Path, empty: Environment) -> None:
-    """The one that builds in isolation, as users do: what pyproject asks for is enough to build."""
+    """An isolated build, as users run it: the requirements in pyproject are sufficient."""
     empty.pip(f"git+{repository.as_uri()}")
     found = empty.look(repository)
     assert healthy(found)

@@ -22,11 +22,11 @@ DRAFTS: Final = {
 }
 REASONS: Final = ("only the root may have one", "leads out of the document", "a schema is an object", "$schema: ")
 REFUSED: Final = 81
-"""Schemas of both drafts that are refused for those reasons."""
+"""The number of refused schemas, by draft."""
 
 
 def main(folder: Path) -> int:
-    """Print each verdict that differs, and the totals; 1 when anything differs."""
+    """Print each verdict that differs, and the totals; 1 if anything differs."""
     right, refused = 0, 0
     wrong: list[str] = []
     for draft, dialect in DRAFTS.items():

@@ -25,35 +25,35 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LIMIT: Final = 240.0
-"""Seconds for each script."""
+"""The time limit of a script in seconds."""
 LINES: Final = 12
-"""So many lines of what a script printed are shown, from its end."""
+"""The number of shown lines, from the end of a script's output."""
 MARK: Final = "TRIAL"
-"""The variable that everything a script starts has in its environment: by it they are found when it is over."""
+"""The environment variable by which all processes of a script are found when it is over."""
 EXPECTED: Final = Path(__file__).with_name("expected.toml")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one script."""
+    """The outcome of one script."""
 
     name: str
     about: str
     printed: str
     ended: str
-    """Empty when it ended with 0."""
+    """The failure; empty for exit code 0."""
 
     def verdict(self, expected: str | None) -> str:
-        """How that compares with what is expected, which is a regular expression for a part of it."""
+        """The comparison with the expected output, a regular expression for a part of it."""
         if expected is None:
-            return self.ended or "nothing is expected of it"
+            return self.ended or "no expectation"
         if re.search(expected, self.printed, re.MULTILINE | re.DOTALL) is None:
             return f"NOT AS EXPECTED{f', {self.ended}' if self.ended else ''}"
         return "as expected"
 
 
 def scripts(folder: Path, only: str = "") -> list[Path]:
-    """Those of a folder and the folders in it, by name."""
+    """All scripts below a folder, by name."""
     return sorted(
         each
         for each in folder.rglob("*")
@@ -62,7 +62,7 @@ def scripts(folder: Path, only: str = "") -> list[Path]:
 
 
 def about(script: Path) -> str:
-    """What went wrong when it was written: the first line of its docstring, or its first comment."""
+    """The script's subject: the first line of its docstring, or its first comment."""
     text = script.read_text(encoding="utf-8")
     if script.suffix == ".py":
         try:
@@ -75,7 +75,7 @@ def about(script: Path) -> str:
 
 
 def run(script: Path, name: str, limit: float = LIMIT) -> Outcome:
-    """Run one in a process group of its own, and end whatever is left of that."""
+    """Run a script in its own process group, and kill what is left of it."""
     with tempfile.TemporaryDirectory(prefix="trial-") as place:
         log = Path(place) / "printed"
         home = Path(place) / "home"
@@ -89,7 +89,7 @@ def run(script: Path, name: str, limit: float = LIMIT) -> Outcome:
             "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', '')}",
         }
         command = [sys.executable, str(script)] if script.suffix == ".py" else ["bash", str(script)]
-        with log.open("wb") as into:  # no pipe: what a script leaves behind could hold it open
+        with log.open("wb") as into:  # a file and no pipe, which left processes could keep open
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=into, stderr=subprocess.STDOUT, cwd=home, env=environment, start_new_session=True
             )  # fmt: skip
@@ -106,16 +106,16 @@ def run(script: Path, name: str, limit: float = LIMIT) -> Outcome:
 
 def _end(process: subprocess.Popen[bytes], mark: bytes) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # the group outlives its leader as long as one is in it
+        os.killpg(process.pid, signal.SIGKILL)  # the group exists as long as one of its processes
     process.wait()
-    for other in Path("/proc").iterdir():  # and what has left the group, stopped or not
+    for other in Path("/proc").iterdir():  # and processes that left the group, stopped or not
         with contextlib.suppress(OSError):
             if other.name.isdigit() and mark in (other / "environ").read_bytes().split(b"\0"):
                 os.kill(int(other.name), signal.SIGKILL)
 
 
 def show(outcome: Outcome, expected: str | None) -> str:
-    """Expected beside actual, for people."""
+    """The expected and the actual output as text."""
     lines = outcome.printed.rstrip().splitlines()
     left = [f"({len(lines) - LINES} lines before)"] if len(lines) > LINES else []
     shown = [*left, *(line[:400] for line in lines[-LINES:])]
@@ -130,7 +130,7 @@ def show(outcome: Outcome, expected: str | None) -> str:
 
 
 def read(text: str) -> Mapping[str, str]:
-    """What is expected of each script, by its name without a suffix."""
+    """The expectations of scripts, by name without suffix."""
     found: dict[str, str] = tomllib.loads(text)
     for name, pattern in found.items():
         try:
@@ -141,7 +141,7 @@ def read(text: str) -> Mapping[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """1 when a script printed something else than is expected of it, 2 when there is none."""
+    """1 if a script's output differs from its expectation, 2 if there is no script."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.trials", description=__doc__.partition("\n")[0] if __doc__ else ""
     )

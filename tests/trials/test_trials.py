@@ -1,4 +1,4 @@
-"""The runner of trials: it says what was printed beside what is expected, ends what hangs, and leaves nothing behind."""
+"""The runner of trials: reports, time limits, and cleanup of left processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_script_has_the_environments_python_and_what_it_leaves_is_ended(tmp_pa
     deadline = time.monotonic() + 10
     while lives(int(pid)):
         assert time.monotonic() < deadline
-        time.sleep(0.01)  # another process ends: it is polled
+        time.sleep(0.01)  # polled, since another process ends
 
 
 def test_a_script_that_hangs_is_ended_and_said_so(tmp_path: Path) -> None:

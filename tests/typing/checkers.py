@@ -1,4 +1,4 @@
-"""Runs both type checkers over files, and reads what the files expect of them.
+"""Runs both type checkers over files, and compares their errors with the expectations in the files.
 
 `# expect-error: call-arg, reportCallIssue` at the end of a line names everything that mypy (`call-arg`) and pyright
 (`reportCallIssue`) say of it, and both have to say something. Any other line has to pass both.
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Said = dict[tuple[str, int], set[str]]
-"""File name and line -> the error codes said, or expected, of it."""
+"""File name and line -> the reported, or expected, error codes."""
 
 _MARK = re.compile(r"#\s*expect-error:\s*(.*)$")
 
 
 def expected(files: Iterable[Path]) -> Said:
-    """What the files say of themselves."""
+    """The expectations in the files."""
     found: Said = {}
     for file in files:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
@@ -39,20 +39,20 @@ def expected(files: Iterable[Path]) -> Said:
 
 
 def said(files: Sequence[Path], root: Path, folder: Path) -> Said:
-    """What the checkers say of the files with the project's own settings, which leave out where the files are: they are copied."""
+    """The errors of the checkers with the project's settings. The settings exclude the files' folder, so they are copied."""
     copies = [folder / file.name for file in files]
     for file, copy in zip(files, copies, strict=True):
         copy.write_bytes(file.read_bytes())
     found: Said = defaultdict(set)
     for path, line, code in (*_mypy(copies, root), *_pyright(copies, root)):
-        # a mistake in what the examples import is for `make check` to report
+        # errors in imported modules are reported by `make check`
         if path in copies:
             found[path.name, line].add(code)
     return dict(found)
 
 
 def _mypy(files: list[Path], root: Path) -> Iterator[tuple[Path, int, str]]:
-    # without a cache: it knows a module by its name, and would answer under the path that the last copy had
+    # without a cache, which would report the path of the last copy
     output = _run(["-m", "mypy", "--cache-dir", os.devnull, "--output", "json", *map(str, files)], root)
     for line in output.splitlines():
         error: dict[str, Any] = json.loads(line)
@@ -69,6 +69,6 @@ def _pyright(files: list[Path], root: Path) -> Iterator[tuple[Path, int, str]]:
 
 def _run(arguments: list[str], root: Path) -> str:
     done = subprocess.run([sys.executable, "-P", *arguments], cwd=root, capture_output=True, check=False, text=True)
-    # 1 is "there are errors"; anything else is a checker that did not check
+    # 1 means errors; any other code means that the checker failed
     assert done.returncode in {0, 1}, done.stderr or done.stdout
     return done.stdout

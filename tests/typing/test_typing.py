@@ -1,4 +1,4 @@
-"""What the types promise to users: mypy and pyright accept and refuse the same lines."""
+"""The public types: mypy and pyright accept and refuse the same lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_both_checkers_say_of_the_examples_what_the_examples_expect(root: Path, 
     assert said(files, root, tmp_path) == expected(files)
 
 
-def test_what_a_checker_says_unexpectedly_is_seen(root: Path, tmp_path: Path) -> None:
+def test_an_unexpected_error_of_a_checker_is_reported(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "sample.py"
     file.write_text(
         "def untyped(x):\n    return x\n\nnumber: int = 'two'  # expect-error: assignment, reportAssignmentType\n"
@@ -28,7 +28,7 @@ def test_what_a_checker_says_unexpectedly_is_seen(root: Path, tmp_path: Path) ->
     folder.mkdir()
     found = said([file], root, folder)
     assert found["sample.py", 4] == {"assignment", "reportAssignmentType"} == expected([file])["sample.py", 4]
-    # both are strict, as the project asks
+    # both are strict, as configured
     assert {"no-untyped-def", "reportMissingParameterType"} <= found["sample.py", 1]
 
 

@@ -1,4 +1,4 @@
-"""The same two tools on `mcp`: as it ships, or with plain JSON answers and no access log, with sessions or without; or over stdio."""
+"""The two echo tools on `mcp`: with default settings, or with plain JSON answers and no access log, with or without sessions; or over stdio."""
 
 import sys
 
@@ -9,13 +9,13 @@ server = MCPServer("echo")
 
 @server.tool()
 async def echo(text: str) -> str:
-    """In the loop."""
+    """Runs in the loop."""
     return text
 
 
 @server.tool()
 def echo_def(text: str) -> str:
-    """In a thread."""
+    """Runs in a thread."""
     return text
 
 

@@ -1,4 +1,4 @@
-"""500 tools on `mcp`, as it ships."""
+"""500 tools on `mcp` with default settings."""
 
 import sys
 
@@ -8,7 +8,7 @@ server = MCPServer("many")
 
 
 def answer(text: str, times: int = 1) -> str:
-    """Say it again and again, as often as is asked for."""
+    """Repeats the text."""
     return text * times
 
 

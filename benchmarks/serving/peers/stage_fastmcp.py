@@ -1,4 +1,4 @@
-"""The stage on FastMCP, as it ships: tools that behave, and tools that do not. `PORT` 0 is stdio."""
+"""The faulty tools on FastMCP with default settings. `PORT` 0 is stdio."""
 
 import sys
 from pathlib import Path

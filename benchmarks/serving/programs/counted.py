@@ -1,4 +1,4 @@
-"""The echo server with one tool more, `mark`, which ends one count of instructions and begins the next: see `benchmarks.instructions`."""
+"""The echo server with an additional tool, `mark`, which ends a count of instructions: see `benchmarks.instructions`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .echo import server
 @server.tool
 async def mark() -> str:
     """End a count."""
-    return os.ctermid()  # Callgrind is told to write its count and begin anew when this C function is entered
+    return os.ctermid()  # Callgrind is configured to dump and reset its count when this C function is entered.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A server on so many processes: `crew.py PORT [WORKERS]`; without a number, one that serves in the program itself."""
+"""A server on several processes: `crew.py PORT [WORKERS]`; without a number, in the program's own process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ server = Server("crew")
 
 @server.tool
 async def where() -> str:
-    """Which process answers."""
+    """The id of the answering process."""
     return str(os.getpid())
 
 
 @server.tool
 async def echo(text: str) -> str:
-    """The text."""
+    """Echo the text."""
     return text
 
 
 @server.tool
 async def work(count: int) -> int:
-    """Compute something: ten thousand is about half a millisecond."""
+    """Compute: ten thousand rounds take about half a millisecond."""
     return sum(number * number % 7 for number in range(count))
 
 

@@ -1,4 +1,4 @@
-"""Ours: two tools that give back what they are given, one `async def`, one `def`, served as `run` does it: over HTTP, or stdio."""
+"""Our echo server: one `async def` and one `def` tool, served by `run` over HTTP or stdio."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ server = Server("echo")
 
 @server.tool
 async def echo(text: str) -> str:
-    """In the loop."""
+    """Runs in the loop."""
     return text
 
 
 @server.tool
 def echo_def(text: str) -> str:
-    """In a thread."""
+    """Runs in a thread."""
     return text
 
 

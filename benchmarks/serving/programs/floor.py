@@ -1,4 +1,4 @@
-"""The floor: Hypercorn and the barest ASGI application there is, which answers each POST with what it said."""
+"""The floor: Hypercorn with a minimal ASGI application that echoes each POST."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def application(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-    """Say it back."""
+    """Echo the request."""
     if scope["type"] != "http":
         return
     body = b""
@@ -31,7 +31,7 @@ async def application(scope: Scope, receive: ASGIReceiveCallable, send: ASGISend
 
 
 async def main(port: str) -> None:
-    """Serve until ended."""
+    """Serve until the process ends."""
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
     config.keep_alive_max_requests = sys.maxsize

@@ -1,4 +1,4 @@
-"""Ours: 500 tools, and one that changes what is offered, which every open stream is told of."""
+"""Our server with 500 tools, and one that adds a tool, of which every open stream is notified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ numbers = count()
 
 
 def answer(text: str, times: int = 1) -> str:
-    """Say it again and again, as often as is asked for."""
+    """Repeats the text."""
     return text * times
 
 
@@ -25,7 +25,7 @@ for number in range(COUNT):
 
 @server.tool
 async def more() -> str:
-    """Offer one tool more."""
+    """Register another tool."""
     server.tool(f"more_{next(numbers)}")(answer)
     return "done"
 

@@ -1,4 +1,4 @@
-"""The stage on greenroom, as it ships: tools that behave, and tools that do not. `PORT` 0 is stdio."""
+"""The faulty tools on greenroom with default settings. `PORT` 0 is stdio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of the stage, the same for every server: plain functions that know no library."""
+"""The faulty tools, the same for every server: plain functions that use no library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Leak(BaseException):
-    """What `except Exception` does not see."""
+    """A `BaseException`, which `except Exception` does not catch."""
 
 
 async def quick() -> str:
@@ -26,7 +26,7 @@ def quick_def() -> str:
 
 
 async def wait(seconds: float) -> str:
-    """Answer later."""
+    """Answer after a while."""
     await asyncio.sleep(seconds)
     return "waited"
 
@@ -37,7 +37,7 @@ async def leave() -> str:
 
 
 def leave_def() -> str:
-    """Exit the program, where a plain function runs."""
+    """Exit the program from a plain function."""
     sys.exit(0)
 
 
@@ -60,27 +60,27 @@ async def leave_in_thread() -> str:
 
 
 async def interrupt() -> str:
-    """Do as Ctrl-C does."""
+    """Raise `KeyboardInterrupt`."""
     raise KeyboardInterrupt
 
 
 def interrupt_def() -> str:
-    """Do as Ctrl-C does, where a plain function runs."""
+    """Raise `KeyboardInterrupt` in a plain function."""
     raise KeyboardInterrupt
 
 
 async def leak() -> str:
-    """Raise what is no Exception."""
+    """Raise a `BaseException`."""
     raise Leak
 
 
 def leak_def() -> str:
-    """Raise what is no Exception, where a plain function runs."""
+    """Raise a `BaseException` in a plain function."""
     raise Leak
 
 
 async def leak_gathered() -> str:
-    """Raise what is no Exception in one of two tasks."""
+    """Raise a `BaseException` in one of two tasks."""
 
     async def leaking() -> None:
         await asyncio.sleep(0)
@@ -97,14 +97,14 @@ async def never() -> str:
 
 
 def slow_def(seconds: float) -> str:
-    """Hold a thread."""
+    """Block a thread."""
     time.sleep(seconds)
     return "slept"
 
 
 async def block(seconds: float) -> str:
-    """Hold the loop."""
-    time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
+    """Block the loop."""
+    time.sleep(seconds)  # noqa: ASYNC251 - its purpose
     return "slept"
 
 

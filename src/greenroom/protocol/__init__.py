@@ -1,9 +1,9 @@
-"""MCP's language, and nothing else: what may be said, how it is written, what is wrong with what was written.
+"""The MCP language: message shapes, their encoding, and the checks of what a peer sends.
 
-Pure: no socket, no clock, no event loop, no other room. The caller hands in bytes and gets messages, or an error that knows
-whose fault it is and as which code it travels. One idea a file; there is no list of names here, so that no program loads what it does
-not need: `from greenroom.protocol.jsonrpc import parse`.
+Pure: no sockets, no clock, no event loop and no imports from the other packages. The caller passes bytes and gets messages, or an error
+that carries its JSON-RPC code and says which side broke the rules. One idea per file; this package re-exports nothing, so a program loads
+only what it uses: `from greenroom.protocol.jsonrpc import parse`.
 
-What changes from revision to revision stands in tables (`versions`, `methods`, `outgoing`), so a later revision, even
-one without sessions, is another column rather than another branch in all callers' code.
+Differences between revisions stand in tables (`versions`, `methods`, `revision_downgrade`). A later revision, even one without sessions,
+is one more column and not one more branch in the callers.
 """

@@ -1,7 +1,7 @@
-"""The blocks that results and messages are made of, the builders that handlers use for them, and conversations that are made of them.
+"""Content blocks of results and messages, their builders, and sampling conversations made of them.
 
-A block may be an object of these classes or a plain mapping with the same members: `is_block` tells which mappings are blocks.
-Binary data is bytes here and base64 on the wire, in both directions.
+A block is an object of these classes or a mapping with the same members; `is_block` recognizes both. Binary data is bytes here and base64 on
+the wire, in both directions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .serialization import WireObject, base64_text, is_array, is_object
 
 
 class Text(WireObject, frozen=True, tag_field="type", tag="text"):
-    """A piece of text."""
+    """A text block."""
 
     text: str
     annotations: SomeAnnotations | None = None
@@ -33,19 +33,19 @@ class _Media(WireObject, frozen=True):
 
 
 class Image(_Media, frozen=True, tag_field="type", tag="image"):
-    """A picture."""
+    """An image block."""
 
 
 class Audio(_Media, frozen=True, tag_field="type", tag="audio"):
-    """A sound."""
+    """An audio block."""
 
 
 class ResourceLink(ResourceFields, frozen=True, tag_field="type", tag="resource_link"):
-    """Where a resource can be read. It need not be one that the server lists."""
+    """A link to a resource. The server need not list the resource."""
 
 
 class Contents(WireObject, frozen=True):
-    """What is in a resource: text, or bytes (`blob`)."""
+    """The contents of a resource: text, or bytes (`blob`)."""
 
     uri: str
     mime_type: str | None = None
@@ -65,7 +65,7 @@ class Contents(WireObject, frozen=True):
 
 
 class Embedded(WireObject, frozen=True, tag_field="type", tag="resource"):
-    """A resource's contents inside of something else."""
+    """A resource's contents embedded as a block."""
 
     resource: Contents
     annotations: SomeAnnotations | None = None
@@ -77,21 +77,21 @@ BLOCKS: Final = (Text, Image, Audio, ResourceLink, Embedded)
 
 
 def text(value: str, *, annotations: SomeAnnotations | None = None, meta: Meta | None = None) -> Text:
-    """A block of text."""
+    """Build a text block."""
     return Text(value, annotations, meta)
 
 
 def image(
     data: bytes, mime_type: str, *, annotations: SomeAnnotations | None = None, meta: Meta | None = None
 ) -> Image:
-    """A block with a picture."""
+    """Build an image block."""
     return Image(data, mime_type, annotations, meta)
 
 
 def audio(
     data: bytes, mime_type: str, *, annotations: SomeAnnotations | None = None, meta: Meta | None = None
 ) -> Audio:
-    """A block with a sound."""
+    """Build an audio block."""
     return Audio(data, mime_type, annotations, meta)
 
 
@@ -107,7 +107,7 @@ def resource_link(  # noqa: PLR0913 - the members of the block
     icons: Sequence[SomeIcon] = (),
     meta: Meta | None = None,
 ) -> ResourceLink:
-    """A block that says where to read on."""
+    """Build a link to a resource."""
     return ResourceLink(uri, name, title, description, mime_type, size, annotations, icons, meta)
 
 
@@ -119,7 +119,7 @@ def text_resource(
     annotations: SomeAnnotations | None = None,
     meta: Meta | None = None,
 ) -> Contents:
-    """The contents of a resource that is text."""
+    """Build the contents of a text resource."""
     return Contents(uri, mime_type, value, None, annotations, meta)
 
 
@@ -131,16 +131,16 @@ def blob_resource(
     annotations: SomeAnnotations | None = None,
     meta: Meta | None = None,
 ) -> Contents:
-    """The contents of a resource that is bytes."""
+    """Build the contents of a binary resource."""
     return Contents(uri, mime_type, None, data, annotations, meta)
 
 
 def embedded(resource: Contents, *, annotations: SomeAnnotations | None = None, meta: Meta | None = None) -> Embedded:
-    """A block with the contents of a resource inside."""
+    """Build a block with embedded contents."""
     return Embedded(resource, annotations, meta)
 
 
-# type -> the members that make a mapping a block of that type, and what they are.
+# type -> its required members, and their types
 _MEMBERS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
     "text": {"text": str},
     "image": {"data": (str, bytes), "mimeType": str},
@@ -151,9 +151,9 @@ _MEMBERS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
 
 
 def is_block(value: Any) -> bool:
-    """Whether it is a block: of our classes, or a mapping of a known `type` with the members that this type must have.
+    """Whether a value is a block: one of these classes, or a mapping of a known `type` with that type's required members.
 
-    A mapping that only happens to have a member `type` is a handler's data, not a block.
+    A mapping that only happens to have a member `type` is data.
     """
     if isinstance(value, BLOCKS):
         return True
@@ -164,7 +164,7 @@ def is_block(value: Any) -> bool:
     return members is not None and all(isinstance(value.get(name), kinds) for name, kinds in members.items())
 
 
-# The first bytes of what tools return most, where they return bytes and nothing else.
+# Magic bytes of the common media types of tools that return bytes.
 _SIGNATURES: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
     (b"\x89PNG\r\n\x1a\n", 0, b"", "image/png"),
     (b"\xff\xd8\xff", 0, b"", "image/jpeg"),
@@ -178,16 +178,16 @@ _SIGNATURES: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
 
 
 def mime_type_of(data: bytes) -> str | None:
-    """What kind of picture or sound the bytes are, if they are one of the common ones."""
+    """The MIME type of image or audio bytes, if it is a common one."""
     for head, place, mark, mime_type in _SIGNATURES:
         if data.startswith(head) and data.startswith(mark, place):
             return mime_type
     return None
 
 
-# --- Conversations with a client's model: what may be said in one, how tools are used in it, and whether an answer is one.
-# The rules are those of the model's own interfaces. A client refuses what breaks them, some time later and in words of its own; so they
-# are held here before anything is sent, and the error says which message it was.
+# --- Sampling conversations: their allowed form, the use of tools in them, and the check of the client's result.
+# The rules are those of the models' own APIs. A client would refuse a conversation that breaks them, later and with its own error; so they are
+# checked before anything is sent, and the error names the message.
 
 ToolChoice: TypeAlias = Literal["auto", "required", "none"]
 IncludeContext: TypeAlias = Literal["none", "thisServer", "allServers"]
@@ -196,7 +196,7 @@ _SHOWN_TYPES: Final = 5
 
 
 class ToolUse(WireObject, frozen=True, tag_field="type", tag="tool_use"):
-    """The model wants a tool to be called."""
+    """A tool use: the model asks for a tool call."""
 
     id: str
     name: str
@@ -205,7 +205,7 @@ class ToolUse(WireObject, frozen=True, tag_field="type", tag="tool_use"):
 
 
 class ToolResult(WireObject, frozen=True, tag_field="type", tag="tool_result"):
-    """What came of a tool that the model wanted. `ToolResult.of` makes one of whatever a tool may return."""
+    """The result of a tool use. `ToolResult.of` makes one of any value that a tool may return."""
 
     tool_use_id: str
     content: Sequence[Any]
@@ -215,8 +215,8 @@ class ToolResult(WireObject, frozen=True, tag_field="type", tag="tool_result"):
 
     @classmethod
     def of(cls, use: ToolUse | str, value: Any) -> ToolResult:
-        """The answer to a use, or to its id: text, blocks, `Structured`, data as JSON text; a `ToolError` is a failure."""
-        from .handler_results import tool_result  # noqa: PLC0415 - results are made of blocks
+        """The result of a use, or of its id: text, blocks, `Structured`, data as JSON text; a `ToolError` is a failure."""
+        from .handler_results import tool_result  # noqa: PLC0415 - handler_results imports this module
 
         result = tool_result(value)
         id = use if isinstance(use, str) else use.id
@@ -227,17 +227,17 @@ SampledBlock: TypeAlias = Text | Image | Audio | ToolUse
 _KINDS: Final[Mapping[str, type[SampledBlock]]] = {"text": Text, "image": Image, "audio": Audio, "tool_use": ToolUse}
 
 
-# --- before it is asked
+# --- the request
 
 
 def check_sampling(params: Mapping[str, Any]) -> None:
-    """Whether a client's model can go on with it. Raises `LocalProtocolError` that says which message is wrong, and how."""
+    """Refuse a conversation that a client's model could not continue. Raises `LocalProtocolError` naming the message."""
     owed: list[str] = []
     for place, message in enumerate(params.get("messages", ())):
         owed = _check_order(f"messages[{place}]", message, owed)
     if owed:
         raise _wrong(
-            f"the messages end before {_joined_ids(owed)} got an answer: add a user message with a tool_result for each"
+            f"the messages end before {_joined_ids(owed)}got its result: add a user message with a tool_result for each"
         )
     names = _tool_names(params.get("tools") or ())
     choice: Any = params.get("toolChoice")
@@ -245,7 +245,7 @@ def check_sampling(params: Mapping[str, Any]) -> None:
     if mode not in get_args(ToolChoice):
         raise _wrong(f"tool_choice is one of {', '.join(get_args(ToolChoice))}, not {mode!r}")
     if mode == "required" and not names:
-        raise _wrong("tool_choice is required, and there are no tools")
+        raise _wrong("tool_choice is required, but there are no tools")
     if params.get("includeContext") not in (None, *get_args(IncludeContext)):
         raise _wrong(f"include_context is one of {', '.join(get_args(IncludeContext))}")
     if not params.get("maxTokens", 1) > 0:
@@ -253,41 +253,41 @@ def check_sampling(params: Mapping[str, Any]) -> None:
 
 
 def _check_order(where: str, message: Any, owed: list[str]) -> list[str]:
-    """The next message, when these uses of tools wait for their results; those that wait then."""
+    """Check one message against the tool uses that wait for results; returns the uses that wait after it."""
     role = message.get("role") if is_object(message) else None
     if role not in ("user", "assistant"):
-        raise _wrong(f"{where}: a message is the user's or the assistant's; its role is {role!r}")
+        raise _wrong(f"{where}: a message's role is user or assistant, not {role!r}")
     blocks = _blocks(where, message.get("content"))
     results = [str(block["toolUseId"]) for block in blocks if block["type"] == "tool_result"]
     uses = [str(block["id"]) for block in blocks if block["type"] == "tool_use"]
     if results and role != "user":
-        raise _wrong(f"{where}: tool results are the user's to say, not the assistant's")
+        raise _wrong(f"{where}: tool results belong to the user, not to the assistant")
     if uses and role != "assistant":
         raise _wrong(f"{where}: only the assistant uses tools")
     if results and len(results) != len(blocks):
         others = sorted({str(block["type"]) for block in blocks} - {"tool_result"})
         raise _wrong(
-            f"{where}: a message with tool results has nothing else in it, and this has {', '.join(others)} as well"
+            f"{where}: a message with tool results has nothing else in it, but this one has {', '.join(others)} as well"
         )
     for ids, what in ((results, "answered"), (uses, "used")):
         if twice := [id for id, times in Counter(ids).items() if times > 1]:
             raise _wrong(f"{where}: {_joined_ids(twice)} is {what} twice")
     answered, waiting = set(results), set(owed)
     if missing := [id for id in owed if id not in answered]:
-        raise _wrong(f"{where}: {_joined_ids(missing)} needs its tool_result here, before anything else is said")
+        raise _wrong(f"{where}: {_joined_ids(missing)} needs its tool_result here, before any other message")
     if strange := [id for id in results if id not in waiting]:
-        raise _wrong(f"{where}: there is a result for {_joined_ids(strange)}, which the message before did not use")
+        raise _wrong(f"{where}: there is a result for {_joined_ids(strange)}, which the previous message did not use")
     return uses
 
 
 def _blocks(where: str, content: Any) -> Sequence[Mapping[str, Any]]:
     blocks: Sequence[Any] = content if is_array(content) else [content]
     if not blocks:
-        raise _wrong(f"{where}: there is nothing in it")
+        raise _wrong(f"{where}: it is empty")
     for block in blocks:
         if not _is_sampling_block(block):
             kind = block.get("type") if is_object(block) else type(block).__name__
-            raise _wrong(f"{where}: {kind!r} is no whole block of text, image, audio, tool_use or tool_result")
+            raise _wrong(f"{where}: {kind!r} is no complete block of text, image, audio, tool_use or tool_result")
     return blocks
 
 
@@ -322,7 +322,7 @@ def _tool_names(tools: Sequence[Any]) -> set[str]:
 
 
 def uses_tools(params: Mapping[str, Any]) -> bool:
-    """Whether only a client whose model can use tools understands it."""
+    """Whether a conversation needs a client whose model can use tools."""
     if params.get("tools") is not None or params.get("toolChoice") is not None:
         return True
     messages: Any = params.get("messages")
@@ -340,22 +340,22 @@ def _wrong(why: str) -> LocalProtocolError:
     return LocalProtocolError(f"sampling: {why}")
 
 
-# --- when it was answered
+# --- the result
 
 
 def sampled_blocks(content: Any) -> list[SampledBlock | Mapping[str, Any]]:
-    """What a model said, one block or several; of a type that is not known here, as it came. Raises `BadAnswer`."""
+    """The blocks of a model's message. Blocks of unknown types stay mappings. Raises `BadAnswer`."""
     found: list[SampledBlock | Mapping[str, Any]] = []
     for block in content if is_array(content) else [content]:
         if not is_object(block):
-            raise BadAnswer("the client's model said what is no content block")
+            raise BadAnswer("the client's model returned content that is no block")
         kind: Any = block.get("type")
         shape = _KINDS.get(kind) if isinstance(kind, str) else None
         try:
             found.append(block if shape is None else shape.from_wire(block))
         except msgspec.ValidationError as error:
-            raise BadAnswer(f"the client's model said a broken {kind} block: {error}") from None
+            raise BadAnswer(f"the client's model returned a broken {kind} block: {error}") from None
     uses = [block.id for block in found if isinstance(block, ToolUse)]
     if len(set(uses)) != len(uses):
-        raise BadAnswer("the client's model used two tools under one id")
+        raise BadAnswer("the client's model used one id for two tool uses")
     return found

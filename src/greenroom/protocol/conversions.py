@@ -1,4 +1,4 @@
-"""The types that msgspec leaves to us, in both directions: unions that it cannot tell apart, pydantic's models, paths.
+"""Conversion for types that msgspec does not support: unions that it cannot tell apart, pydantic models, paths.
 
 `convert` is `msgspec.convert` with them, `schemas_of` is `msgspec.json.schema_components` with them.
 """
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 Mode: TypeAlias = Literal["validation", "serialization"]
-"""Whether a schema is for what comes in or for what goes out: a model may have members in one of the two only."""
+"""Whether a schema is for input or for output: a pydantic model may have fields in one of the two only."""
 
 REFERENCE: Final = "#/$defs/{name}"
 
 
 _ANY_NUMBERS: Final = {msgspec.inspect.IntType, msgspec.inspect.FloatType}
 LIMITS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
-"""What limits values: as `msgspec.Meta`, annotated-types and pydantic's `Field` say it."""
+"""Keywords that limit values, as `msgspec.Meta`, annotated-types and pydantic's `Field` name them."""
 ANNOTATIONS: Final = ("title", "description", "examples")
-"""What is said of values besides."""
+"""Keywords that describe values."""
 MAPPINGS: Final = {dict, abc.Mapping, abc.MutableMapping}
 CONTAINERS: Final = {
     list, set, frozenset, tuple, dict, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Set, abc.MutableSet,
@@ -51,37 +51,37 @@ CONTAINERS: Final = {
 
 
 class _Anything(type):
-    """What a union's conversion returns is no instance of the union, and msgspec asks."""
+    """A base whose `isinstance` is always true: msgspec checks the converted value of a union, which is no instance of it."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
 
 
 class UntaggedUnion(metaclass=_Anything):
-    """Stands for a union whose members msgspec cannot tell apart by JSON's types: two dataclasses, a date or a text."""
+    """Stands for a union whose members look alike to msgspec in JSON, such as two dataclasses, or a date and a string."""
 
     members: ClassVar[tuple[Any, ...]] = ()
 
 
 class PydanticHint(metaclass=_Anything):
-    """Stands for a hint that only pydantic understands (a validator, a discriminator, a type of its own): pydantic checks all of it."""
+    """Stands for a hint that only pydantic understands (a validator, a discriminator, its own types): pydantic checks all of it."""
 
     hint: ClassVar[Any] = None
     adapter: ClassVar[Any] = None
 
 
 def is_pydantic_hint(kind: Any) -> TypeGuard[type[PydanticHint]]:
-    """Whether it stands for such a hint."""
+    """Whether a type is a `PydanticHint`."""
     return isinstance(kind, type) and issubclass(kind, PydanticHint)
 
 
 def union_of(members: Sequence[Any]) -> Any:
-    """The union as msgspec understands it."""
+    """A union that msgspec accepts."""
     if is_dangerous(members):
         return _untagged_union(members)
     try:
         overlap = overlaps(members)
-        union: Any = Union[tuple(members)]  # noqa: UP007 - made of what is there
+        union: Any = Union[tuple(members)]  # noqa: UP007 - made at run time
         msgspec.inspect.type_info(union)
     except TypeError:
         return _untagged_union(members)
@@ -93,7 +93,7 @@ def _untagged_union(members: Sequence[Any]) -> Any:
 
 
 def overlaps(members: Sequence[Any]) -> bool:
-    """Whether a value may be no good as the one member and still be good as another one of its kind; msgspec tries only one.
+    """Whether two members accept the same kind of JSON: msgspec tries only one member of a kind.
 
     Raises `TypeError` for members that msgspec does not know.
     """
@@ -109,7 +109,7 @@ def overlaps(members: Sequence[Any]) -> bool:
 
 
 def _json_kinds(info: msgspec.inspect.Type) -> set[str]:
-    """As what its values come in JSON, as far as members of one union can share it."""
+    """The kinds of JSON values that a type accepts."""
     if isinstance(info, (msgspec.inspect.LiteralType, msgspec.inspect.EnumType)):
         values = info.values if isinstance(info, msgspec.inspect.LiteralType) else [member.value for member in info.cls]
         return {"number" if isinstance(value, int) else type(value).__name__ for value in values}
@@ -119,15 +119,12 @@ def _json_kinds(info: msgspec.inspect.Type) -> set[str]:
 
 
 def _are_unconstrained(infos: Sequence[msgspec.inspect.Type]) -> bool:
-    """Whether nothing was said of which numbers they are."""
+    """Whether numeric types have no constraints."""
     return all(info == type(info)() for info in infos)
 
 
 def is_dangerous(members: Sequence[Any]) -> bool:
-    """Whether msgspec (0.22) would touch memory that is not its own, were it only shown this union.
-
-    It takes what a list or dict has inside for a text's pattern.
-    """
+    """Whether msgspec (0.22) would read invalid memory with this union: it takes the items of a list or dict for a string's pattern."""
     metas = (meta for member in members for meta in getattr(member, "__metadata__", ()))
     patterns = any(isinstance(meta, msgspec.Meta) and meta.pattern is not None for meta in metas)
     return patterns and any(
@@ -136,14 +133,14 @@ def is_dangerous(members: Sequence[Any]) -> bool:
 
 
 def without_annotations(hint: Any) -> Any:
-    """The hint without what `Annotated` says about it."""
+    """The hint without its `Annotated` metadata."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def converter(kind: Any, *, ours: bool = False) -> Callable[[Any], Any]:
-    """What makes values of that type; it raises `msgspec.ValidationError` with the first thing that is wrong.
+    """A function that converts JSON to that type. It raises `msgspec.ValidationError` with the first problem.
 
-    Values that are `ours` may be of any size; a peer's have a bound where pydantic holds the interpreter.
+    Values that are `ours` may be of any size; a peer's values are bounded where pydantic would block the interpreter.
     """
     return partial(
         msgspec.convert, type=kind, dec_hook=partial(_from_json, ours=True) if ours else _from_json, str_keys=True
@@ -151,12 +148,12 @@ def converter(kind: Any, *, ours: bool = False) -> Callable[[Any], Any]:
 
 
 def convert(value: Any, kind: Any, *, ours: bool = False) -> Any:
-    """The value as that type, once."""
+    """Convert one value."""
     return converter(kind, ours=ours)(value)
 
 
 def _from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
-    """One value of a type that msgspec does not know."""
+    """Convert a value of a type that msgspec does not know."""
     if is_untagged_union(kind):
         return _best_member(kind.members, value, ours=ours)
     if models := _pydantic_for(kind):
@@ -167,7 +164,7 @@ def _from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
 
 
 def _best_member(members: Iterable[Any], value: Any, *, ours: bool) -> Any:
-    """The first member that the value fits; of those that know some of its keys, the one that knows most of them."""
+    """The first member that accepts the value; among objects, the member that knows most of its keys."""
     found: list[tuple[int, Any]] = []
     for member in members:
         try:
@@ -191,7 +188,7 @@ def _known_keys(member: Any, value: Any) -> int:
 
 
 def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The schema of each type, and the definitions that they refer to. Raises `TypeError` for a type that has none."""
+    """The schema of each type, and the definitions that they refer to. Raises `TypeError` for a type without a schema."""
     defs: dict[str, Any] = {}
 
     def adopt(more: Mapping[str, Any]) -> None:
@@ -202,17 +199,17 @@ def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[di
     def of_model(models: ModuleType, kind: Any) -> dict[str, Any]:
         made, more = models.schema(kind, mode, REFERENCE)
         number = 2
-        # An enum may be a parameter and in a model as well, where pydantic describes it in other words.
+        # An enum may be a parameter and a model's field too; pydantic describes it differently.
         while any(name in own or defs.get(name, schema) != schema for name, schema in more.items()):
             made, more = models.schema(kind, mode, REFERENCE, f"_{number}")
             number += 1
         adopt(more)
-        return dict(made) or {"$comment": "anything"}  # msgspec takes an empty one for none
+        return dict(made) or {"$comment": "anything"}  # msgspec ignores an empty schema
 
     def name_only(kind: Any) -> dict[str, Any]:
         if is_untagged_union(kind):
             own.update(_components(kind.members, name_only)[1])
-        return {"type": "object"}  # msgspec takes an empty one for none
+        return {"type": "object"}  # msgspec ignores an empty schema
 
     def other(kind: Any) -> dict[str, Any]:
         if is_untagged_union(kind):
@@ -239,13 +236,13 @@ def schemas_of(kinds: Iterable[Any], mode: Mode = "validation") -> tuple[list[di
 def _components(kinds: Iterable[Any], hook: Callable[[Any], Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     try:
         schemas, more = msgspec.json.schema_components(kinds, schema_hook=hook, ref_template=REFERENCE)
-    except KeyError as error:  # two classes with one and the same full name
+    except KeyError as error:  # two classes with the same full name
         raise TypeError(f"two different types are called {error}; rename one") from error
     return list(schemas), more
 
 
 def loaded_pydantic() -> ModuleType | None:
-    """The one module that imports pydantic, where the program has imported it: no hint can have anything of pydantic's otherwise."""
+    """The module that imports pydantic, if the program has imported pydantic; without that no hint can contain its types."""
     if sys.modules.get("pydantic") is None:
         return None
     from . import pydantic_models  # noqa: PLC0415 - see above
@@ -254,23 +251,26 @@ def loaded_pydantic() -> ModuleType | None:
 
 
 def _pydantic_for(kind: Any) -> ModuleType | None:
-    """The same, when the type is a model or stands for what pydantic alone understands."""
-    pydantic_models = loaded_pydantic()
-    return pydantic_models if pydantic_models is not None and (is_pydantic_hint(kind) or pydantic_models.is_model(get_origin(kind) or kind)) else None
+    """The same, if the type is a pydantic model or a `PydanticHint`."""
+    models = loaded_pydantic()
+
+    return (
+        models if models is not None and (is_pydantic_hint(kind) or models.is_model(get_origin(kind) or kind)) else None
+    )
 
 
 def is_model(kind: Any) -> bool:
-    """Whether pydantic makes its values."""
+    """Whether pydantic converts the type."""
     return _pydantic_for(kind) is not None
 
 
 def is_untagged_union(kind: Any) -> TypeGuard[type[UntaggedUnion]]:
-    """Whether it stands for a union."""
+    """Whether a type is an `UntaggedUnion`."""
     return isinstance(kind, type) and issubclass(kind, UntaggedUnion)
 
 
 def is_foreign(kind: Any) -> bool:
-    """Whether it is a type that pydantic may know, and neither msgspec nor this module."""
+    """Whether only pydantic may know the type."""
     if sys.modules.get("pydantic") is None or not isinstance(kind, type):
         return False
     if isinstance(kind, _Anything) or is_model(kind):

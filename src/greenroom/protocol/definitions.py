@@ -1,7 +1,7 @@
-"""What a server says of its tools, resources and prompts, and of itself: the definitions that its lists are made of.
+"""Definitions of tools, resources and prompts, as lists contain them, and of the implementation.
 
-All of them are values. What is optional comes after what is not, is left out on the wire when it is empty, and `meta` travels
-as `_meta`. Annotations may be given as the class or as a plain mapping, which then travels verbatim, unknown members included.
+All are values. Optional fields come after required ones and are left out on the wire when empty; `meta` is `_meta` there. Annotations may be
+the class or a mapping, which is sent unchanged with its unknown members.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 
 class Icon(WireObject, frozen=True):
-    """A picture for something. `src` is an https: or data: URI; `sizes` are like "48x48", or "any"."""
+    """An icon. `src` is an https: or data: URI; `sizes` are like "48x48", or "any"."""
 
     src: str
     mime_type: str | None = None
@@ -25,7 +25,7 @@ class Icon(WireObject, frozen=True):
 
 
 class Annotations(WireObject, frozen=True):
-    """Hints on who content is for ("user", "assistant"), how much it matters (0 to 1), and when it was last changed (ISO 8601)."""
+    """Annotations of content: the audience ("user", "assistant"), the priority (0 to 1), the last change (ISO 8601)."""
 
     audience: Sequence[Role] = ()
     priority: float | None = None
@@ -33,7 +33,7 @@ class Annotations(WireObject, frozen=True):
 
 
 class ToolAnnotations(WireObject, frozen=True):
-    """Hints on what a tool does. No client has to believe them."""
+    """Hints about a tool's behaviour. Clients need not trust them."""
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -42,7 +42,7 @@ class ToolAnnotations(WireObject, frozen=True):
     open_world_hint: bool | None = None
 
 
-# A reader of the wire gets mappings, since peers may add members; a writer may use the classes.
+# Parsed definitions have mappings, since peers may add members; in definitions that are written, both forms are allowed.
 if TYPE_CHECKING:
     SomeIcon: TypeAlias = Icon | Mapping[str, Any]
     SomeAnnotations: TypeAlias = Annotations | Mapping[str, Any]
@@ -56,7 +56,7 @@ Schema: TypeAlias = Mapping[str, Any]
 
 
 class Implementation(WireObject, frozen=True):
-    """The program that speaks: the `serverInfo` and `clientInfo` of the handshake."""
+    """An implementation: the `serverInfo` and `clientInfo` of the handshake."""
 
     name: str
     version: str
@@ -67,7 +67,7 @@ class Implementation(WireObject, frozen=True):
 
 
 class Tool(WireObject, frozen=True):
-    """A tool as `tools/list` shows it. A schema travels as it was written."""
+    """A tool as `tools/list` shows it. Its schemas are sent unchanged."""
 
     name: str
     input_schema: Schema
@@ -81,7 +81,7 @@ class Tool(WireObject, frozen=True):
 
 
 class ResourceFields(WireObject, frozen=True):
-    """What is said of a resource wherever it is named. `size` is in bytes, where it is known."""
+    """The members of a resource and of a link to one. `size` is in bytes, if known."""
 
     uri: str
     name: str
@@ -99,7 +99,7 @@ class Resource(ResourceFields, frozen=True):
 
 
 class ResourceTemplate(WireObject, frozen=True):
-    """A family of resources as `resources/templates/list` shows it."""
+    """A resource template as `resources/templates/list` shows it."""
 
     uri_template: str
     name: str
@@ -112,7 +112,7 @@ class ResourceTemplate(WireObject, frozen=True):
 
 
 class PromptArgument(WireObject, frozen=True):
-    """An argument of a prompt: always a string."""
+    """An argument of a prompt. Its value is always a string."""
 
     name: str
     title: str | None = None

@@ -1,7 +1,7 @@
-"""What a docstring says of a function and of each of its parameters, in the styles of Google, numpy and Sphinx.
+"""Docstrings in the styles of Google, numpy and Sphinx: a function's description, and those of its parameters.
 
-Only what names things is taken apart (`Args:`, `Parameters` with a line below, `:param name:` …); all that is not about parameters, results or
-errors is the description.
+Only sections that describe names are parsed (`Args:`, underlined `Parameters`, `:param name:` …). Everything that is not about parameters,
+results or errors is the description.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OF_NAMES: Final = frozenset({"param", "parameter", "arg", "argument", "key", "k
 
 
 class Docstring(NamedTuple):
-    """The description, and what is said of each name."""
+    """A parsed docstring: the description, and the description of each name."""
 
     description: str
     names: dict[str, str]
@@ -41,7 +41,7 @@ class Docstring(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def parse_docstring(text: str | None) -> Docstring:
-    """Take a docstring apart. No docstring is an empty one."""
+    """Parse a docstring. None gives an empty result."""
     reader = _DocstringParser()
     lines = cleandoc(text or "").splitlines()
     for number, line in enumerate(lines):
@@ -51,7 +51,7 @@ def parse_docstring(text: str | None) -> Docstring:
 
 
 class _DocstringParser:
-    """What was read so far: the lines of the description, what was said of names, and in which section the reader is."""
+    """The parser's state: description lines, descriptions of names, and the current section."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []
@@ -59,12 +59,12 @@ class _DocstringParser:
         self._style: str | None = None
         self._is_naming = False
         self._entries: list[str] = []
-        """The names that the next lines are about."""
+        """The names that the next lines describe."""
         self._depth = 0
-        """How far the entries of a section of Google's stand in."""
+        """The indentation of entries in a Google-style section."""
 
     def take(self, line: str, *, is_heading: bool) -> None:
-        """The next line; `is_heading` where it is underlined."""
+        """Read the next line. `is_heading`: the line is underlined."""
         bare = line.strip()
         inset = len(line) - len(line.lstrip())
         known = _NAMING | _OTHER
@@ -82,7 +82,7 @@ class _DocstringParser:
             return
         elif self._style == "numpy" and bare and not inset and not is_heading and (entry := _NUMPY_ENTRY.match(bare)):
             self._name([name.strip().lstrip("*") for name in entry[1].split(",")] if self._is_naming else [], "")
-        elif bare and not inset:  # the section is over
+        elif bare and not inset:  # end of the section
             self._style, self._entries = None, []
             self.kept.append(line)
         elif bare and self._style == "google" and self._is_naming and self._begins_entry(bare, inset):

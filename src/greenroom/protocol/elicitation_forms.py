@@ -1,9 +1,9 @@
-"""Forms for users to fill in: elicitation's flat schemas from types, and the answers as values of them.
+"""Elicitation: forms from types or schemas, conversion of answers, and URLs to send a user to.
 
-A form is a class with fields (dataclass, TypedDict, msgspec struct, pydantic model), each a text, a number, a yes or no, a date or a
-choice; or one such type alone, which becomes a form with the one field `value`; or a schema that is written by hand.
+A form is a class with fields (dataclass, TypedDict, msgspec struct, pydantic model), each a string, number, boolean, date or choice; or one such
+type alone, which becomes a form with the single field `value`; or a schema written by hand.
 
-Choices are a `Literal` or an `Enum` of texts; a list of them is a choice of several. `Titles` gives the choices other names.
+Choices are a `Literal` or an `Enum` of strings; a list of them is a multiple choice. `Titles` gives the choices other labels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Uri: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"}
 
 @dataclass(frozen=True)
 class Titles:
-    """What the user reads for each value: `Annotated[Literal["r", "g"], Titles({"r": "Red", "g": "Green"})]`.
+    """The labels of choices: `Annotated[Literal["r", "g"], Titles({"r": "Red", "g": "Green"})]`.
 
     `legacy` writes them as `enumNames`, for clients that know only those.
     """
@@ -47,13 +47,13 @@ class Titles:
 
 
 _UNSENT_MEMBERS: Final = frozenset({"pattern"})
-"""What the newest schema has no member for, and clients would read in a dialect of their own: the answer is held against it here."""
+"""Keywords that the form schema does not have, and that clients would read differently: the answer is checked against them here."""
 
 
 def form_of(kind: Any) -> dict[str, Any]:
-    """The form for a type, or the schema itself where it was written by hand; None is a form without fields.
+    """The form schema of a type, or a schema written by hand; None is a form without fields.
 
-    Raises `BadHint` for what is no flat form.
+    Raises `BadHint` for types that are no flat form.
     """
     if is_object(kind):
         check_form(kind)
@@ -88,16 +88,16 @@ def _derived(kind: Any) -> dict[str, Any]:
 
 
 def parse_answer(kind: Any, content: Any) -> Any:
-    """The value that the user's answer stands for. Raises `Mismatch` with everything that is wrong, whatever the client has checked.
+    """Convert the user's answer. Raises `Mismatch` with all mistakes, whatever the client has checked.
 
-    A field that may be left out and is null was left out, which several clients say so. What the form did not ask for is not in the value.
+    An optional field that is null counts as left out, as several clients send it. Fields that the form does not have are dropped.
     """
     form = form_of(kind)
     asked = form["properties"]
     if content is None and not asked:
         content = {}
     if not is_object(content):
-        raise Mismatch([ValidationProblem((), ProblemReason("the answer has to be an object", "type_mismatch"))])
+        raise Mismatch([ValidationProblem((), ProblemReason("the answer must be an object", "type_mismatch"))])
     required = form.get("required", ())
     given = {
         name: value for name, value in content.items() if name in asked and (value is not None or name in required)
@@ -112,14 +112,14 @@ def parse_answer(kind: Any, content: Any) -> Any:
 
 
 def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: Any) -> dict[str, Any]:
-    """One field, with nothing in it that clients need not know."""
+    """The schema of one field, reduced to what forms have."""
     full = _unwrapped(schema, defs)
     if "enum" in full:
         field = _choice(name, full, hint)
     else:
         kind = str(full.get("type"))
         if kind not in ALLOWED_MEMBERS or "contentEncoding" in full:
-            raise BadHint(f"the form's field {name} is no text, number, yes or no, date or choice; forms are flat")
+            raise BadHint(f"the form's field {name} is no string, number, boolean, date or choice; forms are flat")
         field = {one: value for one, value in full.items() if one in ALLOWED_MEMBERS[kind] - _UNSENT_MEMBERS}
         if kind == "array":
             field |= _choices(name, full, defs, hint)
@@ -135,7 +135,7 @@ def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: 
 
 
 def _unwrapped(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a field's schema comes to without `$ref`, and without the null of an optional one."""
+    """A field's schema without `$ref`, and without the null of an optional field."""
     if is_array(members := schema.get("anyOf")):
         rest = [one for one in members if one != {"type": "null"}]
         if len(rest) == 1:
@@ -145,7 +145,7 @@ def _unwrapped(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[st
 
 
 def _choice(name: str, schema: Mapping[str, Any], hint: Any) -> dict[str, Any]:
-    """A choice of one: `enum`, with titles `oneOf`, or `enumNames` as it was once written."""
+    """A single choice: `enum`, with titles `oneOf`, or `enumNames` as in older revisions."""
     values, titles = _values(name, schema), _titles_in(hint)
     if titles is None:
         return {"type": "string", "enum": values}
@@ -155,19 +155,19 @@ def _choice(name: str, schema: Mapping[str, Any], hint: Any) -> dict[str, Any]:
 
 
 def _choices(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: Any) -> dict[str, Any]:
-    """A choice of several: a list of `enum`, or with titles of `anyOf`."""
+    """A multiple choice: a list of `enum`, or with titles of `anyOf`."""
     items = _unwrapped(schema.get("items", {}), defs)
     if "enum" not in items:
-        raise BadHint(f"the form's field {name} is a list of anything; make it a list of a Literal or an Enum")
+        raise BadHint(f"the form's field {name} is a list without choices; make it a list of a Literal or an Enum")
     values, titles = _values(name, items), _titles_in(hint)
     return {"items": {"type": "string", "enum": values} if titles is None else {"anyOf": _titled(values, titles)}}
 
 
 def _values(name: str, schema: Mapping[str, Any]) -> list[str]:
-    """The values to choose from."""
+    """The choices."""
     values: list[Any] = [one for one in schema["enum"] if one is not None]
     if not values or not all(isinstance(one, str) for one in values):
-        raise BadHint(f"the form's field {name} has choices that are not texts")
+        raise BadHint(f"the form's field {name} has choices that are not strings")
     return values
 
 
@@ -176,7 +176,7 @@ def _titled(values: list[str], titles: Titles) -> list[dict[str, str]]:
 
 
 def _inclusive_limits(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """More than 3 is at least 4, which is what a form can say."""
+    """Inclusive limits: more than 3 is at least 4, which a form can express."""
     found: dict[str, Any] = {}
     if "exclusiveMinimum" in schema:
         found["minimum"] = schema["exclusiveMinimum"] + 1
@@ -186,7 +186,7 @@ def _inclusive_limits(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _factory_defaults(kind: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The defaults that a class makes anew for each value, which is how it has a list for one."""
+    """Defaults from factories, such as those of lists."""
     if is_dataclass(kind):
         for one in fields(kind):
             if one.default_factory is not MISSING:
@@ -201,12 +201,12 @@ def _titles_in(hint: Any) -> Titles | None:
     return next((part.it for part in parts_of(hint) if isinstance(part.it, Titles) and not part.home), None)
 
 
-# --- Sending a user to a page: the address, the id by which all sides know it later, and the error that says "go there first".
-# What happens on the page goes past the client. So the address is all that it sees, and what an address may be is checked here: a user that
-# reads it must be able to trust their eyes.
+# --- URL elicitation: the URL, its id, and the error that requires the user to open it first.
+# What happens on the page bypasses the client, which sees only the URL. So the allowed URLs are checked here: users must be able to trust what they
+# read.
 
 ID_PLACEHOLDER: Final = "{elicitation_id}"
-"""Stands in an address where the id is to be."""
+"""The placeholder of the id in a URL."""
 
 _LONGEST_URL: Final = 8192
 _LONGEST_ID: Final = 256
@@ -215,36 +215,35 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
 def new_elicitation_id() -> str:
-    """A new one, which cannot be guessed."""
+    """A new id that cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 
 def check_url(url: object) -> str:
-    """The address, if a user may be sent there. Raises `LocalProtocolError` that says what is wrong with it.
+    """Check a URL that a user is to open. Raises `LocalProtocolError` with what is wrong.
 
-    It is absolute and https; http only where it leads to this very machine. A name or password in it is refused, since it shows readers
-    another host than the one that it leads to.
+    It is absolute and https; http only to this machine. A name or password in it is refused, since it would disguise the host.
     """
     if not isinstance(url, str) or not url:
-        raise _bad_url("is an address as a text")
+        raise _bad_url("must be a string")
     if len(url) > _LONGEST_URL:
         raise _bad_url(f"has at most {_LONGEST_URL} characters; it has {len(url)}")
     if found := _NOT_IN_URLS.search(url):
         place = f"it has {found[0]!r} at {found.start()}"
-        raise _bad_url(f"has only the characters that addresses have: percent-encode the others ({place})")
+        raise _bad_url(f"has characters that must be percent-encoded ({place})")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise _bad_url(f"is an address: {error}") from None
+        raise _bad_url(f"must be a URL: {error}") from None
     if parts.scheme not in ("https", "http") or not host or not any(letter.isalnum() for letter in host):
-        raise _bad_url("is absolute and begins with https:// and a host")
+        raise _bad_url("must be absolute, with https:// and a host")
     if parts.username is not None or parts.password is not None:
         raise _bad_url(
-            "has no name or password in it: they would hide where it leads, and tell the client what it must not know"
+            "must not contain a name or password: they would disguise the host, and reveal credentials to the client"
         )
     if parts.scheme == "http" and not _is_loopback(host):
-        raise _bad_url(f"is https: http leads only to this machine itself, and {host} is another")
+        raise _bad_url(f"must be https: http is allowed only to this machine, and {host} is not")
     return url
 
 
@@ -262,26 +261,26 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_id(id: object) -> str:
-    """The id, if it can be one. Raises `LocalProtocolError`."""
+    """Check an id. Raises `LocalProtocolError`."""
     if not isinstance(id, str) or len(id) > _LONGEST_ID or not _ID.fullmatch(id):
         raise LocalProtocolError(
-            f"the id of an elicitation is a text of 1 to {_LONGEST_ID} visible ASCII characters; leave it out to get one"
+            f"the id of an elicitation is a string of 1 to {_LONGEST_ID} visible ASCII characters; leave it out to get one"
         )
     return id
 
 
 @dataclass(frozen=True, slots=True)
 class UrlElicitation:
-    """A page that the user is to visit, and why. `{elicitation_id}` in the address is replaced by the id."""
+    """A page for the user to open, and the reason. `{elicitation_id}` in the URL is replaced by the id."""
 
     message: str
     url: str = field(repr=False)
     id: str = field(default_factory=new_elicitation_id, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises `LocalProtocolError` for an address to which no user should be sent."""
+        """Raises `LocalProtocolError` for a URL that is not allowed."""
         check_message(self.message)
-        if isinstance(self.url, str):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller has a checker
+        if isinstance(self.url, str):  # pyright: ignore[reportUnnecessaryIsInstance] - not all callers use a type checker
             object.__setattr__(self, "url", self.url.replace(ID_PLACEHOLDER, check_id(self.id)))
         check_url(self.url)
         check_id(self.id)
@@ -292,25 +291,25 @@ class UrlElicitation:
 
 
 def check_message(message: object) -> None:
-    """The user that is asked is told why."""
+    """Check that there is a message for the user."""
     if not isinstance(message, str) or not message.strip():
         raise LocalProtocolError(
-            "the message of an elicitation tells the user why they are asked; it is a text, and not empty"
+            "the message of an elicitation tells the user why they are asked; it must be a string, and not empty"
         )
 
 
 class UrlElicitationRequired(McpError):
-    """Raise it where a call cannot go on before the user has been somewhere: the client sends them there, and calls again."""
+    """Raise it if a call cannot continue before the user has opened a page: the client sends the user there, and calls again."""
 
     def __init__(
         self,
         elicitations: UrlElicitation | Sequence[UrlElicitation],
-        message: str = "The user has to visit a page first.",
+        message: str = "The user has to open a page first.",
     ) -> None:
         """At least one page."""
         self.elicitations = (elicitations,) if isinstance(elicitations, UrlElicitation) else tuple(elicitations)
         if not self.elicitations:
-            raise LocalProtocolError("which page? An elicitation that is required needs at least one")
+            raise LocalProtocolError("an elicitation that is required needs at least one page")
         data = {"elicitations": [each.to_wire() for each in self.elicitations]}
         super().__init__(ErrorCode.URL_ELICITATION_REQUIRED, message, data)
 
@@ -318,9 +317,9 @@ class UrlElicitationRequired(McpError):
         return type(self), (self.elicitations, self.message)
 
 
-# --- What a form may be: elicitation's restricted schemas, checked member by member.
-# It holds for forms that were written by hand and for those made from types: a client shows a form by what is in it, so a member
-# that clients do not know would be a promise that is not kept, and a default that does not fit would be refused when it is sent back.
+# --- The check of form schemas: elicitation's restricted dialect, member by member.
+# It applies to schemas written by hand and to those made from types. A client renders a form from its members, so an unknown member would have no
+# effect, and an invalid default would be refused when it is sent back.
 
 FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 
@@ -335,7 +334,7 @@ ALLOWED_MEMBERS: Final[Mapping[str, frozenset[str]]] = {
     "boolean": frozenset(),
     "array": frozenset({"items", "minItems", "maxItems"}),
 }
-"""What a field may say besides its name and default, by its type."""
+"""The allowed members of a field, besides title, description and default, by type."""
 
 _OF_CHOICES: Final[Mapping[str, frozenset[str]]] = {
     "enum": frozenset({"enum", "enumNames"}),
@@ -344,14 +343,14 @@ _OF_CHOICES: Final[Mapping[str, frozenset[str]]] = {
 
 
 def check_form(form: Any) -> None:
-    """Whether clients can show it. Raises `BadHint` that names the field and what is wrong with it."""
+    """Check that clients can show a form. Raises `BadHint` naming the field and the mistake."""
     if not is_object(form) or form.get("type") != "object" or not is_object(fields := form.get("properties")):
         raise BadHint('a form is an object: {"type": "object", "properties": {…}}')
     if strange := sorted(map(str, form.keys() - _ROOT)):
-        raise BadHint(f"a form has fields and no {', '.join(strange)}")
+        raise BadHint(f"a form has only fields, and no {', '.join(strange)}")
     required: Any = form.get("required", [])
     if not is_array(required) or not all(isinstance(name, str) and name in fields for name in required):
-        raise BadHint("what a form requires is a list of its fields")
+        raise BadHint("a form's required must be a list of its fields")
     for name, each in fields.items():
         _check_field(f"the form's field {name}", each)
     _check_defaults(fields)
@@ -360,15 +359,15 @@ def check_form(form: Any) -> None:
 def _check_field(what: str, field: Any) -> None:
     kind = field.get("type") if is_object(field) else None
     if not isinstance(kind, str) or kind not in ALLOWED_MEMBERS:
-        raise BadHint(f"{what} has the type {kind!r}; there are {', '.join(ALLOWED_MEMBERS)}")
+        raise BadHint(f"{what} has the type {kind!r}; it must be one of {', '.join(ALLOWED_MEMBERS)}")
     told = next(
         (allowed for name, allowed in _OF_CHOICES.items() if kind == "string" and name in field), ALLOWED_MEMBERS[kind]
     )
     if strange := sorted(map(str, field.keys() - told - _COMMON_MEMBERS)):
-        raise BadHint(f"{what} says {', '.join(strange)}, which a form has no word for")
+        raise BadHint(f"{what} says {', '.join(strange)}, which forms do not have")
     for name in _TEXTS:
         if not isinstance(field.get(name, ""), str):
-            raise BadHint(f"{what}: its {name} is a text")
+            raise BadHint(f"{what}: its {name} must be a string")
     match kind:
         case "string" if "enum" in field:
             _check_enum(what, field)
@@ -377,9 +376,11 @@ def _check_field(what: str, field: Any) -> None:
         case "string":
             _check_order(what, field, "minLength", "maxLength", whole=True)
             if field.get("format", "email") not in FORMATS:
-                raise BadHint(f"{what} has the format {field['format']!r}; there are {', '.join(sorted(FORMATS))}")
+                raise BadHint(
+                    f"{what} has the format {field['format']!r}; it must be one of {', '.join(sorted(FORMATS))}"
+                )
             if not isinstance(field.get("pattern", ""), str):
-                raise BadHint(f"{what}: its pattern is a text")
+                raise BadHint(f"{what}: its pattern must be a string")
         case "array":
             _check_order(what, field, "minItems", "maxItems", whole=True)
             _check_items(what, field.get("items"), field)
@@ -389,7 +390,7 @@ def _check_field(what: str, field: Any) -> None:
 
 def _check_items(what: str, items: Any, field: Mapping[str, Any]) -> None:
     if not is_object(items) or not (items.keys() & {"enum", "anyOf"}):
-        raise BadHint(f"{what} is a list of nothing: its items need an enum, or an anyOf with titles")
+        raise BadHint(f"{what} has items without choices: they need an enum, or an anyOf with titles")
     if "anyOf" in items:
         choices = _check_titled(what, items["anyOf"])
         told = {"anyOf"}
@@ -399,21 +400,21 @@ def _check_items(what: str, items: Any, field: Mapping[str, Any]) -> None:
         if items.get("type") != "string":
             raise BadHint(f'{what}: its items are of {{"type": "string"}}')
     if items.keys() - told:
-        raise BadHint(f"{what}: its items are choices and nothing else")
+        raise BadHint(f"{what}: its items must be choices only")
     if field.get("minItems", 0) > len(choices):
-        raise BadHint(f"{what} wants more choices than there are")
+        raise BadHint(f"{what} requires more choices than it has")
 
 
 def _check_enum(what: str, field: Mapping[str, Any]) -> None:
     choices = _check_choices(what, field["enum"])
     names: Any = field.get("enumNames", choices)
     if not is_array(names) or len(names) != len(choices) or not all(isinstance(one, str) for one in names):
-        raise BadHint(f"{what}: there is a name for each of its choices in enumNames, and it is a text")
+        raise BadHint(f"{what}: there is a name for each of its choices in enumNames, and it must be a string")
 
 
 def _check_choices(what: str, choices: Any) -> Sequence[str]:
     if not is_array(choices) or not choices or not all(isinstance(one, str) for one in choices):
-        raise BadHint(f"{what} has choices that are not texts, or none")
+        raise BadHint(f"{what} has choices that are not strings, or none")
     if len(set(choices)) != len(choices):
         raise BadHint(f"{what} has a choice twice")
     return choices
@@ -442,7 +443,7 @@ def _is_number(value: Any, *, whole: bool) -> bool:
 
 
 def _check_defaults(fields: Mapping[str, Any]) -> None:
-    """A default is what the user sends back by doing nothing, so it has to be an answer."""
+    """A default is sent back if the user changes nothing, so it must be a valid answer."""
     from .validation import FormValidator  # noqa: PLC0415 - jsonschema is much to load, and few ask
 
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}

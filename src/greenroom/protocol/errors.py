@@ -1,17 +1,17 @@
-"""What can go wrong on the wire, as exceptions that know whose fault it is and how they travel.
+"""Protocol errors: exceptions that say which side is at fault and carry their JSON-RPC code.
 
 ::
 
     GreenroomError
-    ├─ McpError                 a JSON-RPC error: code, message, data; raised by a handler, it is the answer
+    ├─ McpError                 a JSON-RPC error: code, message, data; a handler raises it to answer with it
     │  └─ PeerError             the other side answered our request with this one
-    │     └─ BadAnswer          or with what was not asked for
+    │     └─ BadAnswer          its result is not what the method returns
     ├─ RequestCancelled         the call was cancelled: its result will not be used
-    ├─ ToolError                a tool says that it failed: `isError`, which the model sees and can act on
+    ├─ ToolError                the tool failed: `isError`, which the model sees and can act on
     └─ ProtocolError            one side broke the rules of the wire
-       ├─ LocalProtocolError    we did: nothing was sent
-       └─ RemoteProtocolError   they did: has the code, the id where one could be read, and the HTTP status to say so with
-          └─ Unacceptable        it was JSON, but too big, too deep or ambiguous
+       ├─ LocalProtocolError    this side: nothing was sent
+       └─ RemoteProtocolError   the peer: has the code, the id where one could be read, and the HTTP status to answer with
+          └─ Unacceptable        valid JSON, but too big, too deep or ambiguous
 
 `McpError` and `ToolError` are values as well: a handler may return a `ToolError` instead of raising it, and a registry can hold an
 `McpError` to answer with later.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ErrorCode(IntEnum):
-    """The numbers that errors have on the wire."""
+    """JSON-RPC error codes."""
 
     PARSE_ERROR = -32700
     INVALID_REQUEST = -32600
@@ -38,25 +38,25 @@ class ErrorCode(IntEnum):
     INTERNAL_ERROR = -32603
 
     TOOL_ERROR = -32000
-    """A failed tool, where a server is set up to answer with errors rather than with `isError`."""
+    """A failed tool, if the server is configured to answer with errors and not with `isError`."""
     RESOURCE_NOT_FOUND = -32002
-    """Has the uri in its data. The stateless revision says `INVALID_PARAMS` instead."""
+    """The error's data has the URI. The stateless revision uses `INVALID_PARAMS` instead."""
     URL_ELICITATION_REQUIRED = -32042
-    """The user has to visit the addresses in `data.elicitations` first."""
+    """The user has to open the URLs in `data.elicitations` first."""
     CANCELLED = -32800
-    """For code that has to answer a cancelled request; MCP itself answers nothing."""
+    """For code that must answer a cancelled request; MCP itself does not answer it."""
     USER_REJECTED = -1
-    """The user has declined what the server asked for."""
+    """The user declined the server's request."""
 
     UNSUPPORTED_PROTOCOL_VERSION = -32022
-    """Read when a server of the stateless revision sends it."""
+    """Sent by servers of the stateless revision; only read here."""
 
 
 class McpError(GreenroomError):
-    """One JSON-RPC error. Equal to another one that would look the same on the wire."""
+    """A JSON-RPC error. Two errors are equal when they look the same on the wire."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        """`data` is whatever helps the peer; it must be expressible in JSON, and is left out when None."""
+        """`data` must be expressible in JSON, and is left out when None."""
         super().__init__(code, message, data)
         self.code = int(code)
         self.message = message
@@ -80,7 +80,7 @@ class McpError(GreenroomError):
 
     @classmethod
     def wrap(cls, error: BaseException) -> McpError:
-        """The error itself if it is one of these; for anything else, an internal error that gives nothing away."""
+        """The error itself if it is an `McpError`; otherwise an internal error that reveals nothing about the cause."""
         match error:
             case McpError():
                 return error
@@ -91,22 +91,22 @@ class McpError(GreenroomError):
 
 
 def not_executed(reason: str) -> dict[str, Any]:
-    """The data of an error that says that the request was not acted upon, and may be sent again."""
+    """The error data that says the request was not executed and may be sent again."""
     return {"reason": reason, "maybe_done": False}
 
 
 class PeerError(McpError):
-    """The peer's answer to one of our requests was this error."""
+    """The peer answered a request of ours with this error."""
 
     @property
     def maybe_done(self) -> bool:
-        """Whether the request may have been acted upon. False where its data says that it was not: then it may be sent again."""
+        """Whether the request may have been executed. False only if the error's data says that it was not: then a retry is safe."""
         data: Any = self.data
         return not (isinstance(data, dict) and cast("dict[str, Any]", data).get("maybe_done") is False)
 
     @classmethod
     def from_wire(cls, wire: Any) -> Self:
-        """Read an error object leniently: a peer that cannot even complain properly has still complained."""
+        """Read an error object leniently: a malformed error is still reported as an error."""
         if not isinstance(wire, dict):
             return cls(ErrorCode.INTERNAL_ERROR, "the peer answered with an error that is no object", wire)
         error = cast("dict[str, Any]", wire)
@@ -119,10 +119,10 @@ class PeerError(McpError):
 
 
 class BadAnswer(PeerError):
-    """The peer answered one of our requests with what was not asked for. `problems` are all of them, where they have a place."""
+    """The peer's result is not what the method returns. `problems` has all of them, each with its place."""
 
     def __init__(self, message: str, problems: Sequence[Any] = ()) -> None:
-        """`problems` as a check of values tells them: path and reason."""
+        """`problems` are pairs of path and reason, as a validator reports them."""
         super().__init__(ErrorCode.INTERNAL_ERROR, message)
         self.problems = list(problems)
 
@@ -131,25 +131,25 @@ class BadAnswer(PeerError):
 
 
 class ToolError(GreenroomError):
-    """A tool could not do it, and says so to the model. Raise it or return it."""
+    """A tool failed and tells the model why. Raise it or return it."""
 
     def __init__(self, content: Any, meta: dict[str, Any] | None = None) -> None:
-        """`content` is a text, a content block, or a list of blocks; `meta` becomes the result's `_meta`."""
+        """`content` is text, a content block, or a list of blocks; `meta` becomes the result's `_meta`."""
         super().__init__(content)
         self.content = content
         self.meta = meta
 
 
 class ProtocolError(GreenroomError):
-    """The rules of the wire were broken."""
+    """A message breaks the protocol."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We were about to break them: what was handed in cannot be said, or not now."""
+    """This side was about to break the protocol: the value cannot be sent, or not in this state. Nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke them. `to_wire` is what to tell it, `status` as which HTTP status that travels."""
+    """The peer broke the protocol. `to_wire` is the error to answer with, `status` its HTTP status."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class RemoteProtocolError(ProtocolError):
         id: str | int | None = None,
         status: int = 400,
     ) -> None:
-        """`id` is the request's, where it could be read without doubt."""
+        """`id` is the request's id, if it could be read without doubt."""
         super().__init__(code, message, data, id, status)
         self.code = int(code)
         self.message = message
@@ -167,24 +167,24 @@ class RemoteProtocolError(ProtocolError):
         self.id = id
         self.status = status
         self.answers: str | int | None = None
-        """When the broken message was an answer: to which of our requests. No other answer to that one will come."""
+        """The id of our request, if the broken message was its response. No other response to that request will come."""
 
     def __str__(self) -> str:
         return f"{self.message} ({self.code})"
 
 
 class Unacceptable(RemoteProtocolError):
-    """A message that is well-formed and not taken all the same: too big, too deep, ambiguous. So its id may be told."""
+    """A well-formed message that is refused: too big, too deep, or ambiguous. Its id may be used in the answer."""
 
     anonymous = False
-    """It has more than one id, so it is not known which is meant."""
+    """The message has more than one id, so the answer has none."""
 
 
 class RequestCancelled(GreenroomError):
-    """The call that this code works for has been cancelled; its result will not be used."""
+    """The current call was cancelled; its result will not be used."""
 
     def __init__(self, reason: str = "") -> None:
-        """`reason` is what was said when it was cancelled."""
+        """`reason` is the text that came with the cancellation."""
         super().__init__(reason)
         self.reason = reason
 

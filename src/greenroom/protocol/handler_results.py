@@ -1,9 +1,8 @@
-"""From what a handler returned to the result on the wire: one normaliser for each kind of handler.
+"""Results of handlers: what a handler returned, normalized to the result on the wire.
 
-A handler may return plain Python, blocks, or one of the classes here when it wants to say more: `Structured` (data for
-programs), `CallToolResult` (all of it by hand), `PromptResult`, `Completion`, and `WithMeta` around any of them. An error may
-be returned as well as raised. What has no form on the wire raises `UnserializableResult`, which is the handler's bug: the peer hears
-nothing of it but that there was one.
+A handler may return plain Python values, blocks, or one of these classes to say more: `Structured` (data for programs), `CallToolResult` (the
+whole result), `PromptResult`, `Completion`, and `WithMeta` around any of them. An error may be returned or raised. A value that cannot be
+expressed on the wire raises `UnserializableResult`, which is the handler's bug: the peer only gets an internal error.
 """
 
 from __future__ import annotations
@@ -53,21 +52,21 @@ MOST_COMPLETIONS: Final = 100
 
 
 class UnserializableResult(GreenroomError):
-    """A handler returned what has no form on the wire."""
+    """A handler returned a value that cannot be sent."""
 
 
 class InfiniteNumber(UnserializableResult):
-    """A handler returned data with an infinity in it, which JSON has no number for. `problem` says where."""
+    """A handler returned data with an infinity, which JSON cannot express. `problem` says where."""
 
     def __init__(self, problem: ValidationProblem) -> None:
-        """Of the first of them."""
-        super().__init__(f"a handler returned what has no form in JSON: {problem}")
+        """`problem` is the first one."""
+        super().__init__(f"a handler returned a value that JSON cannot express: {problem}")
         self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
 class Structured:
-    """Data for programs (`structuredContent`), and what to show to a model; without content, the data's own JSON text."""
+    """Data for programs (`structuredContent`), and content for a model; the default content is the data as JSON text."""
 
     data: Any
     content: Any = None
@@ -76,7 +75,7 @@ class Structured:
 
 @dataclass(frozen=True, slots=True)
 class WithMeta:
-    """Any other result, with metadata for the response (`_meta`)."""
+    """A result with metadata for the response (`_meta`)."""
 
     result: Any
     meta: Meta
@@ -84,7 +83,7 @@ class WithMeta:
 
 @dataclass(frozen=True, slots=True)
 class CallToolResult:
-    """The whole result of a tool, made by hand."""
+    """The whole result of a tool."""
 
     content: Sequence[Any] = ()
     structured_content: Mapping[str, Any] | None = None
@@ -93,28 +92,28 @@ class CallToolResult:
 
     @classmethod
     def ok(cls, content: Any = None, *, structured_content: Any = None, meta: Meta | None = None) -> CallToolResult:
-        """A success. Content is whatever a handler might return as content; by default the JSON text of the structured content."""
+        """A success. `content` is any content that a handler may return; by default the structured content as JSON text."""
         if structured_content is None:
             return cls(blocks(content), None, meta=meta)
         return cls.of_data(in_json(structured_content), content, meta)
 
     @classmethod
     def of_data(cls, data: Any, content: Any = None, meta: Meta | None = None) -> CallToolResult:
-        """A success that is data, which may be null."""
+        """A success with data, which may be null."""
         shown = [{"type": "text", "text": _as_json(data)}] if content is None else blocks(content)
         return cls(shown, as_object(data), meta=meta)
 
     @classmethod
     def error(cls, content: Any, *, meta: Meta | None = None) -> CallToolResult:
-        """A failure that the model is to hear of."""
+        """A failure that the model sees."""
         return cls(blocks(content), None, is_error=True, meta=meta)
 
     def to_wire(self) -> dict[str, Any]:
-        """The result on the wire. A success says so: `isError` is always there."""
+        """The result on the wire. `isError` is always present, also for a success."""
         wire: dict[str, Any] = {"content": blocks(self.content)}
         if self.structured_content is not None:
             data = wire["structuredContent"] = as_object(in_json(self.structured_content))
-            _encoded(data)  # which raises what is wrong with it
+            _encoded(data)  # which raises the error
         wire["isError"] = self.is_error
         return _with_meta(wire, self.meta)
 
@@ -129,7 +128,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class PromptResult:
-    """The messages of a prompt, with a description of this very rendering."""
+    """The messages of a prompt, with a description of this rendering."""
 
     messages: Sequence[Any]
     description: str | None = None
@@ -138,7 +137,7 @@ class PromptResult:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Suggestions, and how many there are altogether."""
+    """Completion suggestions, and their total number."""
 
     values: Sequence[str] = field(default_factory=tuple)
     total: int | None = None
@@ -146,33 +145,33 @@ class Completion:
 
 
 def message(role: Literal["user", "assistant"], content: Any) -> Message:
-    """A message of a prompt: text, or one block."""
+    """Build a message of a prompt: text, or one block."""
     return Message(role, content)
 
 
 def user_message(content: Any) -> Message:
-    """What the user says."""
+    """Build a user's message."""
     return Message("user", content)
 
 
 def assistant_message(content: Any) -> Message:
-    """What the assistant says."""
+    """Build an assistant's message."""
     return Message("assistant", content)
 
 
 def as_object(data: Any) -> dict[str, Any]:
-    """Structured content is an object in the handshake revisions: what is none goes under `result`."""
+    """The data as an object, as structured content must be in the handshake revisions: other values are put under `result`."""
     return cast("dict[str, Any]", data) if isinstance(data, dict) else {"result": data}
 
 
 def json_text(value: Any) -> str:
-    """The value's JSON as text; what is a string in JSON stays itself, without quotes."""
+    """The value as JSON text; a string stays as it is, without quotes."""
     data = in_json(value)
     return data if isinstance(data, str) else _encoded(data)
 
 
 def in_json(value: Any, pictures: list[Any] | None = None) -> Any:
-    """The value in JSON's own types, without the pictures in it if a list for them is given. Raises `UnserializableResult` when it has none."""
+    """The value as JSON types; pictures are moved to `pictures` if given. Raises `UnserializableResult`."""
     if isinstance(value, Coroutine):
         value.close()
         raise UnserializableResult("a handler returned a coroutine that was not awaited: write `return await …`")
@@ -180,12 +179,12 @@ def in_json(value: Any, pictures: list[Any] | None = None) -> Any:
         return to_jsonable(value, pictures)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UnserializableResult(
-            f"a handler returned {type(value).__qualname__}, which has no form in JSON: {error}"
+            f"a handler returned {type(value).__qualname__}, which JSON cannot express: {error}"
         ) from error
 
 
 def blocks(value: Any) -> list[dict[str, Any]]:
-    """The content blocks, on the wire, of whatever a handler returned as content."""
+    """The content blocks, on the wire, of any content that a handler returned."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -207,12 +206,12 @@ def blocks(value: Any) -> list[dict[str, Any]]:
 
 
 def _data_blocks(data: Any, pictures: Sequence[Any]) -> list[dict[str, Any]]:
-    """Data as a text, and the pictures that were in it."""
+    """Data as a text block, and its pictures as image blocks."""
     return [{"type": "text", "text": json_text(data)}, *(block for one in pictures for block in blocks(one))]
 
 
 def _block_of_bytes(data: bytes) -> dict[str, Any]:
-    """A picture, a sound, or a resource that has no other name than what is in it."""
+    """An image, a sound, or a resource named by a digest of its bytes."""
     mime_type = mime_type_of(data)
     if mime_type is None:
         name = f"urn:sha256:{sha256(data).hexdigest()}"
@@ -222,11 +221,12 @@ def _block_of_bytes(data: bytes) -> dict[str, Any]:
 
 
 def tool_result(value: Any, returns: ReturnSchema | None = None) -> dict[str, Any]:
-    """The `tools/call` result of whatever a handler returned; `returns` is what its hint promised, where it has an output schema.
+    """The `tools/call` result of a handler's return value; `returns` is the output schema of its hint, if there is one.
 
-    Raises a returned `McpError`, `InfiniteNumber` for infinities in data, `UnserializableResult` for what has no form on the wire, and `Mismatch` for what pydantic does not take for what was promised.
+    Raises a returned `McpError`, `InfiniteNumber` for infinities in data, `UnserializableResult` for values that cannot be sent, and `Mismatch` for
+    values that pydantic refuses for the return hint.
     """
-    if returns is None and isinstance(value, str):  # most of them
+    if returns is None and isinstance(value, str):  # the most common case
         return {"content": [{"type": "text", "text": str(value)}], "isError": False}
     match value:
         case CallToolResult():
@@ -259,9 +259,9 @@ def tool_result(value: Any, returns: ReturnSchema | None = None) -> dict[str, An
 
 
 def resource_contents(value: Any, uri: str, mime: str | None = None) -> dict[str, Any]:
-    """The `resources/read` result of whatever a handler returned: text, bytes, contents, a list of them, or data as JSON text.
+    """The `resources/read` result of a handler's return value: text, bytes, contents, a list of them, or data as JSON text.
 
-    Nothing (None) means that there is no such resource. `uri` and `mime` are for what does not name its own.
+    None means that the resource does not exist. `uri` and `mime` are defaults for contents without their own.
     """
     value, meta = _unpacked(value)
     if value is None:
@@ -272,7 +272,7 @@ def resource_contents(value: Any, uri: str, mime: str | None = None) -> dict[str
 
 
 def _unpacked(value: Any) -> tuple[Any, Meta]:
-    """What was returned, and the metadata that were around it. Raises an error that was returned."""
+    """The return value without its `WithMeta`, and the metadata. Raises a returned error."""
     match value:
         case WithMeta(result, meta):
             inner, within = _unpacked(result)
@@ -286,12 +286,12 @@ def _unpacked(value: Any) -> tuple[Any, Meta]:
 
 
 def _is_json_type(mime: str | None) -> bool:
-    """Whether a list without anything in it is data, as it would be with something in it."""
+    """Whether the MIME type is JSON, so that an empty list is data."""
     return mime is not None and (mime == "application/json" or mime.endswith("+json"))
 
 
 def _is_contents(value: Any) -> bool:
-    """Whether it says by itself that it is contents, or is text or bytes."""
+    """Whether the value is contents, or text or bytes."""
     if is_object(value):
         return isinstance(value.get("text"), str) or isinstance(value.get("blob"), (str, bytes, bytearray))
     return isinstance(value, (str, bytes, bytearray, Contents, Embedded)) or is_picture(value)
@@ -328,7 +328,7 @@ def _as_json(value: Any) -> str:
 def _encoded(data: Any) -> str:
     try:
         text = msgspec.json.encode(data)
-    except ValueError as error:  # half a character, which no encoding has
+    except ValueError as error:  # a lone surrogate, which cannot be encoded
         raise UnserializableResult(f"a handler returned a text that cannot be written: {error}") from error
     if b"null" in text and (place := infinity_in(data)) is not None:
         raise InfiniteNumber(place)
@@ -336,14 +336,14 @@ def _encoded(data: Any) -> str:
 
 
 def _as_text(content: Any) -> str:
-    """What an error's content says, for where there is only room for words."""
+    """An error's content as text, for places that have room for text only."""
     return "\n".join(block["text"] for block in blocks(content) if block["type"] == "text") or "it failed"
 
 
 def prompt_result(value: Any, description: str | None = None) -> dict[str, Any]:
-    """The `prompts/get` result of whatever a handler returned: text (which the user says), a message, or a list of messages.
+    """The `prompts/get` result of a handler's return value: text (as the user's message), a message, or a list of messages.
 
-    A mapping with `messages` is the whole result. `description` is for what does not describe itself.
+    A mapping with `messages` is the whole result. `description` is the default description.
     """
     value, meta = _unpacked(value)
     match value:
@@ -360,12 +360,12 @@ def prompt_result(value: Any, description: str | None = None) -> dict[str, Any]:
     return _with_meta(result, meta)
 
 
-# Only these two may speak in a prompt; instructions for the model are the user's.
+# A prompt has only these two roles; instructions for the model belong to the user.
 _ROLES: Final = {"user": "user", "assistant": "assistant", "system": "user"}
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
-    """One message for each block, since a message has room for one."""
+    """The messages, one for each block, since a message has room for one."""
     match value:
         case Message(role, content):
             pass
@@ -378,20 +378,20 @@ def _messages(value: Any) -> list[dict[str, Any]]:
         case _:
             raise UnserializableResult(f"a prompt returned {type(value).__qualname__} where a message was expected")
     if role not in _ROLES:
-        raise UnserializableResult(f"a prompt's message has the role {role!r}; there are user and assistant")
+        raise UnserializableResult(f"a prompt's message has the role {role!r}; it must be user or assistant")
     return [{"role": _ROLES[role], "content": block} for block in blocks(content)]
 
 
 def completion_result(value: Any) -> dict[str, Any]:
-    """The `completion/complete` result of whatever a handler returned: strings, `Completion`, or a mapping like it.
+    """The `completion/complete` result of a handler's return value: strings, `Completion`, or a mapping like it.
 
-    At most 100 values travel, and `hasMore` says when there were more. Nothing (None) is no suggestions.
+    At most 100 values are sent; `hasMore` says whether there were more. None means no suggestions.
     """
     value, meta = _unpacked(value)
     values, total, more = _completion_values(value)
     if isinstance(values, (str, bytes)) or is_object(values) or not is_iterable(values):
         raise UnserializableResult(f"a completion returned {type(value).__qualname__} where strings were expected")
-    found = list(islice(values, MOST_COMPLETIONS + 1))  # it may never end
+    found = list(islice(values, MOST_COMPLETIONS + 1))  # the iterable may be infinite
     if not all(isinstance(item, str) for item in found):
         raise UnserializableResult("a completion returned values that are not strings")
     if total is None and not more and is_array(values):
@@ -404,11 +404,11 @@ def completion_result(value: Any) -> dict[str, Any]:
 
 
 def _completion_values(value: Any) -> tuple[Any, int | None, bool | None]:
-    """The values, and what was said of how many there are."""
+    """The values, the total and whether there are more."""
     said: Any = value
     if isinstance(value, Completion):
         return value.values, value.total, value.has_more
-    if is_array(value) and len(value) == 2 and is_array(value[0]) and is_object(value[1]):  # noqa: PLR2004 - values, and the rest
+    if is_array(value) and len(value) == 2 and is_array(value[0]) and is_object(value[1]):  # noqa: PLR2004 - values and more
         value, said = value
     elif is_object(value):
         value = value.get("values")
@@ -421,23 +421,23 @@ def _completion_values(value: Any) -> tuple[Any, int | None, bool | None]:
 
 
 def _with_meta(wire: dict[str, Any], meta: Meta | None) -> dict[str, Any]:
-    """The result with `_meta`, merged with what it has; an empty one is left out."""
+    """The result with merged `_meta`; an empty one is left out."""
     if meta:
         wire["_meta"] = {**wire.get("_meta", {}), **in_json(meta)}
     return wire
 
 
-# --- What a handler promises to return, as an output schema; and whether what it returned is that.
+# --- Return hints as output schemas, and the check of what was returned.
 
 
 class ReturnSchema:
-    """A promise: the output schema, and whether the data goes under `result`, since structured content must be an object."""
+    """A return hint as an output schema, and whether data goes under `result`, since structured content must be an object."""
 
     def __init__(self, hint: Any) -> None:
-        """Raises `BadHint` for a type that has no schema."""
+        """Raises `BadHint` for a type without a schema."""
         if get_origin(hint) is abc.Iterable:
             raise BadHint(
-                "its return hint: an Iterable may never end, and a result does: return a list, and say list[…]"
+                "its return hint: an Iterable may be infinite, a result is not: return a list, and write list[…]"
             )
         try:
             kind = _by_pydantic(hint, refined(hint, "serialization"))
@@ -446,19 +446,19 @@ class ReturnSchema:
             raise BadHint(f"its return hint: {error}") from error
         self._kind = TypedSchema(kind, schema, ours=True)
         self._adapter = kind.adapter if is_pydantic_hint(kind) else None
-        # What pydantic has written is held against what was announced, not against what the model takes; and so is what a library's type becomes.
+        # The output of pydantic is checked against the output schema, not the input schema; so are converted library types.
         self._by_schema = any(is_model(one) or library_schema(one) is not None for one in types_inside(kind))
         self.wrapped = schema.get("type") != "object"
         self.schema: dict[str, Any] = _under_result(schema) if self.wrapped else schema
 
     def data(self, value: Any, pictures: list[Any]) -> Any:
-        """What was returned in JSON's own types, as the schema has it: a dict under a model's hint is validated and written by the model.
+        """The return value as JSON types in the schema's form: under a model's hint, a dict is validated and serialized by the model.
 
         Raises `Mismatch`, or `UnserializableResult`.
         """
         if self._adapter is None or isinstance(value, Coroutine):
             return in_json(value, pictures)
-        from .pydantic_models import validate_and_serialize  # noqa: PLC0415 - a program with an adapter has loaded it
+        from .pydantic_models import validate_and_serialize  # noqa: PLC0415 - already loaded by the adapter
 
         try:
             return in_json(validate_and_serialize(self._adapter, value, lambda: in_json(value, pictures)))
@@ -468,9 +468,9 @@ class ReturnSchema:
             ) from None
 
     def errors(self, data: Any, meter: StepMeter | None = None) -> list[ValidationProblem]:
-        """What is wrong with structured content that is about to be sent. It is looked at as peers will see it: NaN is null there.
+        """The problems of structured content as peers will see it, with null for NaN.
 
-        With a meter, raises `StepsExceeded` when that is used up.
+        With a meter, raises `StepsExceeded` when it is used up.
         """
         sent, data = data, decode_checked(msgspec.json.encode(data))
         if self.wrapped:
@@ -492,7 +492,7 @@ class ReturnSchema:
 
 
 def _value_at(path: Path, data: Any) -> Any:
-    """What is at that place; None where there is nothing."""
+    """The value at a path; None if there is none."""
     for step in path:
         try:
             data = data[step]
@@ -506,19 +506,17 @@ def _is_nan(value: Any) -> bool:
 
 
 def reword_nan_problems(problems: Sequence[ValidationProblem], data: Any) -> list[ValidationProblem]:
-    """The problems of data that was looked at as peers will see it, with null for NaN, in words of what was returned."""
+    """The problems of data that was checked with null for NaN, reworded for the NaN that was returned."""
     return [_nan_problem(each) if _is_nan(_value_at(each.path, data)) else each for each in problems]
 
 
 def _nan_problem(problem: ValidationProblem) -> ValidationProblem:
-    text = (
-        f"{problem.reason.removesuffix('null')}NaN: JSON has null for it, which the hint has to take (`float | None`)"
-    )
+    text = f"{problem.reason.removesuffix('null')}NaN is null in JSON, which the hint must allow (`float | None`)"
     return ValidationProblem(problem.path, ProblemReason(text, problem.reason.kind))
 
 
 def _by_pydantic(hint: Any, kind: Any) -> Any:
-    """What stands for a hint with a model anywhere in it: pydantic writes all of it, where it can, so that one schema holds for all."""
+    """A `PydanticHint` for a hint that contains a model: pydantic serializes the whole value, if it can, so that one schema fits all of it."""
     pydantic_models = loaded_pydantic()
     if pydantic_models is None or is_pydantic_hint(kind) or not any(map(is_model, types_inside(kind))):
         return kind
@@ -529,9 +527,9 @@ def _by_pydantic(hint: Any, kind: Any) -> Any:
 
 
 def return_schema_of(function: Callable[..., Any], names: Mapping[str, Any] | None = None) -> ReturnSchema | None:
-    """The promise in a function's return hint; None where there is nothing for programs in it: text, bytes, blocks, Any, nothing.
+    """The output schema of a function's return hint; None if the hint has no data for programs: text, bytes, blocks, Any, None.
 
-    A hint that only type checkers can see promises nothing. Raises `BadHint` for a type that has no schema.
+    A hint that only type checkers can resolve gives none. Raises `BadHint` for a type without a schema.
     """
     data = _data_of(return_hint_of(function, names))
     return None if data is MISSING else ReturnSchema(data)
@@ -543,14 +541,14 @@ _LISTS: Final = {list, tuple, abc.Sequence, abc.Iterable, abc.Collection}
 
 
 def _data_of(hint: Any) -> Any:
-    """What of a hint is data for programs; `MISSING` when it is not, or not always."""
+    """The part of a hint that is data for programs; `MISSING` if none is, or not always."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return MISSING if _data_of(parts[0]) is MISSING else hint
     if origin in (Union, types.UnionType):
         kept = [part for part in parts if not _is_any_of(part, (ToolError, McpError))]
         whole = not kept or any(_data_of(part) is MISSING and part is not type(None) for part in kept)
-        return MISSING if whole or set(kept) == {type(None)} else Union[tuple(kept)]  # noqa: UP007 - made of what is there
+        return MISSING if whole or set(kept) == {type(None)} else Union[tuple(kept)]  # noqa: UP007 - made at run time
     if origin in MAPPINGS:
         return MISSING if parts[1:] in {(Any,), (object,)} else hint
     if origin in _LISTS:
@@ -564,7 +562,7 @@ def _data_of(hint: Any) -> Any:
 
 
 def _is_blocks(part: Any) -> bool:
-    """Whether it is a union of blocks, perhaps with text among them."""
+    """Whether a hint is a union of blocks, perhaps with text."""
     members = get_args(part) if get_origin(part) in (Union, types.UnionType) else ()
     return any(_is_any_of(member, (WireObject,)) or is_picture_class(member) for member in members)
 
@@ -578,7 +576,7 @@ def _is_hashable(hint: Any) -> bool:
 
 
 def _under_result(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an object that has nothing but the value; definitions stay at the root, where references look for them."""
+    """The schema of an object with only the value under `result`; definitions stay at the root, where references point."""
     inner = {name: value for name, value in schema.items() if name != "$defs"}
     wrapped: dict[str, Any] = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
     if "$defs" in schema:

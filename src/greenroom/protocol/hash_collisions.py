@@ -1,12 +1,12 @@
-"""Sets and dicts that are made of what a peer sends: how many of their keys share one hash is bounded, before they are made.
+"""Bounds on hash collisions in sets and dicts made of a peer's values, checked before the collections are built.
 
-Python hashes numbers modulo 2**61 - 1 and tuples of them without a secret, so a peer can send a hundred thousand different ones with one
-hash, and putting these into a set compares each with all others: minutes, for a message of two megabytes. Texts and bytes are hashed with a
+Python hashes numbers modulo 2**61 - 1, and tuples of them, without a secret. So a peer can send a hundred thousand different numbers with one
+hash, and putting them into a set compares each with all others: minutes, for a message of two megabytes. Strings and bytes are hashed with a
 secret of the process and need no bound.
 
-Keys with different hashes can be as dear: from a hash follows in which order Python looks for a free slot, and the table of a dict or a set can be filled such
-that each new key goes through half of it. How many slots are looked at is therefore counted beforehand: see `probing`. What a list becomes is not known here, so
-each that is long enough is counted as a set.
+Different hashes can be as expensive: the hash determines the order in which Python probes for a free slot, and a table can be filled such that
+each new key probes half of it. The probes are therefore counted beforehand by simulating the tables (see below). Which type a list becomes is not
+known at this point, so each list that is long enough is counted as a set.
 """
 
 from __future__ import annotations
@@ -32,37 +32,39 @@ if TYPE_CHECKING:
     from .validation_errors import StepMeter, Trail
 
 SAME_HASH_LIMIT: Final = 64
-"""So many different keys may share a hash: more than numbers do by chance, and too few to take time."""
+"""The largest allowed number of different keys with one hash: more than occurs by chance, and too few to be slow."""
 _COMPARED: Final = 16_384
-"""How many different keys of one hash may be compared in one value: many sets of `SAME_HASH_LIMIT` each, or one key many times, cost as much as one large set."""
+"""The largest allowed number of comparisons between keys of one hash in one value: many sets of `SAME_HASH_LIMIT`, or one key many times, cost as much
+as one large set.
+"""
 _UNCHECKED_LENGTH: Final = 8
-"""A shorter list is not looked at: all of its keys may share a hash, and they are compared four times each."""
+"""Shorter lists are not checked: even if all keys share a hash, each is compared four times."""
 _OWN_HASH: Final = 1 << 60
-"""A number below is its own hash."""
+"""A smaller number is its own hash."""
 _PROBES: Final = 1 << 22
-"""So many slots may be looked at in one value for keys that found theirs taken, and some more for each key. A probe takes about 3 ns."""
+"""The allowed probes of occupied slots in one value, plus some for each key. A probe takes about 3 ns."""
 _PROBES_OF_EACH: Final = 16
-"""Numbers that are multiples of a high power of two take as many, and others less than one."""
+"""The probes allowed for each key: multiples of a high power of two need as many, other numbers less than one."""
 _PROBES_IN_SETS: Final = 64
-"""The same for sets: these look at ten slots in a row, which takes a third of the time, and such numbers have several rows."""
+"""The same for sets. They probe ten slots in a row, which takes a third of the time, and such numbers fill several rows."""
 _PROBES_OF_TINY: Final = 1000
-"""What msgspec takes for a key such as `8.5e-323`, in probes: 5 µs, where others take 0.3. For JSON numbers see `messages.read`."""
+"""The cost of a key such as `8.5e-323` in probes: msgspec takes 5 µs for it, and 0.3 for others. For numbers in JSON see `jsonrpc.decode`."""
 _TINY: Final = re.compile(r"[eE][+-]?[0-9]{3}")
-"""Of more than two digits, as in `messages`."""
+"""An exponent of more than two digits, as in `jsonrpc`."""
 _SETS: Final = {set, frozenset, abc.Set, abc.MutableSet}
 _HARMLESS: Final = (str, bytes, bool, date, datetime, time, timedelta, Enum, types.NoneType)
-"""What is hashed with a secret, or of what only a few share a hash."""
+"""Types hashed with a secret, or with only a few values per hash."""
 
 
 class KeyCollisionCheck:
-    """What the sets and the dicts of one type have for keys, unless it is nothing but texts."""
+    """Checks the keys of the sets and dicts in values of one type, unless they are only strings."""
 
     def __init__(self, kinds: list[Any]) -> None:
-        """Those inside of others first."""
+        """`kinds` are ordered from the inside out."""
         self._makers = [(kind, _key_factory(kind)) for kind in kinds]
 
     def check(self, value: Any, meter: StepMeter) -> None:
-        """Raises `Mismatch` where too many keys share a hash, and `StepsExceeded` when the meter is used up."""
+        """Raises `Mismatch` if too many keys collide, and `StepsExceeded` when the meter is used up."""
         compared = _CollisionBudget()
         for trail, keys, are_names in _lists_in(value, meter):
             for kind, make in self._makers:
@@ -72,7 +74,7 @@ class KeyCollisionCheck:
 
 
 class _CollisionBudget:
-    """How many keys of one hash may be compared, and how many slots be looked at, in all lists of a value."""
+    """The remaining comparisons and probes for all lists of a value."""
 
     __slots__ = ("left", "probes")
 
@@ -82,7 +84,7 @@ class _CollisionBudget:
 
 
 def collision_check_for(kind: Any) -> KeyCollisionCheck | None:
-    """What is to be checked of values that become this type; None where no key can collide."""
+    """The check for values of a type; None if its keys cannot collide."""
     found: list[Any] = []
     for inner in types_inside(kind):
         origin = get_origin(inner) or inner
@@ -94,8 +96,10 @@ def collision_check_for(kind: Any) -> KeyCollisionCheck | None:
 
 
 def types_inside(kind: Any) -> Iterator[Any]:
-    """The type, and all types that it is made of: members, arguments and fields, with type variables filled in."""
-    found = [kind]  # not their ids: most are made on the way, and the next one may have the id of one that is gone
+    """The type and all types inside it: members, arguments and fields, with type variables substituted."""
+    found = [
+        kind
+    ]  # compared by value and not by id: most types are made during the walk, and a new one may reuse the id of a freed one
     for one in found:  # which grows meanwhile
         yield one
         if get_origin(one) is not Literal:
@@ -121,7 +125,7 @@ def _parts(kind: Any) -> list[Any]:
 
 
 def _hints_of(kind: type) -> Iterable[Any]:
-    """What its fields are, inherited ones among them."""
+    """The hints of a class's fields, inherited ones included."""
     if is_pydantic_hint(kind):
         return ()
     if is_model(kind):
@@ -132,7 +136,7 @@ def _hints_of(kind: type) -> Iterable[Any]:
 
 
 def _type_arguments(kind: Any) -> dict[Any, list[Any]]:
-    """What each type variable may stand for in a generic type or in those that it inherits from."""
+    """The arguments of each type variable in a generic type and its bases."""
     scope: dict[Any, list[Any]] = {}
     waiting = [kind]
     for one in waiting:  # which grows meanwhile
@@ -145,7 +149,7 @@ def _type_arguments(kind: Any) -> dict[Any, list[Any]]:
 
 
 def _substituted(hint: Any, scope: Mapping[Any, Sequence[Any]]) -> list[Any]:
-    """The hint with each choice for its type variables; a variable that nothing is known of stands for its bound, or for anything."""
+    """The hint with its type variables substituted; an unknown variable becomes its bound, or Any."""
     if isinstance(hint, TypeVar):
         return list(scope.get(hint) or [hint.__bound__ or Any])
     if not get_args(hint) or not (names := _variables_of(hint)):
@@ -157,7 +161,7 @@ def _variables_of(hint: Any) -> tuple[Any, ...]:
     """The type variables of a generic class or alias."""
     for attribute in ("__parameters__", "__type_params__"):
         names: Any = getattr(hint, attribute, ())
-        if names and is_array(names):  # a class of Python's own has a descriptor there
+        if names and is_array(names):  # a built-in class has a descriptor there
             return tuple(names)
     return ()
 
@@ -176,7 +180,7 @@ def _is_harmless(kind: Any) -> bool:
 
 
 def _lists_in(value: Any, meter: StepMeter) -> list[tuple[Trail, list[Any], bool]]:
-    """All lists that are long enough, and all that objects have for keys (True); those inside of others first."""
+    """All lists that are long enough, and the keys of all objects (True), from the inside out."""
     waiting: list[tuple[Trail, Any]] = [(None, value)]
     found: list[tuple[Trail, list[Any], bool]] = []
     for trail, one in waiting:  # which grows meanwhile
@@ -217,9 +221,9 @@ def _collision_reason(
                 continue
             if type(made) is float and isinstance(key, str) and _TINY.search(key):
                 compared.probes -= _PROBES_OF_TINY
-            group = groups.setdefault(b"%d" % hash(made), [])  # the number itself would collide here as well
+            group = groups.setdefault(b"%d" % hash(made), [])  # the number itself would collide in this dict too
         except (msgspec.ValidationError, TypeError, ValueError):
-            continue  # it is not what is wanted there, which the check of the value says
+            continue  # it is of the wrong type, which the check of the value reports
         try:
             place = group.index(made)
         except ValueError:
@@ -237,61 +241,62 @@ def _collision_reason(
 
 
 def _weight(key: Any) -> int:
-    """How many values there are in a key: that many are compared with another's."""
+    """The number of values in a key: as many are compared with another key's."""
     inside: Iterable[Any] = key.values() if is_object(key) else key if is_array(key) else ()
     return 1 + sum(map(_weight, inside))
 
 
 def _key_factory(kind: Any) -> Callable[[Any], Any]:
-    """What makes a key of a type from what JSON has for it. A pydantic model may have keys that pydantic alone can make."""
+    """A function that makes a key of a type from JSON. The keys of a pydantic model may need pydantic."""
     if any(map(is_foreign, types_inside(kind))):
         from .pydantic_models import key_maker  # noqa: PLC0415 - see `conversions`
 
         return key_maker(kind)
 
     def made(key: Any) -> Any:
-        if isinstance(key, str):  # a key of an object, which may stand for a number
+        if isinstance(key, str):  # a key of an object, which may represent a number
             return msgspec.convert(key, kind, strict=False, str_keys=True)
         return convert(key, kind)
 
     return made
 
 
-# --- How many slots Python looks at while a dict or a set is made of keys with given hashes: its table, with hashes only.
-# A key goes to the slot that the low bits of its hash say. Where that is taken, the next slot is 5 times this one, plus 1, plus what is left of the hash as it is
-# shifted to the right by 5 bits at a time (CPython's Objects/dictobject.c). With small hashes nothing is left soon, and all keys walk around on one circle.
-# A set looks at nine more slots behind each of these, unless the table ends before, and then goes on in the same way (Objects/setobject.c).
+# --- The probes of dicts and sets, simulated with hashes only, before a peer's keys go into real ones. The alternative, building the collection with
+# a timeout, does not work: a dict operation cannot be interrupted.
+# The first slot of a key is given by the low bits of its hash. If it is occupied, the next slot is 5 times this one, plus 1, plus the hash shifted
+# right by 5 bits at a time (CPython's Objects/dictobject.c). With small hashes nothing is left soon, and all keys follow one cycle. A set probes nine
+# more slots behind each of these, unless the table ends before (Objects/setobject.c).
 
 _WORD: Final = (1 << 64) - 1
 _LEAST: Final = 8
 _NEIGHBOURS: Final = 9
-"""How many slots a set looks at behind each of those that it would look at as a dict does."""
+"""The slots that a set probes behind each one that a dict would probe."""
 _MANY: Final = 50_000
-"""A set of more keys gets a table for twice as many, one of fewer a table for four times as many."""
+"""A set with more keys grows to twice as many slots, a smaller one to four times as many."""
 _PROBES_PER_STEP: Final = 7
-"""One less than the probes that are charged as one step: a power of two. One takes a tenth of a microsecond."""
+"""One less than the probes charged as one step: a power of two. A probe takes a tenth of a microsecond."""
 
 
 class DictTable:
-    """The table of a dict: two thirds full at most, and moved, in the order in which keys came, before there is one more."""
+    """A dict's table: at most two thirds full, and rebuilt in insertion order before it gets one key more."""
 
     def __init__(self, meter: StepMeter) -> None:
-        """It is empty. Probes are charged to the meter before they are taken."""
+        """Make an empty table. Probes are charged to the meter before they are taken."""
         self._meter = meter
         self._slots: list[int | None] = [None] * _LEAST
         self._order: list[int] = []
 
     @property
     def size(self) -> int:
-        """How many slots there are."""
+        """The number of slots."""
         return len(self._slots)
 
     def add(self, hashed: int, *, known: bool = False) -> int:
-        """Put a key of that hash in, and tell how many taken slots were looked at.
+        """Add a key with that hash. Returns the number of occupied slots that were probed.
 
-        `known` says that keys of this kind with one hash are one key, which may be there. Others have to be new ones.
+        `known`: keys of this kind with one hash are one key, which may be present. Other keys must be new.
         """
-        # A token is a hash as the machine has it, and for a key of which others may share the hash one bit more: such keys are never the same.
+        # A token is the hash as an unsigned machine word, plus one bit for keys that may share their hash with others: such keys are never equal.
         token = hashed & _WORD if known else hashed & _WORD | _WORD + 1
         at, probes = self._find(token)
         if self._slots[at] is not None:
@@ -305,7 +310,7 @@ class DictTable:
         return probes
 
     def _find(self, token: int) -> tuple[int, int]:
-        """Where it is or belongs, and how many others were on the way."""
+        """The slot of a token, and how many occupied slots were probed."""
         slots = self._slots
         mask = len(slots) - 1
         rest = token & _WORD
@@ -326,7 +331,7 @@ class DictTable:
         return self._move(self._order, size)
 
     def _move(self, tokens: Sequence[int], size: int) -> int:
-        """To a new table of that size."""
+        """Move all tokens to a new table of that size."""
         self._meter.spend(len(tokens) + size // 64)
         self._slots = [None] * size
         found = 0
@@ -338,15 +343,15 @@ class DictTable:
 
 
 class SetTable(DictTable):
-    """The table of a set: three fifths full at most, and moved, in the order of its slots, when there are as many."""
+    """A set's table: at most three fifths full, and rebuilt in slot order when it has as many keys."""
 
     def __init__(self, meter: StepMeter) -> None:
-        """It is empty. Probes are charged to the meter before they are taken."""
+        """Make an empty table. Probes are charged to the meter before they are taken."""
         super().__init__(meter)
         self._count = 0
 
     def add(self, hashed: int, *, known: bool = False) -> int:
-        """Put a key of that hash in, and tell how many taken slots were looked at."""
+        """Add a key with that hash. Returns the number of occupied slots that were probed."""
         token = hashed & _WORD if known else hashed & _WORD | _WORD + 1
         at, probes = self._find(token)
         if self._slots[at] is not None:

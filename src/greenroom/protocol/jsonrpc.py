@@ -1,7 +1,7 @@
-"""The four things that peers say to each other, read from bytes and written to bytes. One message a value; no batches.
+"""JSON-RPC messages: parsing from bytes, and encoding as one line. No batches.
 
-`parse` gives a `JsonRpcRequest`, `JsonRpcNotification`, `JsonRpcResponse` or `JsonRpcError`, or raises `RemoteProtocolError` with all that is needed to answer:
-the code, the request's id where it can be trusted, and the HTTP status. The writers give one line without a line break in it.
+`parse` returns a `JsonRpcRequest`, `JsonRpcNotification`, `JsonRpcResponse` or `JsonRpcError`, or raises `RemoteProtocolError` with all that
+an answer needs: the code, the request's id where it can be trusted, and the HTTP status. An encoder returns one line without a line break.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from .versions import JSONRPC
 
 
 class MessageLimits(NamedTuple):
-    """How much one message may be."""
+    """Limits on one message."""
 
     size: int = 4 * 1024 * 1024
     """Bytes."""
     depth: int = 64
-    """Objects and lists inside each other."""
+    """The nesting depth of objects and lists."""
     values: int = 512 * 1024
-    """Members and items in all, and lists and objects: three bytes can make an object of a hundred."""
+    """The number of members and items, and of lists and objects. Three bytes can cost an object of a hundred bytes."""
 
     @classmethod
     def of_size(cls, size: int) -> MessageLimits:
-        """For messages of so many bytes: a value for every eight of them, and a thousand in any case."""
+        """The limits for messages of `size` bytes: one value for every eight bytes, and at least a thousand."""
         return cls(size=size, values=max(size // 8, 1024))
 
 
 LIMITS = MessageLimits()
 
 KEPT_EDGE = 256
-"""How much is kept of both ends of what was too long, for a caller that wants to know which request it was."""
+"""How many bytes are kept of each end of an oversized message, to find the id of its request."""
 
 
 class OversizedMessage(NamedTuple):
-    """What is known of a message that was too long to be kept."""
+    """What is kept of a message that was too long."""
 
     length: int
-    """How many bytes it had, or had so far."""
+    """The size in bytes, as far as received."""
     head: bytes
-    """How it began."""
+    """The first bytes."""
     tail: bytes
-    """How it ended; empty when its end has not been seen."""
+    """The last bytes; empty if the end was not received."""
 
     @classmethod
     def of(cls, data: bytes) -> OversizedMessage:
-        """What is to be kept of it."""
+        """Keep the size and both ends of the data."""
         return cls(len(data), data[:KEPT_EDGE], data[-KEPT_EDGE:])
 
     def longer(self, piece: bytes) -> OversizedMessage:
-        """The same, with more of it."""
+        """The same message with another piece appended."""
         head = self.head if len(self.head) == KEPT_EDGE else (self.head + piece[:KEPT_EDGE])[:KEPT_EDGE]
         return OversizedMessage(self.length + len(piece), head, (self.tail + piece[-KEPT_EDGE:])[-KEPT_EDGE:])
 
@@ -64,17 +64,17 @@ class OversizedMessage(NamedTuple):
 RequestId: TypeAlias = str | int
 
 ID_LIMIT = 1024
-"""An id is kept for as long as its request lives, and sent back: characters, or digits."""
+"""The longest id in characters or digits. An id is kept while its request is in flight, and sent back."""
 
 
 _OWN_HASH = 1 << 60
 
 
 def id_key(id: RequestId) -> RequestId | bytes:
-    """What an id that a peer has chosen is kept under: equal for equal ids.
+    """A dictionary key for an id that a peer chose: equal keys for equal ids.
 
-    Python hashes an integer modulo 2**61 - 1, so a peer could choose thousands of one hash, and each look into a dict of them would
-    compare thousands of times. The digits as bytes are hashed with the process's own secret, and are equal to no text.
+    Python hashes an integer modulo 2**61 - 1. With integers as keys, a peer could choose thousands of ids with one hash, and each lookup would
+    compare all of them. The key is therefore the digits as bytes: their hash is keyed with a secret of the process, and no string id equals them.
     """
     if isinstance(id, str) or -_OWN_HASH < id < _OWN_HASH:
         return id
@@ -82,7 +82,7 @@ def id_key(id: RequestId) -> RequestId | bytes:
 
 
 class JsonRpcRequest(Struct, frozen=True):
-    """A message that wants an answer."""
+    """A request: the sender waits for a response."""
 
     id: RequestId
     method: str
@@ -95,13 +95,13 @@ class JsonRpcRequest(Struct, frozen=True):
 
     @property
     def progress_token(self) -> str | int | None:
-        """What the asker wants progress to be told under, if anything."""
+        """The token for progress notifications, if the sender asked for any."""
         token = _meta(self.params).get("progressToken")
         return token if type(token) is str or type(token) is int else None
 
 
 class JsonRpcNotification(Struct, frozen=True):
-    """A message that wants no answer."""
+    """A notification: no response is sent."""
 
     method: str
     params: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -113,14 +113,14 @@ class JsonRpcNotification(Struct, frozen=True):
 
 
 class JsonRpcResponse(Struct, frozen=True):
-    """The answer to a request of ours."""
+    """The result of a request of ours."""
 
     id: RequestId
     result: dict[str, Any]
 
 
 class JsonRpcError(Struct, frozen=True):
-    """The answer to a request of ours is an error. Without an id, the peer could not tell which."""
+    """The error that answers a request of ours. Without an id, the peer could not tell which request it was."""
 
     id: RequestId | None
     error: PeerError
@@ -130,7 +130,7 @@ JsonRpcMessage: TypeAlias = JsonRpcRequest | JsonRpcNotification | JsonRpcRespon
 
 
 def parse(data: bytes, limits: MessageLimits = LIMITS) -> JsonRpcMessage:
-    """The one message in a frame. Raises `RemoteProtocolError`."""
+    """Parse a frame with one message. Raises `RemoteProtocolError`."""
     try:
         value = decode(data, limits)
     except Unacceptable as error:
@@ -139,7 +139,7 @@ def parse(data: bytes, limits: MessageLimits = LIMITS) -> JsonRpcMessage:
 
 
 def classify(value: Any) -> JsonRpcMessage:
-    """Which message a decoded frame is. Raises `RemoteProtocolError` for what is none."""
+    """Classify a decoded frame. Raises `RemoteProtocolError` if it is no message."""
     if not is_object(value):
         if type(value) is list:
             raise _invalid("Batch requests are not supported: send one message at a time")
@@ -173,19 +173,19 @@ def encode_request(id: RequestId, method: str, params: Any = None) -> bytes:
 def encode_notification(method: str, params: Any = None) -> bytes:
     """A notification as one line. Raises `LocalProtocolError` when the params cannot be written."""
     message = {"jsonrpc": JSONRPC, "method": method}
-    # A stream keeps it for peers that come back. It was written into a kilobyte, of which a small one would hold on to most: so a copy.
+    # A copy: event streams keep the bytes for replay, and msgspec's one-kilobyte buffer would stay allocated behind a small slice.
     return memoryview(encode(message if params is None else message | {"params": params})).tobytes()
 
 
 def encode_result(id: RequestId, result: Any) -> bytes:
-    """A response as one line. Raises `LocalProtocolError` when the result cannot be written."""
+    """Encode a response as one line. Raises `LocalProtocolError` if the result cannot be written."""
     return encode({"jsonrpc": JSONRPC, "id": id, "result": result})
 
 
 def encode_error(id: RequestId | None, error: McpError | RemoteProtocolError) -> bytes:
-    """An error as one line. Never fails: a complaint must not give rise to another.
+    """Encode an error as one line. Never raises: reporting an error must not cause another.
 
-    Data that cannot be written is left out, and half characters are replaced. Without an id, it is null.
+    Data that cannot be written is left out, and lone surrogates are replaced. A missing id is written as null.
     """
     wire = McpError.wrap(error).to_wire()
     try:
@@ -201,7 +201,7 @@ def _meta(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _classify_response(value: dict[str, Any]) -> JsonRpcResponse | JsonRpcError:
-    """A message without a method: the peer's answer. A broken one is reported, and names the request that it leaves unanswered."""
+    """Classify a message without a method: a response. A broken one is reported with the id of the request that it leaves unanswered."""
     id = value.get("id")
     known = id if type(id) is str or type(id) is int else None
     if "result" not in value and "error" not in value:
@@ -227,7 +227,7 @@ def _read_id(id: Any) -> RequestId:
         if len(id) <= ID_LIMIT:
             return id
     elif type(id) is int:
-        return id  # decode has bounded its digits
+        return id  # `decode` has bounded the digits
     else:
         raise _invalid('Invalid Request: "id" must be a string or an integer', status=200)
     raise _invalid(f'Invalid Request: "id" is longer than {ID_LIMIT} characters', status=200)
@@ -238,24 +238,24 @@ def _invalid(message: str, id: RequestId | None = None, status: int = 400) -> Re
 
 
 def _invalid_response(why: str, id: RequestId | None) -> RemoteProtocolError:
-    """Its id is one of ours, so it is not sent back: the peer may use the same id for something else."""
+    """The error for a broken response. It has no id: the id is one of ours, and the peer may use the same id for a request."""
     error = _invalid(f"Invalid answer: {why}")
     error.answers = id
     return error
 
 
-# --- JSON between strangers: strict, bounded, and as fast as msgspec lets it be.
-# `decode` accepts what every sane parser reads in the same way, and nothing else. Two parsers that disagree on a text are a hole
-# between the code that checks a message and the code that acts on it, so duplicate keys, lone surrogates, NaN and numbers that are no double are
-# refused, with a message that says what and where. `encode` writes one line.
-# What the checks cost, on top of msgspec's own time: for a tool call of 160 bytes 1.0 µs (msgspec: 0.4), half of it the walk that counts
-# the members of the result; for a blob of 3 MB 0.8 ms (msgspec: 0.5); for a megabyte of small rows about as much as msgspec
-# itself. No string is ever looked into: the checks compare counts. A decoded value has as many members as its text has
-# colons outside of strings, unless a key came twice, and what is outside of strings is every second piece between quotes.
+# --- Strict JSON: bounded, unambiguous, and as fast as msgspec allows.
+# `decode` accepts only what every sane parser reads in the same way. Where two parsers disagree on a text, the code that checks a message and the
+# code that acts on it see different values. So duplicate keys, lone surrogates, NaN and numbers that are no double are refused, with a message that
+# says what and where. `encode` writes one line.
+# Cost of the checks beside msgspec's own time: 1.0 µs for a tool call of 160 bytes (msgspec: 0.4), half of it for counting the members of the result;
+# 0.8 ms for a blob of 3 MB (msgspec: 0.5); for a megabyte of small rows about as much as msgspec itself. Strings are never looked into: the checks
+# compare counts. A decoded value has as many members as its text has colons outside of strings, unless a key is duplicated; and what is outside of
+# strings is every second piece between quotes.
 
 
 _DIGITS = 308
-"""More digits than this can be no double; another parser would make infinity of them."""
+"""A number with more digits is no double: other parsers would read it as infinity."""
 
 _TOO_MUCH = 10**_DIGITS
 
@@ -263,33 +263,34 @@ _SHORT = 2048
 
 _encode = msgspec.json.Encoder().encode
 _SHAPES = bytes.maketrans(b"123456789E+", b"000000000e-")
-"""Of a text that is left with zeros for digits, the shapes of its numbers can be looked for."""
+"""Replaces every digit by zero, so that the shapes of numbers can be searched for."""
 _HUGE = b"0" * (_DIGITS + 1)
 
 
 def to_float(digits: str) -> float:
-    """The double that a number stands for, in time that is linear in its length. Raises ValueError where there is none."""
+    """Convert a JSON number to a double in time linear in its length. Raises ValueError if it is out of range."""
     number = float(digits)
     if math.isinf(number):
         raise ValueError("Number out of range")
     return number
 
 
-# msgspec takes up to 7 µs for a number that is close to the smallest or to the largest double, such as 8.5e-323: seconds for a message of 4 MB,
-# where `float` takes a tenth of one. For other numbers msgspec is eight times as fast as with the hook.
+# A trick around msgspec: it takes up to 7 µs for a number close to the smallest or largest double, such as 8.5e-323, which is seconds for a message
+# of 4 MB; `float` takes a tenth of that. For other numbers msgspec is eight times as fast without the hook, so long texts use the hook only if such a
+# number may be present.
 _decode = msgspec.json.Decoder[Any](Any).decode
 decode_checked: Final = msgspec.json.Decoder[Any](Any, float_hook=to_float).decode
-"""The value of a text that came inside of a message which was checked: msgspec's decoder, its errors included, without its slow numbers."""
+"""Decode JSON text from inside a message that was checked already: msgspec's decoder and errors, but fast for extreme numbers."""
 
 
 def decode(data: bytes, limits: MessageLimits = LIMITS) -> Any:
-    """The value that a text stands for. Raises `RemoteProtocolError`, with the status as which it travels.
+    """Decode a JSON text. Raises `RemoteProtocolError`, with the HTTP status to answer with.
 
-    What was well-formed, and refused all the same, is `Unacceptable`.
+    Well-formed texts that are refused raise `Unacceptable`.
     """
     if len(data) > limits.size:
         raise _too_large(f"{len(data)} bytes", limits.size)
-    # A short text is counted whole first, strings and all: that is cheaper, and mostly conclusive.
+    # A short text is counted with its strings first: that is cheaper, and almost always enough.
     outside = data if len(data) <= _SHORT else _without_strings(data)
     if len(outside) > limits.values:
         _check_values(data, limits)
@@ -314,9 +315,10 @@ def decode(data: bytes, limits: MessageLimits = LIMITS) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """One line of JSON. NaN and infinity become null, as JavaScript has it; bytes become base64, and dates ISO 8601.
+    """Encode a value as one line of JSON.
 
-    Raises `LocalProtocolError` for what JSON has no way to say.
+    NaN and infinity become null, as in JavaScript; bytes become base64, and dates ISO 8601. Raises `LocalProtocolError` for values that JSON
+    cannot express.
     """
     try:
         return _encode(value)
@@ -353,33 +355,33 @@ def _too_deep(limits: MessageLimits) -> Unacceptable:
 
 
 def _without_strings(data: bytes) -> bytes:
-    """The text without its strings: with escapes gone, every second piece between quotes is outside."""
+    """The text without its strings: once escapes are removed, every second piece between quotes is outside of strings."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     return b"".join(data.split(b'"')[::2])
 
 
 def _has_long_exponents(shapes: bytes) -> bool:
-    """Whether there may be numbers that msgspec is slow with. Most long texts of numbers have no `e` outside of strings, which is found fastest."""
+    """Whether the text may have numbers that are slow in msgspec. Most long texts have no `e` outside of strings, which is the fastest check."""
     return b"e" in shapes and (b"e000" in shapes or b"e-000" in shapes)
 
 
 def _check_values(data: bytes, limits: MessageLimits) -> None:
-    """Runs before decoding, since the memory is what it saves. On a broken text it may count wrong, which decoding finds."""
+    """Refuse too many values or levels. Runs before decoding, to save that memory. A wrong count on malformed text is found by decoding."""
     skeleton = _without_strings(data)
     values = max(
         skeleton.count(b",") + skeleton.count(b":"),
-        skeleton.count(b"[") + skeleton.count(b"{"),  # lists inside each other need neither comma nor colon
+        skeleton.count(b"[") + skeleton.count(b"{"),  # nested lists need neither comma nor colon
     )
     if values > limits.values:
         raise _too_large(f"{values} values", limits.values)
 
 
 def _count_members(value: Any) -> int:
-    """How many keys all objects in it have together."""
+    """The number of members of all objects in a value."""
     found = 0
     left: list[Any] = [value]
-    for inner in left:  # which grows as it is walked
+    for inner in left:  # the list grows during iteration
         if type(inner) is dict:
             left += inner.values()
             found += inner.__len__()
@@ -389,7 +391,7 @@ def _count_members(value: Any) -> int:
 
 
 def _members_and_depth(value: Any) -> tuple[int, int]:
-    """The same, and how deep it is: level by level, where each pass over the brackets of the text would read nearly all of them again."""
+    """The number of members and the depth. Level by level, since counting brackets level by level would reread nearly all of the text each time."""
     members = depth = 0
     level: list[Any] = [value]
     while True:
@@ -420,17 +422,17 @@ def _check_keys(data: bytes, members: int) -> None:
 
 
 class _DuplicateKeys:
-    """Looks for a key that stands twice in one object, through the slower eyes of a parser that shows them all."""
+    """Finds a duplicate key with Python's slower parser, which reports all pairs."""
 
     def __init__(self) -> None:
         self.duplicate: str | None = None
-        """The first that does."""
+        """The first duplicate key."""
         self.anonymous = False
-        """Whether that is the id of the outermost object."""
+        """Whether the duplicate is the id of the outermost object."""
 
     def check_pairs(self, pairs: list[tuple[str, Any]]) -> None:
         seen: set[str] = set()
-        self.anonymous = False  # the outermost object is the last to be looked at
+        self.anonymous = False  # the parser reports the outermost object last
         for key, _ in pairs:
             if key in seen:
                 self.duplicate = key if self.duplicate is None else self.duplicate
@@ -451,7 +453,7 @@ def _check_numbers(value: Any) -> None:
 
 
 def _explain(data: bytes, error: Exception) -> str:
-    """What is wrong and where. msgspec is quick and terse; the details are looked up only now."""
+    """What is malformed and where. msgspec is fast and terse; the details are looked up only after an error."""
     try:
         text = data.decode()
     except UnicodeDecodeError as broken:
@@ -469,7 +471,7 @@ def _explain(data: bytes, error: Exception) -> str:
 
 
 def _has_lone_surrogate(text: str) -> bool:
-    """Whether that is all that is wrong: Python's own parser reads such a text and keeps the half."""
+    """Whether a lone surrogate is the only mistake: Python's own parser accepts such a text."""
     try:
         json.dumps(json.loads(text), ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -480,14 +482,14 @@ def _has_lone_surrogate(text: str) -> bool:
 
 
 def _quoted(text: str, limit: int = 60) -> str:
-    """A peer's text for a message of ours: quoted, and never long."""
+    """A peer's text, quoted and shortened for an error message."""
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
-# --- The id of a message that could not be taken, read from what is left of it.
-# A message may be too long to be kept, or well-formed and refused all the same. Its sender waits for an answer, and an error without
-# an id answers no request. The first and the last few bytes are enough, since all writers put the id at one end or the other; nothing is
-# guessed: where the id cannot be told without doubt, there is none.
+# --- The id of a refused message, read from the bytes that are left of it.
+# A message may be too long to be kept, or well-formed and refused. Its sender waits for a response, and an error without an id answers no request.
+# The first and last 256 bytes are enough, since all encoders write the id near one end. Nothing is guessed: if the id is in doubt, the error has
+# none.
 
 _STRING = rb'"(?:[^"\\\x00-\x1f]|\\.)*"'
 _SPACE = rb"[ \t\r\n]*"
@@ -504,7 +506,7 @@ _SCALAR = re.compile(_SPACE + _ID + _SPACE + rb"(?=[,}])", re.DOTALL)
 
 
 def too_long_error(what: OversizedMessage, limit: int) -> RemoteProtocolError:
-    """The error to answer an over-long message with, under its own id where that can be told."""
+    """The error for an oversized message, with its id if that is certain."""
     error = RemoteProtocolError(
         ErrorCode.INVALID_REQUEST,
         f"Message too large: {what.length} bytes, the limit is {limit}",
@@ -514,7 +516,7 @@ def too_long_error(what: OversizedMessage, limit: int) -> RemoteProtocolError:
 
 
 def with_salvaged_id(error: RemoteProtocolError, what: OversizedMessage) -> RemoteProtocolError:
-    """The error, with the id that it is about."""
+    """The error, with the id of the message that it is about, if that is certain."""
     if isinstance(error, Unacceptable) and error.anonymous:
         return error
     found = salvage_id(what.head, what.tail)
@@ -526,22 +528,22 @@ def with_salvaged_id(error: RemoteProtocolError, what: OversizedMessage) -> Remo
 
 
 class SalvagedId(NamedTuple):
-    """What could be told."""
+    """The id of a refused message."""
 
     id: str | int | None = None
     answers: bool = False
-    """It is an answer, so the id is one of ours."""
+    """The message is a response, so the id is one of ours."""
 
 
 def salvage_id(head: bytes, tail: bytes) -> SalvagedId:
-    """The id of a message that begins with `head` and ends with `tail`. They may overlap; an empty tail says nothing."""
+    """Find the id of a message from its first bytes and its last bytes. They may overlap; the tail may be empty."""
     keys = dict[bytes, bytes | None]()
     twice = _first_keys(head, keys)
     ids = {found for found in (keys.get(b'"id"'), _last_id(tail)) if found is not None}
     if twice or len(ids) != 1:
         return SalvagedId()
     request, answer = b'"method"' in keys, b'"result"' in keys or b'"error"' in keys
-    if request == answer:  # both, or neither is in sight: it may be either
+    if request == answer:  # both or neither were found: request or response is unknown
         return SalvagedId()
     try:
         return SalvagedId(msgspec.json.decode(ids.pop()), answer)
@@ -550,7 +552,7 @@ def salvage_id(head: bytes, tail: bytes) -> SalvagedId:
 
 
 def _first_keys(head: bytes, keys: dict[bytes, bytes | None]) -> bool:
-    """Read the keys of the outermost object as far as the head goes, and the id's value; whether the id stands there twice."""
+    """Scan the keys of the outermost object in the head. Returns the id's value, and whether the key occurs twice."""
     depth = place = 0
     twice = False
     while found := _TOKEN.match(head, place):
@@ -567,6 +569,6 @@ def _first_keys(head: bytes, keys: dict[bytes, bytes | None]) -> bool:
 
 
 def _last_id(tail: bytes) -> bytes | None:
-    """The id, if it is the last member: what is followed by the last brace of all belongs to the outermost object."""
+    """The id, if it is the last member. The last brace of a message closes the outermost object."""
     found = _LAST.search(tail)
     return found["id"] if found else None

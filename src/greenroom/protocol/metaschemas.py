@@ -1,7 +1,7 @@
-"""jsonschema's only door: whether a schema is one, by the drafts' own schemas of schemas.
+"""Schemas checked against the metaschemas of their drafts. The only module that imports jsonschema.
 
-This is for authors, who want to know of all that is wrong, a title that is no text included. It is slow, and nothing bounds it but the
-schema's size, so a peer's schema never comes here: what compiles is used.
+For authors, who want every mistake reported, such as a title that is no string. It is slow and bounded only by the schema's size, so a
+peer's schema is never checked here: there it is enough that the schema compiles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLASSES: Final[Mapping[str, Any]] = {
 
 
 def schema_problem(schema: Mapping[str, Any], dialect: str) -> tuple[Path, str] | None:
-    """What is wrong with a schema, and where; None when nothing is."""
+    """The first mistake in a schema, with its place; None if there is none."""
     try:
         _CLASSES[dialect].check_schema(schema)
     except SchemaError as error:

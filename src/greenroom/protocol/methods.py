@@ -1,8 +1,8 @@
-"""What may be said: which side may send what, in which shape, since which revision, when, and what has to be declared for it.
+"""The table of methods, the handshake, and the states of a session.
 
-Everything that asks about a method asks the one table here: the session's router, the capability checks, the params checks, the client
-later on, and the reference page, which is drawn from it. Another revision is another value in the last columns. The handshake comes after it, and the
-states of a session, in which the same message is legal or is not.
+The table says for each method which side sends it, with which params and result, since which revision, and which capability it needs. The
+session's router, the capability and params checks, the client and the generated reference page all read this one table; a later revision is
+another value in its last columns. The table of session states says which message is legal when.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
 
 
 class PeerSide(Enum):
-    """The two ends."""
+    """The two sides of a session."""
 
     CLIENT = "client"
     SERVER = "server"
 
     @property
     def other(self) -> PeerSide:
-        """The one opposite."""
+        """The opposite side."""
         return PeerSide.SERVER if self is PeerSide.CLIENT else PeerSide.CLIENT
 
 
 class MessageDirection(Enum):
-    """Which side says it to which."""
+    """Which side sends the method."""
 
     TO_SERVER = "client → server"
     TO_CLIENT = "server → client"
     BOTH = "both ways"
 
     def reaches(self, side: PeerSide) -> bool:
-        """Whether that end may hear it."""
+        """Whether the method may be sent to that side."""
         return self is MessageDirection.BOTH or (self is MessageDirection.TO_SERVER) == (side is PeerSide.SERVER)
 
 
 class MethodKind(Enum):
-    """Whether it is answered."""
+    """Requests are answered, notifications are not."""
 
     REQUEST = "request"
     NOTIFICATION = "notification"
 
 
 class Method(NamedTuple):
-    """A line of the table."""
+    """One method: a row of the table."""
 
     name: str
     direction: MessageDirection
@@ -70,24 +70,24 @@ class Method(NamedTuple):
     result: type[msgspec.Struct] | None = None
     """None for a notification."""
     capability: str | None = None
-    """What must be declared for it, as a path. By which side: see `declarer`."""
+    """The capability that must be declared, as a dotted path. `declarer` says by which side."""
     since: str = OLDEST
     until: str | None = V2025_11_25
-    """The last revision that has it; None for those that the stateless revision kept."""
+    """The last revision with this method; None for methods that the stateless revision kept."""
     kind: MethodKind = MethodKind.REQUEST
 
     def exists_in(self, version: str) -> bool:
-        """Whether that revision has it."""
+        """Whether that revision has the method."""
         return self.since <= version and (self.until is None or version <= self.until)
 
-    def declarer(self, hearer: PeerSide) -> PeerSide:
-        """The side that has to have declared the capability, when `hearer` is told: the one that answers a request, or sends a notification.
+    def declarer(self, receiver: PeerSide) -> PeerSide:
+        """The side that must have declared the capability: the side that answers a request, or that sends a notification.
 
-        The word that a url elicitation is over is an exception: it is for clients that can do those.
+        `notifications/elicitation/complete` is the exception: clients that can open URLs declare it.
         """
         if self.kind is MethodKind.REQUEST or self.name == "notifications/elicitation/complete":
-            return hearer
-        return hearer.other
+            return receiver
+        return receiver.other
 
 
 _TO_SERVER, _TO_CLIENT, _BOTH = MessageDirection.TO_SERVER, MessageDirection.TO_CLIENT, MessageDirection.BOTH
@@ -116,7 +116,7 @@ METHODS: Final[Mapping[str, Method]] = {
         Method("resources/unsubscribe", _TO_SERVER, shapes.ResourceUriParams, shapes.BaseResult, "resources.subscribe"),
         Method("prompts/list", _TO_SERVER, shapes.ListParams, shapes.ListPromptsResult, "prompts", until=None),
         Method("prompts/get", _TO_SERVER, shapes.GetPromptParams, shapes.GetPromptResult, "prompts", until=None),
-        # Before 2025-03-26 no server could declare completions; one that has them says so all the same.
+        # Before 2025-03-26 a server could not declare completions; a server with completions declares them all the same.
         Method(
             "completion/complete", _TO_SERVER, shapes.CompleteParams, shapes.CompleteResult, "completions", until=None
         ),
@@ -161,32 +161,32 @@ METHODS: Final[Mapping[str, Method]] = {
             V2025_11_25,
         ),
         _notification_method("notifications/tasks/status", _BOTH, shapes.TaskStatusParams, None, "tasks", V2025_11_25),
-        # Ours alone, and no revision's: some of what you missed is no longer kept.
+        # An extension of greenroom, in no revision: some missed messages are no longer kept.
         _notification_method("notifications/replay_truncated", _TO_CLIENT),
     )
 }
 
 ALIASES: Final[Mapping[str, str]] = {"initialized": "notifications/initialized"}
-"""What old clients call things."""
+"""Method names of old clients."""
 
 
-def find_method(name: str, version: str | None = None, hearer: PeerSide | None = None) -> Method | None:
-    """The method of that name, if that revision has it, and if that end may be told it."""
+def find_method(name: str, version: str | None = None, receiver: PeerSide | None = None) -> Method | None:
+    """The method of that name, if the revision has it and it may be sent to that side."""
     method = METHODS.get(ALIASES.get(name, name))
     if method is None or (version is not None and not method.exists_in(version)):
         return None
-    return method if hearer is None or method.direction.reaches(hearer) else None
+    return method if receiver is None or method.direction.reaches(receiver) else None
 
 
-def methods_of(version: str, hearer: PeerSide | None = None) -> Iterator[Method]:
-    """All that a revision has, or all that one end may be told in it."""
+def methods_of(version: str, receiver: PeerSide | None = None) -> Iterator[Method]:
+    """All methods of a revision, or those that may be sent to one side."""
     for method in METHODS.values():
-        if method.exists_in(version) and (hearer is None or method.direction.reaches(hearer)):
+        if method.exists_in(version) and (receiver is None or method.direction.reaches(receiver)):
             yield method
 
 
 def method_not_found(name: str) -> McpError:
-    """What to answer to a request that is not known here."""
+    """The error for an unknown method."""
     return McpError(
         ErrorCode.METHOD_NOT_FOUND, f"Method not found: {name if len(name) <= _SHOWN else name[:_SHOWN] + '…'}"
     )
@@ -196,10 +196,9 @@ _SHOWN = 200
 
 
 def check_params(method: Method | str, params: dict[str, Any]) -> Any:
-    """The params in their shape. Raises `McpError` (-32602) that says which member is wrong, and how.
+    """Convert params to their shape. Raises `McpError` (-32602) that names the wrong member.
 
-    A member that may be missing and is null is taken out of `params`, so that later readers meet it nowhere.
-    About 0.5 µs for a tool call.
+    An optional member that is null is removed from `params`, so that readers need not handle null. About 0.5 µs for a tool call.
     """
     method = METHODS[method] if isinstance(method, str) else method
     try:
@@ -216,7 +215,7 @@ def check_params(method: Method | str, params: dict[str, Any]) -> Any:
 
 
 def check_progress(said: object) -> None:
-    """Whether to ask for progress is a flag. Raises `LocalProtocolError` for a function, which would never be called."""
+    """Refuse a function where a flag is expected: it would never be called. Raises `LocalProtocolError`."""
     if not isinstance(said, bool):
         raise LocalProtocolError(
             f"progress must be True or False (whether to ask for it), not {said!r}: follow it with `async for step in call.progress()` of the "
@@ -225,7 +224,7 @@ def check_progress(said: object) -> None:
 
 
 def check_result(method: Method | str, result: dict[str, Any]) -> Any:
-    """The peer's result in its shape. Raises `BadAnswer` when it is not what the method answers with."""
+    """Convert a peer's result to its shape. Raises `BadAnswer` if it does not fit."""
     method = METHODS[method] if isinstance(method, str) else method
     shape = method.result or shapes.BaseResult
     try:
@@ -234,7 +233,7 @@ def check_result(method: Method | str, result: dict[str, Any]) -> Any:
         raise BadAnswer(f"Invalid result of {method.name}: {explain(error, shape)}") from None
 
 
-# --- What is wrong with a peer's params, in words that its author understands: msgspec's terse errors, said in JSON's terms.
+# --- What is wrong with a peer's params: msgspec's terse errors, restated in JSON's terms.
 
 _AT = " - at `$"
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
@@ -253,11 +252,9 @@ _WORDS = {
 
 
 def explain(error: ValidationError, shape: type[Struct]) -> str:
-    """Which member is wrong, and what it must be. Quotes nothing of the peer's: it may be long, or a secret."""
+    """Name the wrong member and what it must be. Never quotes the peer's value: it may be long, or a secret."""
     text, path = str(error), ""
-    at = (
-        text.rfind(_AT) if text.endswith("`") else -1
-    )  # the last: a value that is quoted before may have one of its own
+    at = text.rfind(_AT) if text.endswith("`") else -1  # the last match: a quoted value before it may contain another
     if at >= 0:
         text, path = text[:at], text[at + len(_AT) : -1].removeprefix(".")
     if found := _MISSING.fullmatch(text):
@@ -276,7 +273,7 @@ def _json_path(path: str) -> str:
 
 
 def _choices(shape: type[Struct], path: str) -> str:
-    """What a member may be that can be one of a few texts."""
+    """The allowed texts of a member with a few of them."""
     choices = _shape_at(types.type_info(shape), path.split("."))
     return f"one of {', '.join(choices)}" if choices else "another value"
 
@@ -301,9 +298,9 @@ def _shape_at(shape: Any, path: list[str]) -> list[str]:
             return []
 
 
-# --- What two peers agree on at the beginning: a revision, and what each side can do.
-# `read_initialize` checks an `initialize`, `ServerFeatures` becomes the capabilities that a server declares, `initialize_result` is its answer; and
-# `missing_capability` says, of a request that is about to be sent, which capability the peer has not declared for it.
+# --- The handshake: revision and capabilities.
+# `read_initialize` checks an `initialize`, `ServerFeatures` becomes the capabilities that a server declares, `initialize_result` is the answer, and
+# `missing_capability` names the capability that the peer did not declare for a request.
 
 
 def unsupported_error(why: str) -> McpError:
@@ -312,18 +309,18 @@ def unsupported_error(why: str) -> McpError:
 
 
 class InitializeRequest(NamedTuple):
-    """The client that wants to begin, and how."""
+    """A checked `initialize` request."""
 
     requested: str
     """The revision that the client asked for."""
     version: str
-    """The one that it gets."""
+    """The revision that was negotiated."""
     capabilities: dict[str, Any]
     client_info: dict[str, Any]
 
 
 def read_initialize(params: dict[str, Any]) -> InitializeRequest:
-    """The params of an `initialize`, checked. Raises `McpError` (-32602), which travels as HTTP 400."""
+    """Check the params of an `initialize`. Raises `McpError` (-32602), which travels as HTTP 400."""
     check_params("initialize", params)
     requested = params["protocolVersion"]
     return InitializeRequest(requested, negotiate(requested), params["capabilities"], params["clientInfo"])
@@ -331,7 +328,7 @@ def read_initialize(params: dict[str, Any]) -> InitializeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFeatures:
-    """What a server can do, from which its capabilities follow. A feature that is off is not there at all."""
+    """The features of a server, from which its capabilities follow. A feature that is off is left out."""
 
     tools: bool = False
     tools_list_changed: bool = False
@@ -346,7 +343,7 @@ class ServerFeatures:
     experimental: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def to_wire(self, version: str = V2025_11_25) -> dict[str, Any]:
-        """The capabilities object. What a revision does not know yet is left out."""
+        """The capabilities object, without what the revision does not know."""
         flags: dict[str, tuple[bool, dict[str, bool]]] = {
             "tools": (self.tools, {"listChanged": self.tools_list_changed}),
             "resources": (
@@ -370,7 +367,7 @@ class ServerFeatures:
 def initialize_result(
     version: str, capabilities: Mapping[str, Any], server_info: Mapping[str, Any], instructions: str | None = None
 ) -> dict[str, Any]:
-    """The result of an `initialize`. Raises `McpError` (-32603) for a server that cannot say who it is."""
+    """The result of an `initialize`. Raises `McpError` (-32603) if the server's name or version is no string."""
     for name in ("name", "version"):
         if not isinstance(server_info.get(name), str):
             raise McpError(ErrorCode.INTERNAL_ERROR, f'Internal error: the server\'s "{name}" is no string')
@@ -385,9 +382,9 @@ def initialize_result(
 
 
 def is_declared(capabilities: Mapping[str, Any], path: str) -> bool:
-    """Whether a capability was declared: an object, even an empty one, or `true`, at the end of a dotted path.
+    """Whether a capability was declared: an object (even empty) or `true` at the end of a dotted path.
 
-    An `elicitation` that names no mode means forms.
+    An `elicitation` without any mode means forms.
     """
     if path == "elicitation.form":
         modes = capabilities.get("elicitation")
@@ -402,14 +399,14 @@ def missing_capability(
     method: str,
     params: Mapping[str, Any],
     capabilities: Mapping[str, Any],
-    hearer: PeerSide,
+    receiver: PeerSide,
     version: str = V2025_11_25,
 ) -> str | None:
-    """The first capability that a request needs of `hearer` and that was not declared; None when it may be sent."""
+    """The first undeclared capability that a request needs of the `receiver`; None if it may be sent."""
     return next(
         (
             path
-            for path in required_capabilities(method, params, hearer, version)
+            for path in required_capabilities(method, params, receiver, version)
             if not is_declared(capabilities, path)
         ),
         None,
@@ -417,16 +414,16 @@ def missing_capability(
 
 
 def required_capabilities(
-    method: str, params: Mapping[str, Any], hearer: PeerSide, version: str = V2025_11_25
+    method: str, params: Mapping[str, Any], receiver: PeerSide, version: str = V2025_11_25
 ) -> list[str]:
-    """All capabilities that `hearer` must have declared for a request: its method's, and what the params ask for besides.
+    """All capabilities that the `receiver` must have declared: the method's, and those that the params need.
 
-    Parts of capabilities came with the newest revision; before it, forms and context needed no word of their own.
+    Sub-capabilities came with the newest revision; before it, forms and context needed none.
     """
     line = METHODS.get(method)
     if line is None:
         return []
-    paths = [line.capability] if line.capability and line.declarer(hearer) is hearer else []
+    paths = [line.capability] if line.capability and line.declarer(receiver) is receiver else []
     in_parts = version >= V2025_11_25
     if method == "elicitation/create":
         if params.get("mode") == "url":
@@ -443,18 +440,17 @@ def required_capabilities(
     return paths
 
 
-# --- Which messages are legal when: the states of a session, and what each kind of message does in each. One table, nothing beside it.
-# The table is a server's view of one peer. It says of every message, in every state, one of three things: take it, ignore it, or refuse
-# it with an error; and which state comes then. There is no message that it does not know, so a session needs no branch of its own.
-# The reference page and its picture are drawn from here.
-# States: `NEW` until an `initialize` was taken; `INITIALIZING` until the peer has said that it is ready; `READY`; `CLOSED`. A peer that
-# introduces itself once more begins anew, in the same session.
-# `UNGATED` is the same without the gate: requests are taken before the peer has said `notifications/initialized`, and even before its
-# `initialize`, as some servers always did.
+# --- The states of a session: which messages are legal when. One table, and no special cases beside it.
+# The table is the server's view of one peer. For every message in every state it says: take it, ignore it, or refuse it with an error, and which
+# state follows. It is total, so a session needs no branch of its own. The reference page and its diagram are generated from it.
+# States: `NEW` until an `initialize` was accepted; `INITIALIZING` until `notifications/initialized`; `READY`; `CLOSED`. A second `initialize` starts
+# over in the same session.
+# `UNGATED` is the same table without the gate: requests are accepted before `notifications/initialized`, and even before `initialize`, as some
+# servers always did.
 
 
 class SessionState(StrEnum):
-    """Where a session is in its life."""
+    """The state of a session."""
 
     NEW = "new"
     INITIALIZING = "initializing"
@@ -463,18 +459,18 @@ class SessionState(StrEnum):
 
 
 class SessionEvent(StrEnum):
-    """What can happen to a session, as far as its state is concerned."""
+    """An event that may change the state of a session."""
 
     INITIALIZE = "initialize"
     REJECTED = "initialize fails"
-    """Ours: the `initialize` that was taken could not be granted after all."""
+    """Raised by the server: an accepted `initialize` could not be granted."""
     INITIALIZED = "notifications/initialized"
     PING = "ping"
     REQUEST = "any other request"
     NOTIFICATION = "any other notification"
     ANSWER = "a response"
     END = "the end"
-    """Of the connection, by DELETE, by whatever."""
+    """The session ended: the connection closed, a DELETE came, or the server stopped."""
 
 
 class SessionAction(Enum):
@@ -490,17 +486,17 @@ class SessionTransition(NamedTuple):
 
     action: SessionAction
     state: SessionState
-    """The one that comes now."""
+    """The next state."""
     why: str = ""
-    """What the peer is told when it is refused."""
+    """The error message, if the message is refused."""
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the message is to be acted upon."""
+        """Whether the message is to be processed."""
         return self.action is SessionAction.TAKE
 
     def error(self) -> McpError:
-        """What to answer to a refused request."""
+        """The error for a refused request."""
         return McpError(ErrorCode.INVALID_REQUEST, self.why)
 
 
@@ -516,7 +512,7 @@ _INITIALIZED_FIRST = SessionTransition(
 )
 _SESSION_ENDED = SessionTransition(SessionAction.REFUSE, _CLOSED, "The session has ended")
 
-# What to do in each state, with the state that comes then.
+# The transitions from each state.
 _TRANSITIONS: Final[
     Mapping[SessionEvent, tuple[SessionTransition, SessionTransition, SessionTransition, SessionTransition]]
 ] = {
@@ -544,7 +540,7 @@ UNGATED: Final[Table] = {
 
 
 def session_event(message: JsonRpcMessage) -> SessionEvent:
-    """What a message is to the table."""
+    """The event that a message is."""
     if isinstance(message, JsonRpcRequest):
         return _REQUESTS.get(message.method, SessionEvent.REQUEST)
     if isinstance(message, JsonRpcNotification):
@@ -559,6 +555,6 @@ _NOTIFICATIONS = {"notifications/initialized": SessionEvent.INITIALIZED}
 def next_transition(
     state: SessionState, what: JsonRpcMessage | SessionEvent, *, gate: bool = True
 ) -> SessionTransition:
-    """What to do with a message, and the state that comes then. Knows an answer to everything, in a third of a microsecond."""
+    """The transition for a message or event. Total; about 0.3 µs."""
     event = what if isinstance(what, SessionEvent) else session_event(what)
     return (TABLE if gate else UNGATED)[state, event]

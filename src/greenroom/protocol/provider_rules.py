@@ -1,8 +1,8 @@
-"""What models' providers refuse of a tool: each refuses the whole request, with all the other tools in it.
+"""Model providers' rules for tools: what they refuse, and names and schemas that they accept.
 
-Names are made legal elsewhere (`provider_names`), and what stands at the root of a schema is folded (`provider_schemas`). What is left is
-named here, so that such a tool can be left out, and its author can be told. A rule is here if the provider documents it, or answers it with
-status 400; the schemas that each provider's strict mode takes are not.
+A provider refuses a whole request, with all its tools, for one tool that breaks its rules. Names are made legal (`provider_name`), and what stands
+at the root of a schema is folded (`provider_schema`). `refusals` names what is left, so that such a tool can be left out and its author told.
+A rule is here if the provider documents it, or answers it with status 400. The schemas of the providers' strict modes are not covered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROVIDERS: Final[tuple[Provider, ...]] = get_args(Provider)
 
 
 class _Rules(NamedTuple):
-    """Of one provider."""
+    """The rules of one provider."""
 
     title: str
     name: re.Pattern[str]
@@ -73,34 +73,34 @@ _DEEPEST: Final = 64
 
 
 def title_of(provider: Provider) -> str:
-    """What the provider is called."""
+    """The provider's name for messages."""
     return _RULES[provider].title
 
 
 def refusals(provider: Provider, name: str, description: str, schema: Mapping[str, Any]) -> list[str]:
-    """Why this provider refuses a tool, one thing after the other; empty when it takes it.
+    """The reasons why this provider would refuse a tool; empty if it accepts it.
 
-    `name` and `schema` are as the provider would be given them.
+    `name` and `schema` are as they would be sent to the provider.
     """
     rules = _RULES[provider]
     found: list[str] = []
     if not rules.name.fullmatch(name):
-        found.append(f"its name has to be {rules.names}")
+        found.append(f"its name must be {rules.names}")
     if rules.description is not None and len(description) > rules.description:
         found.append(f"its description has {len(description)} characters, and may have {rules.description}")
     properties: Any = schema.get("properties")
     if rules.properties is not None and is_object(properties):
         wrong = [key for key in properties if not rules.properties.fullmatch(key)]
         if wrong:
-            found.append(f"names of its arguments have to be {rules.keys}: not {_some(wrong)}")
+            found.append(f"names of its arguments must be {rules.keys}: not {_some(wrong)}")
     if rules.every_list_has_items:
         try:
             bare = list(_lists_without_items(schema, "", StepMeter(), 0))
         except StepsExceeded:
-            found.append("its schema is too large to be looked at")
+            found.append("its schema is too large to check")
         else:
             if bare:
-                found.append(f"lists in its schema have to say what their items are: not so {_some(bare)}")
+                found.append(f"lists in its schema must declare their items: missing at {_some(bare)}")
     return found
 
 
@@ -110,7 +110,7 @@ def _some(names: list[str]) -> str:
 
 
 def _lists_without_items(schema: Any, where: str, meter: StepMeter, depth: int) -> Iterator[str]:
-    """Where a list is that does not say what is in it."""
+    """The places of lists without `items`."""
     if not is_object(schema) or depth > _DEEPEST:
         return
     meter.spend(5 + len(where) // 16)
@@ -129,17 +129,16 @@ def _lists_without_items(schema: Any, where: str, meter: StepMeter, depth: int) 
         yield from _lists_without_items(schema.get(keyword), where, meter, depth + 1)
 
 
-# --- Tools' names as models' providers take them: letters, digits, `_` and `-`, at most 64, and a letter or `_` first.
-# `git:log` becomes `git__log`, which says what it is and reads back without a table. What does not fit so (too long, other characters, a `__`
-# of its own) is cut and gets a digest: `server__tool__digest`. What a name becomes depends on that name alone, so it stays the same
-# from run to run and whatever servers come and go; and since the three shapes have one, two and three parts, no server can choose a
-# name for its tool that reads as another one's.
-# The rule is what all of them share: one provider documents `^[a-zA-Z0-9_-]{1,64}$` and takes 128, another takes 64 and no dot, a third
-# wants a letter or an underscore first; the whole request is refused for one name that is wrong.
+# --- Tool names for providers: letters, digits, `_` and `-`, at most 64, beginning with a letter or `_`.
+# `git:log` becomes `git__log`, which is readable and can be reversed without a table. A name that does not fit (too long, other characters, a `__` of
+# its own) is shortened and gets a digest: `server__tool__digest`. A name's result depends on that name alone, so it is stable between runs and
+# whatever servers come and go; and since the three forms have one, two and three parts, a server cannot choose a name that reads as another tool's.
+# The rule is the intersection of all: one provider documents `^[a-zA-Z0-9_-]{1,64}$` and accepts 128, another accepts 64 and no dot, a third wants a
+# letter or an underscore first; the whole request is refused for one wrong name.
 
 LONGEST: Final = 64
 SHORTEST_LIMIT: Final = 32
-"""A digest has to fit, and something that people can read."""
+"""Room for a digest and a readable part."""
 _JOINT: Final = "__"
 _DIGEST: Final = 10
 _LEAST_OF_A_PART: Final = 8
@@ -151,10 +150,10 @@ _OTHERS: Final = re.compile(r"[^A-Za-z0-9-]+")
 
 
 class NameClash(GreenroomError):
-    """Two things would have the same name. `names` are both."""
+    """Two tools would have the same name. `names` are both."""
 
     def __init__(self, shared: str, names: tuple[str, str]) -> None:
-        """`shared` is the name that both would have."""
+        """`shared` is the common name."""
         super().__init__(shared, names)
         self.shared = shared
         self.names = names
@@ -164,12 +163,12 @@ class NameClash(GreenroomError):
 
 
 def claude_name(server: str, tool: str) -> str:
-    """What Claude Code calls a tool: `mcp__git__log`. Two tools may be called the same; so it is understood, and never given out."""
+    """The name of a tool in Claude Code: `mcp__git__log`. It may be ambiguous, so it is only read, never written."""
     return f"mcp__{_CLAUDE.sub('_', server)}__{_CLAUDE.sub('_', tool)}"
 
 
 def provider_name(name: str, separator: str = ":", longest: int = LONGEST) -> str:
-    """What a tool is called at a provider. `name` may or may not have a separator in it."""
+    """The name of a tool for a provider. `name` may have a separator in it."""
     server, found, tool = name.partition(separator)
     parts = (server, tool) if found else (name,)
     plain = _JOINT.join(parts)
@@ -179,7 +178,7 @@ def provider_name(name: str, separator: str = ":", longest: int = LONGEST) -> st
 
 
 def _shortened_name(parts: tuple[str, ...], name: str, longest: int) -> str:
-    """What can be said of both parts, and the digest of the whole."""
+    """Shortened parts, and the digest of the whole name."""
     head, tail = (_OTHERS.sub("_", part).strip("_") or "x" for part in parts)
     if not (head[0].isalpha() or head[0] == "_"):
         head = f"_{head}"
@@ -191,10 +190,10 @@ def _shortened_name(parts: tuple[str, ...], name: str, longest: int) -> str:
 
 
 class ProviderNames:
-    """The names of a catalogue, both ways."""
+    """The provider names of a catalogue, in both directions."""
 
     def __init__(self, names: Iterable[str], separator: str = ":", longest: int = LONGEST) -> None:
-        """Raises `NameClash` if two of them would be one: with digests of fifty bits that is an attacker's work."""
+        """Raises `NameClash` if two names would be equal: with digests of fifty bits that takes an attacker's effort."""
         if longest < SHORTEST_LIMIT:
             raise ValueError(f"longest is {SHORTEST_LIMIT} or more, not {longest}")
         self._there: dict[str, str] = {}
@@ -207,11 +206,11 @@ class ProviderNames:
             self._there[name] = short
 
     def of(self, name: str) -> str:
-        """What the provider knows it as. Raises `KeyError` for a name that is not in the catalogue."""
+        """The provider's name of a tool. Raises `KeyError` for a name that is not in the catalogue."""
         return self._there[name]
 
     def back(self, name: str) -> str | None:
-        """Which tool a provider's name means; None when it means none."""
+        """The tool that a provider's name means; None if there is none."""
         return self._back.get(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -222,11 +221,10 @@ class ProviderNames:
         return len(self._back)
 
 
-# --- Input schemas as models' providers take them, which is not every schema that JSON Schema has.
-# The root must be an object, and none of `oneOf`, `anyOf`, `allOf`, `enum`, `const` and `not` may stand there: one such tool, and the whole request is
-# refused with all the others in it. What stands there is folded into the root: every property that any branch has may be given, and what
-# all of them require is required. So a model may be offered more than the tool takes; the tool's own schema is what a call is held
-# against before it is sent, and the model is told.
+# --- Input schemas for providers, which do not accept every JSON Schema.
+# The root must be an object, without `oneOf`, `anyOf`, `allOf`, `enum`, `const` and `not`; for one such tool the whole request is refused. Their
+# content is folded into the root: every property of any branch is allowed, and properties that all branches require are required. So a model may be
+# offered more than the tool accepts; before it is sent, a call is checked against the tool's own schema, and the model gets the error.
 
 _EITHER: Final = ("oneOf", "anyOf")
 _REFUSED: Final = frozenset({"oneOf", "anyOf", "allOf", "enum", "const", "not"})
@@ -235,7 +233,7 @@ _PROVIDER_SCHEMAS_DEEPEST: Final = 8
 
 
 def provider_schema(schema: Any) -> dict[str, Any]:
-    """The schema of a tool's arguments, as it can be shown to any provider. A schema without anything of that kind is shown as it is."""
+    """A tool's input schema for any provider. A schema that all providers accept is returned as it is."""
     if not is_object(schema):
         return {"type": "object"}
     if schema.get("type") == "object" and _REFUSED.isdisjoint(schema):
@@ -259,7 +257,7 @@ def provider_schema(schema: Any) -> dict[str, Any]:
 def _folded_schema(
     schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, meter: StepMeter
 ) -> tuple[dict[str, Any], list[str]]:
-    """All properties of a schema and of its branches, and those that every one of them wants."""
+    """All properties of a schema and its branches, and those that every branch requires."""
     meter.spend(10)
     own = schema.get("properties")
     properties: dict[str, Any] = dict(own) if is_object(own) else {}
@@ -280,7 +278,7 @@ def _folded_schema(
 
 
 def _merge_properties(properties: dict[str, Any], more: Mapping[str, Any], meter: StepMeter) -> None:
-    """One property that two branches see differently may be as either has it."""
+    """Merge properties; a property that differs between two branches may match either."""
     for name, one in more.items():
         meter.spend(5)
         there = properties.setdefault(name, one)
@@ -300,7 +298,7 @@ def _branches(schema: Mapping[str, Any], keyword: str, root: Mapping[str, Any]) 
 
 
 def _dereferenced(branch: Any, root: Mapping[str, Any]) -> Any:
-    """The schema itself, or the one that it refers to, if that is in the usual place."""
+    """The schema, or the target of its `$ref`, if that is in the usual place."""
     reference = branch.get("$ref") if is_object(branch) else None
     if not isinstance(reference, str):
         return branch

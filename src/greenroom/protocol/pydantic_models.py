@@ -1,6 +1,6 @@
-"""pydantic's only door: its models as parameters and results, and what it alone understands of a hint, for programs that have it (the extra `pydantic`).
+"""pydantic: its models as parameters and results, and hints that only it understands. The only module that imports pydantic.
 
-No module imports this one before pydantic itself was imported, which the author of a model or a `Field` has done.
+For programs with the extra `pydantic`. It is imported only after the program has imported pydantic, as the author of a model or a `Field` has.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _MOST_TOLD: Final = 100
-"""Telling of each takes pydantic microseconds, and there may be one for every few bytes that a peer has sent."""
+"""The most mistakes reported: each takes pydantic microseconds, and there may be one for every few bytes that a peer sent."""
 
 MOST: Final = 50_000
-"""How many texts, lists and objects a model is made of: pydantic holds the interpreter for one to three microseconds with each."""
+"""The most strings, lists and objects in a model's input: pydantic blocks the interpreter for one to three microseconds with each."""
 
 _OLDEST: Final = (2, 10)
 _UNDEFINED: Final[Any] = FieldInfo().default
-"""What pydantic has for no default."""
+"""pydantic's marker for no default."""
 _PACKAGES: Final = frozenset({"pydantic", "pydantic_core", "pydantic_extra_types", "pydantic_settings"})
 _SIMPLE: Final = frozenset(ANNOTATIONS)
-"""What of a `Field` msgspec can say as well; a hint with nothing else stays msgspec's, which is several times faster."""
+"""The attributes of a `Field` that msgspec supports too; hints with only these stay with msgspec, which is several times faster."""
 _OWN: Final = frozenset(
     {
         "default",
@@ -49,18 +49,18 @@ _OWN: Final = frozenset(
         "annotation",
     }
 )
-"""What of a `Field` is about the parameter and not about its values."""
+"""The attributes of a `Field` about the parameter and not about its values."""
 _OF_PARAMETERS: Final = _OWN | {"discriminator", "deprecated", "json_schema_extra", "field_title_generator"}
 _IGNORED: Final[type[Warning]] = getattr(pydantic.warnings, "UnsupportedFieldAttributeWarning", UserWarning)
-"""What pydantic warns with where it would ignore a part of a hint; of no name before 2.12."""
+"""The warning of pydantic when it ignores a part of a hint; unnamed before 2.12."""
 
 
 class UnusableField(Exception):
-    """A `Field` or hint that cannot be used here; the text completes a sentence that begins with the parameter's name."""
+    """A `Field` or hint cannot be used; the text completes a sentence that begins with the parameter's name."""
 
 
 def check_version() -> None:
-    """Raises `UnusableField` where the pydantic that was imported is too old to be asked."""
+    """Raises `UnusableField` if the imported pydantic is too old."""
     if tuple(int(part) for part in pydantic.VERSION.split(".")[:2]) < _OLDEST:
         raise UnusableField(
             f"pydantic {pydantic.VERSION} is too old: 2.10 or newer is needed; write pip install -U 'greenroom[pydantic]'"
@@ -71,14 +71,14 @@ def check_version() -> None:
 
 
 def is_model(kind: Any) -> bool:
-    """Whether it is a class of models."""
+    """Whether a type is a model class."""
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def schema(
     kind: Any, mode: Literal["validation", "serialization"], reference: str, suffix: str = ""
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of a model, or of what stands for a hint, and the definitions that it refers to, whose names end in `suffix`."""
+    """The schema of a model or `PydanticHint`, and the definitions that it refers to, whose names end in `suffix`."""
     template = reference.replace("{name}", "{model}" + suffix)
     adapter = kind.adapter if is_pydantic_hint(kind) else TypeAdapter(kind)
     try:
@@ -90,11 +90,11 @@ def schema(
 
 
 def from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
-    """The value that pydantic makes of what a peer sent, coercing nothing; raises `ValueError` with all that is wrong."""
+    """Convert a peer's value without coercion. Raises `ValueError` with all problems."""
     asked: Any = kind
     name = "value" if is_pydantic_hint(kind) else str(asked.__name__)
     if not ours and _is_too_large(value):
-        raise ValueError(f"more than {MOST} texts, lists and objects, which is too much for a {name}")
+        raise ValueError(f"more than {MOST} strings, lists and objects, which is too much for a {name}")
     validate: Callable[..., Any] = asked.adapter.validate_json if is_pydantic_hint(kind) else asked.model_validate_json
     try:
         return validate(msgspec.json.encode(value), strict=True)
@@ -105,7 +105,7 @@ def from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
 
 
 def _problem_text(error: ValidationError) -> str:
-    """Its reasons with their places, and without the values, which may be secrets."""
+    """The reasons with their places, without the values, which may be secrets."""
     said = ((path_text(one["loc"]), one["msg"]) for one in error.errors(include_url=False, include_input=False))
     return "; ".join(f"{where}: {what}" if where else what for where, what in said)
 
@@ -123,26 +123,26 @@ def _is_too_large(value: Any) -> bool:
 
 
 def key_maker(kind: Any) -> Callable[[Any], Any]:
-    """What makes a key of a type that pydantic alone knows, from JSON or from a text; it raises `ValueError`."""
+    """A function that makes a dict key of a pydantic type from JSON or a string. It raises `ValueError`."""
     return TypeAdapter(kind).validate_python
 
 
 def as_json(value: Any) -> Any:
-    """A model, or a value of one of pydantic's own types, in JSON's own types: a secret is stars."""
+    """A model, or a value of a pydantic type, as JSON types; secrets are masked."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     return TypeAdapter[Any](cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)
 
 
 def is_value(value: Any) -> bool:
-    """Whether pydantic says what a value is in JSON: a model, a URL, a secret."""
+    """Whether pydantic serializes a value: a model, a URL, a secret."""
     return isinstance(value, BaseModel) or _package(type(value)) in _PACKAGES
 
 
 def validate_and_serialize(adapter: TypeAdapter[Any], value: Any, in_json: Callable[[], Any]) -> Any:
-    """What was returned, validated and written as pydantic does: aliases, computed fields and serializers as the schema has them.
+    """Validate and serialize a return value: aliases, computed fields and serializers as in the schema.
 
-    What pydantic does not take as it is may be so in JSON's own types, which `in_json` makes: numpy's numbers. Raises `ValueError` with all that is wrong.
+    A value that pydantic refuses is tried again as JSON types, which `in_json` makes (numpy's numbers). Raises `ValueError` with all problems.
     """
     try:
         try:
@@ -157,11 +157,11 @@ def validate_and_serialize(adapter: TypeAdapter[Any], value: Any, in_json: Calla
         raise ValueError(_problem_text(error)) from None
 
 
-# --- hints that are pydantic's as a whole
+# --- hints that pydantic checks as a whole
 
 
 def is_special(said: Any) -> bool:
-    """Whether a word in `Annotated`, or a type, says something that pydantic alone understands. A model is not meant: it is known by itself."""
+    """Whether metadata of `Annotated`, or a type, is understood by pydantic alone. Models are not included."""
     if isinstance(said, FieldInfo):
         return not is_simple(said)
     if is_model(said) or is_pydantic_hint(said):
@@ -175,12 +175,12 @@ def is_special(said: Any) -> bool:
 
 
 def is_field(said: Any) -> bool:
-    """Whether it is a `Field(…)`."""
+    """Whether the value is a `Field(…)`."""
     return isinstance(said, FieldInfo)
 
 
 def is_simple(field: FieldInfo) -> bool:
-    """Whether msgspec can say all that a `Field` in the middle of a hint says."""
+    """Whether msgspec supports all of a `Field` inside a hint."""
     said = {name for name, value in _field_attributes(field).items() if value is not None}
     return said <= _SIMPLE | {"annotation"} and all(map(_is_limit, field.metadata))
 
@@ -193,7 +193,7 @@ def _is_limit(said: Any) -> bool:
 
 
 def pydantic_hint(hint: Any) -> type[PydanticHint]:
-    """What stands for a hint that pydantic has to check as a whole. Raises `UnusableField` that says why it cannot."""
+    """A `PydanticHint` for a hint that pydantic checks as a whole. Raises `UnusableField` with the reason why it cannot."""
     return type("PydanticHint", (PydanticHint,), {"hint": hint, "adapter": _adapter_of(_in_pydantic_terms(hint))})
 
 
@@ -202,22 +202,22 @@ def _adapter_of(hint: Any) -> TypeAdapter[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", _IGNORED)
-            warnings.filterwarnings("ignore", "The 'deprecated' attribute")  # which is in the schema all the same
+            warnings.filterwarnings("ignore", "The 'deprecated' attribute")  # which is in the schema nevertheless
             return TypeAdapter(hint)
     except Warning as warning:
         raise UnusableField(f"pydantic would ignore a part of it: {_first_line(warning)}") from None
     except PydanticSchemaGenerationError as error:
         unknown = str(error).partition("<class '")[2].partition("'")[0].rpartition(".")[2] or "a part of it"
         raise UnusableField(
-            f"something in it is pydantic's, which then has to check all of it, and it does not know {unknown}: take a BaseModel or a "
+            f"part of it is pydantic's, so pydantic must check all of it, but it does not know {unknown}: take a BaseModel or a "
             "dataclass for that, or say the same without pydantic (msgspec.Meta(…) for limits)"
         ) from error
     except (PydanticUserError, TypeError, NameError, ImportError, ValueError, RecursionError) as error:
-        raise UnusableField(f"pydantic has to check it, and cannot: {_first_line(error)}") from error
+        raise UnusableField(f"pydantic must check it, but cannot: {_first_line(error)}") from error
 
 
 def _in_pydantic_terms(hint: Any) -> Any:
-    """The hint with what others say in `Annotated` (a text, `Doc`, `msgspec.Meta`) in pydantic's words, which ignores theirs."""
+    """The hint with other libraries' metadata (a string, `Doc`, `msgspec.Meta`) in pydantic's terms, which ignores theirs."""
     if get_origin(hint) is Annotated:
         inner, *said = get_args(hint)
         words = [FieldInfo(**_translated_annotations(one)) if _translated_annotations(one) else one for one in said]
@@ -247,23 +247,23 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-# --- a parameter that has a `Field`
+# --- parameters with a `Field`
 
 
 class FieldSettings(NamedTuple):
-    """What the `Field`s of a parameter say of it: the hint without that, and what is left."""
+    """The settings in the `Field`s of a parameter, and the hint without them."""
 
     hint: Any
     default: Any
-    """`inspect.Parameter.empty` when it has to be given."""
+    """`inspect.Parameter.empty` if it is required."""
     make_default: Callable[[dict[str, Any]], Any] | None
-    """Makes the default anew for each call, of the arguments before it."""
+    """Makes the default for each call, from the preceding arguments."""
     alias: str | None
     checks_default: bool
 
 
 def field_settings_of(hint: Any, default: Any) -> FieldSettings | None:
-    """What is said of a parameter by a `Field` as its default or in its `Annotated`; None where there is none. Raises `UnusableField`."""
+    """The settings of a parameter by a `Field` as its default or in its `Annotated`; None if there is none. Raises `UnusableField`."""
     fields = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, FieldInfo)]
     if isinstance(default, FieldInfo):
         if type(default) is not FieldInfo:
@@ -282,7 +282,7 @@ def field_settings_of(hint: Any, default: Any) -> FieldSettings | None:
         _check_attributes(field)
         named: Any = field.validation_alias if field.validation_alias is not None else field.alias
         if named is not None and not isinstance(named, str):
-            raise UnusableField(f'{type(named).__name__} is no name for an argument: write Field(alias="one_name")')
+            raise UnusableField(f'{type(named).__name__} is no argument name: write Field(alias="one_name")')
         alias = named or alias
         if field.default_factory is not None:
             make = _default_factory(field)
@@ -299,21 +299,21 @@ def _default_factory(field: FieldInfo) -> Callable[[dict[str, Any]], Any]:
 def _check_attributes(field: FieldInfo) -> None:
     words = {name for name, value in _field_attributes(field).items() if value is not None}
     if field.serialization_alias is not None and field.serialization_alias != field.alias:
-        raise UnusableField("serialization_alias is for what goes out, and a parameter comes in: write Field(alias=…)")
+        raise UnusableField("serialization_alias is for output, and a parameter is input: write Field(alias=…)")
     if unknown := sorted(words - _SIMPLE - _OF_PARAMETERS):
         raise UnusableField(
-            f"Field({unknown[0]}=…) says nothing of a parameter, and would be lost: leave it out, or take a BaseModel with that field"
+            f"Field({unknown[0]}=…) has no effect on a parameter: leave it out, or take a BaseModel with that field"
         )
 
 
 def _field_attributes(field: FieldInfo) -> Mapping[str, Any]:
-    """What was written in `Field(…)`."""
-    said: Mapping[str, Any] = cast("Any", field)._attributes_set  # noqa: SLF001 - the public attributes do not tell what was said from what was not
+    """The attributes that were written in `Field(…)`."""
+    said: Mapping[str, Any] = cast("Any", field)._attributes_set  # noqa: SLF001 - the public attributes do not show which were set
     return said
 
 
 def _hint_without_field(hint: Any, default: Any) -> Any:
-    """The hint with what is said of its values; names and defaults are the parameter's own affair."""
+    """The hint with the constraints of its values; names and defaults belong to the parameter."""
     inner, said = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
     for one in (*said, *((default,) if isinstance(default, FieldInfo) else ())):
         if not isinstance(one, FieldInfo):
@@ -324,12 +324,12 @@ def _hint_without_field(hint: Any, default: Any) -> Any:
 
 
 def _value_constraints(field: FieldInfo) -> FieldInfo | None:
-    """What of a `Field` is about the values, if anything is."""
+    """A `Field` with the constraints of the values only, if there are any."""
     words = {name: value for name, value in _field_attributes(field).items() if name not in _OWN}
     if not words and not field.metadata:
         return None
     left = copy(field)
     left.default, left.default_factory = _UNDEFINED, None
     left.alias = left.validation_alias = left.serialization_alias = left.validate_default = left.alias_priority = None
-    cast("Any", left)._attributes_set = words  # noqa: SLF001 - by which pydantic knows what it has to apply
+    cast("Any", left)._attributes_set = words  # noqa: SLF001 - pydantic reads from it which attributes it must apply
     return left

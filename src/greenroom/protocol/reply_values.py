@@ -1,7 +1,7 @@
-"""From a tool's reply to the one value that a program wants of it, by what the tool's output schema promised and what the caller expects.
+"""The value of a tool's reply, by the tool's output schema and the type that the caller expects.
 
-Structured content is an object in the handshake revisions. A tool that returns a list or a number puts it under `result`, and its schema says so:
-that is undone here. A tool without an output schema often returns JSON as text, which is read as such where a type is wanted.
+Structured content is an object in the handshake revisions. A tool that returns a list or a number puts it under `result`, and its schema says so;
+that is undone here. A tool without an output schema often returns JSON as text, which is parsed if a type is expected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WRAPPED: Final = "x-fastmcp-wrap-result"
 
 
 def is_wrapped(schema: Mapping[str, Any] | None) -> bool:
-    """Whether an output schema is that of an object made around one value: it has nothing in it but a required `result`."""
+    """Whether an output schema is that of a wrapped value: an object with only a required `result`."""
     if schema is None:
         return False
     if schema.get(_WRAPPED) is True:
@@ -36,14 +36,14 @@ def is_wrapped(schema: Mapping[str, Any] | None) -> bool:
 
 
 def unwrapped(structured: Any, schema: Mapping[str, Any] | None) -> Any:
-    """The value that the structured content stands for."""
+    """The structured content without its wrapper object."""
     if is_object(structured) and set(structured) == {"result"} and is_wrapped(schema):
         return structured["result"]
     return structured
 
 
 def plain_value(reply: ToolReply, schema: Mapping[str, Any] | None = None) -> Any:
-    """Data if there is any, else text, else the block that it is, or the list of them; None where there is nothing."""
+    """The data if there is any, else the text, else the block or the list of blocks; None if there is nothing."""
     if reply.structured_content is not None:
         return unwrapped(reply.structured_content, schema)
     match reply.content:
@@ -65,9 +65,9 @@ def typed_value(
     *,
     meter: StepMeter | None = None,
 ) -> Any:
-    """The value as that type. Raises `BadAnswer`, with all that is wrong in its `problems`; with a meter, `StepsExceeded` when that is used up.
+    """The value as that type. Raises `BadAnswer` with all `problems`; with a meter, `StepsExceeded` when it is used up.
 
-    An object that only wraps one value may be meant as it is: whichever of the two fits.
+    A wrapper object may be meant as the value itself: the form that fits is used.
     """
     if isinstance(kind, type) and isinstance(whole := plain_value(reply, schema), kind) and not is_object(whole):
         return whole
@@ -86,7 +86,7 @@ def typed_value(
 
 
 def _from_content(reply: ToolReply, kind: Any, name: str) -> Any:
-    """What JSON there is in the content; for bytes, those of the one block that has some."""
+    """The JSON in the content; for bytes, the data of a single block."""
     if kind is bytes:
         match reply.content:
             case [Image(data) | Audio(data) | Embedded(Contents(blob=bytes() as data))]:
@@ -103,13 +103,13 @@ def _from_content(reply: ToolReply, kind: Any, name: str) -> Any:
             return said
         shown = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
         wrong = ValidationProblem(
-            (), ProblemReason(f"the tool answered with text that is no JSON: {shown!r}", "type_mismatch")
+            (), ProblemReason(f"the tool returned text that is no JSON: {shown!r}", "type_mismatch")
         )
         raise _misfit_error(name, kind, Mismatch([wrong])) from None
 
 
 def kind_accepts_text(kind: Any) -> bool:
-    """Whether a text may be a value of that type: str, a date, a choice of texts."""
+    """Whether a string may be a value of that type: str, a date, a choice of strings."""
     schema = typed_schema_of(kind).schema
     return schema.get("type", "string") == "string" or "anyOf" in schema
 
@@ -127,19 +127,19 @@ def _misfit_error(name: str, kind: Any, error: Mismatch) -> BadAnswer:
 
 
 class OutputSchema:
-    """A tool's output schema, compiled when it is first needed; one that cannot be used promises nothing."""
+    """A tool's output schema, compiled at its first use. A schema that cannot be used checks nothing."""
 
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
-        """`schema` is a stranger's."""
+        """`schema` is untrusted."""
         self.schema = schema
         self._validator: Any = None
         self._meter = StepMeter()
-        """For checks on the event loop, one after the other."""
+        """The meter for checks on the event loop, which run one at a time."""
         self.unusable_reason: str | None = None
-        """Why the schema is no use."""
+        """Why the schema cannot be used."""
 
     def problems(self, reply: ToolReply, meter: StepMeter | None = None) -> Sequence[ValidationProblem]:
-        """What is wrong with a success. A failure may say what it likes.
+        """The problems of a successful result; a failure is not checked.
 
         Raises `StepsExceeded` when the meter is used up, by the schema or by the value.
         """

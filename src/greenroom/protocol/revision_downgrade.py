@@ -1,7 +1,7 @@
-"""What goes out to a peer, as its revision knows it: answers, and questions, which are held against the rules before.
+"""Outgoing messages adapted to the peer's revision: server requests are checked, results lose what the revision does not know.
 
-A question to a client is checked where it is asked, so one that cannot be asked is the asker's error, and nothing reaches the session. What the client
-has declared is the session's business (`methods.missing`).
+A request to a client is checked before it is sent, so a request that cannot be made is the caller's error and never reaches the session. The
+client's capabilities are checked by the session (`methods.missing_capability`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def prepare_params(method: str, params: dict[str, Any], version: str) -> dict[str, Any]:
-    """The params as that revision says them; `params` are in JSON's own types.
+    """The params of a request in that revision's form. `params` must be JSON types already.
 
-    Raises `McpError` for what the revision does not have, `LocalProtocolError` for what no client would take.
+    Raises `McpError` for features that the revision lacks, `LocalProtocolError` for params that every client would refuse.
     """
     check = _CHECKS.get(method)
     if check is None:
@@ -62,18 +62,18 @@ def _check_sampling(params: Mapping[str, Any]) -> str | None:
     return "sampling with tools" if uses_tools(params) else None
 
 
-# What looks at the params, and names what is in them that only the newest handshake revision has.
+# Checks of params. Each returns the name of a feature in them that only the newest handshake revision has.
 _CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], str | None]]] = {
     "elicitation/create": _check_elicitation,
     "sampling/createMessage": _check_sampling,
 }
 
 
-# --- What an older revision does not know is left out, or said in words that it does know.
-# Everything is made in the newest revision's shape; `downgrade` takes away on the way out. One table says since when there is what. Nothing
-# that is handed in is changed: lists come from a snapshot that all sessions share.
+# --- Results for older revisions.
+# Everything is built in the newest revision's shape; `downgrade` removes or rewrites what the peer's revision does not know. One table says since
+# when each member exists. The given value is never modified: lists come from a snapshot that all sessions share.
 
-# Shape -> member -> the first revision that knows it. A member that is not named here was always there.
+# Shape -> member -> the first revision with it. Members that are not listed were always there.
 SINCE: Final[Mapping[str, Mapping[str, str]]] = {
     "implementation": {"title": "2025-06-18", "icons": "2025-11-25", "description": "2025-11-25", "websiteUrl": "2025-11-25"},
     "capabilities": {"completions": "2025-03-26", "tasks": "2025-11-25"},
@@ -93,7 +93,7 @@ SINCE: Final[Mapping[str, Mapping[str, str]]] = {
     "sampling": {"tools": "2025-11-25", "toolChoice": "2025-11-25"},
 }  # fmt: skip
 
-# Block type -> the first revision that knows it. Text, image and resource were always there.
+# Block type -> the first revision with it. Text, image and resource were always there.
 BLOCKS_SINCE: Final[Mapping[str, str]] = {
     "audio": "2025-03-26",
     "resource_link": "2025-06-18",
@@ -102,7 +102,7 @@ BLOCKS_SINCE: Final[Mapping[str, str]] = {
 }
 
 
-# Shape, or method -> the members that have a shape, alone or in a list.
+# Shape or method -> its members that have a shape themselves, alone or in a list.
 _ANNOTATED: Final[Mapping[str, str]] = {"annotations": "annotations"}
 _RESULTS: Final[Mapping[str, Mapping[str, str]]] = {
     "initialize": {"serverInfo": "implementation", "capabilities": "capabilities"},
@@ -116,16 +116,16 @@ _INSIDE: Final[Mapping[str, Mapping[str, str]]] = {**_RESULTS, "prompt": {"argum
 
 
 def downgrade(method: str, result: dict[str, Any], version: str | None) -> dict[str, Any]:
-    """The result (or the parameters, of what a server sends) of a method as a revision knows it.
+    """The result of a method, or the params of a server's message, in the form of a revision.
 
-    The same object where there is nothing to change; without a version, the newest is meant.
+    Returns the same object if nothing changes; without a version, the newest is meant.
     """
     fitter = None if version is None or version >= LATEST else _DOWNGRADERS.get(method)
     return result if fitter is None or version is None else fitter(result, version)
 
 
 def _without_unknown(shape: str, value: Any, version: str) -> Any:
-    """An object without the members that the revision does not know, or a list of such objects."""
+    """An object, or a list of objects, without the members that the revision does not know."""
     if is_array(value):
         return [_without_unknown(shape, one, version) for one in value]
     since, inside = SINCE.get(shape, {}), _INSIDE.get(shape, _ANNOTATED)
@@ -138,7 +138,7 @@ def _without_unknown(shape: str, value: Any, version: str) -> Any:
 
 
 def _block(value: Any, version: str) -> Any:
-    """A content block: an unknown one becomes a resource where it has data, and text where it has none."""
+    """A content block; a block of an unknown type becomes a resource if it has data, and text otherwise."""
     if not is_object(value):
         return value
     kind = value.get("type")
@@ -164,7 +164,7 @@ def _blocks(value: Any, version: str) -> Any:
 
 
 def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
-    """Data that the peer would not see otherwise is shown as text."""
+    """A tool's result. Structured content is added as text if the revision does not know it."""
     fitted: dict[str, Any] = {**_without_unknown("tool result", result, version)}
     if "content" in result:
         fitted["content"] = _blocks(result["content"], version)
@@ -174,7 +174,7 @@ def _tool_result(result: dict[str, Any], version: str) -> dict[str, Any]:
 
 
 def _messages(result: dict[str, Any], version: str) -> dict[str, Any]:
-    """A message has room for one block there: several are as many messages."""
+    """Sampling messages with one block each: a message with several blocks becomes several messages."""
     fitted: dict[str, Any] = {**_without_unknown("sampling", result, version)}
     if is_array(messages := result.get("messages")):
         fitted["messages"] = [single for one in messages for single in _single_block_messages(one, version)]
@@ -190,7 +190,7 @@ def _single_block_messages(message: Any, version: str) -> list[Any]:
 
 
 def _elicitation(params: dict[str, Any], version: str) -> dict[str, Any]:
-    """Choices with titles are `enumNames` in the revision that had elicitation first."""
+    """An elicitation. Choices with titles become `enumNames`, as in the first revision with elicitation."""
     fitted: dict[str, Any] = {**_without_unknown("elicitation", params, version)}
     schema = fitted.get("requestedSchema")
     if is_object(schema) and is_object(fields := schema.get("properties")):

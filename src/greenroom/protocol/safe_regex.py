@@ -1,10 +1,10 @@
-r"""Regular expressions from strangers, matched in time that grows with the text, and at a cost that is known before it is paid.
+r"""Regular expressions from untrusted authors, matched in linear time and at a cost known in advance.
 
-A pattern is read in JSON Schema's dialect (ECMA-262): `$` is the end of the text, and `\d` is 0 to 9. It runs as an automaton, all of its
-states at once, and every state that a character leads through is charged; what came of a set of states and a character is kept,
-so that an honest pattern takes 40 ns for a character. Python's `re` is as quick on short texts, but what it costs on hostile ones can only be
-bounded far above what it costs on honest ones. It is left what no automaton can do (looking around, back-references), for patterns that
-are harmless there, and for texts so short that the worst case is bounded.
+Patterns use JSON Schema's dialect (ECMA-262): `$` is the end of the text, and `\d` is 0 to 9. A pattern runs as an automaton with all its
+states at once, and every state that a character passes through is charged. The transition from a set of states by a character is cached, so an
+ordinary pattern takes 40 ns per character. Python's `re` is as fast on short texts, but the bound on its worst case is far above what ordinary
+patterns cost. `re` is used only for what an automaton cannot do (lookaround, back-references), if the pattern is harmless there, and for texts
+so short that the worst case is bounded.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ __all__ = ["BadPattern", "Pattern", "TextTooLong", "compile_pattern"]
 LONGEST: Final = 2_000
 MOST_STATES: Final = 2_000
 STEP_LIMIT: Final = 1_000_000
-"""How many steps of `re` one search may cost, at worst: it holds the interpreter for as long, which is some milliseconds."""
+"""The worst-case cost of one search with `re`, in its steps: it blocks the interpreter for as long, which is some milliseconds."""
 _QUICK: Final = 50
-"""Steps of `re` in one of ours."""
+"""The steps of `re` in one step of the meter."""
 _KEPT: Final = 1_024
 _MOST_STATES_KEPT: Final = 50_000
 _MOST_KNOWN: Final = 4_000
-"""How many states and transitions an automaton keeps: some hundred kilobytes. Honest patterns have a few hundred."""
+"""The states and transitions that an automaton caches: some hundred kilobytes. Ordinary patterns have a few hundred."""
 
 
 class TextTooLong(GreenroomError):
-    """The text is too long for the pattern."""
+    """The text is too long for a pattern that needs `re`."""
 
 
 class Pattern:
-    """A pattern from any author, trusted or not. Raises `BadPattern` for one that is wrong or cannot be bounded."""
+    """A compiled pattern from any author. Raises `BadPattern` if it is malformed or its cost cannot be bounded."""
 
     def __init__(self, source: str, meter: StepMeter | None = None) -> None:
-        """Read it, and decide how it is matched. Raises `StepsExceeded` when the meter has no steps for that."""
+        """Parse the pattern and choose how to match it. Raises `StepsExceeded` when the meter has no steps for that."""
         if len(source) > LONGEST:
             raise BadPattern(f"a pattern of {len(source)} characters is too long: {LONGEST} are allowed")
         meter = StepMeter() if meter is None else meter
@@ -51,11 +51,11 @@ class Pattern:
         self.source = source
         self._tree = tree = parse_pattern(source)
         self._automaton: _Automaton | None = None
-        if any(isinstance(one, Lookaround | BackReference) for one in _nodes_in(tree)):  # which no automaton can do
+        if any(isinstance(one, Lookaround | BackReference) for one in _nodes_in(tree)):  # which an automaton cannot do
             python = None if _work(tree, 1) is None else to_python(tree)
             if python is None:
                 raise BadPattern(
-                    f"the pattern {source!r} looks around or refers back, and has to be simpler, or it may take for ever"
+                    f"the pattern {source!r} uses lookaround or back-references and may take exponential time; simplify it"
                 )
             meter.spend(len(python) + _characters_beyond_latin1(tree) // 16)
             self._re = _compile_re(source, python)
@@ -65,11 +65,11 @@ class Pattern:
             meter.spend(4 * len(self._automaton))
 
     def __len__(self) -> int:
-        """How many states it has."""
+        """The number of states."""
         return 1 if self._automaton is None else len(self._automaton)
 
     def search(self, text: str, meter: StepMeter | None = None) -> bool:
-        """Whether it matches anywhere in the text. Raises `StepsExceeded`, or `TextTooLong` when that would take too long to find out."""
+        """Whether it matches anywhere in the text. Raises `StepsExceeded`, or `TextTooLong` if that takes too long to find out."""
         meter = StepMeter() if meter is None else meter
         if self._automaton is not None:
             return self._automaton.search(text, meter)
@@ -84,7 +84,7 @@ class Pattern:
 
 
 class _PatternCache:
-    """The patterns that were used last, for all threads: bounded in number and in states."""
+    """A cache of patterns for all threads, bounded in number and in states."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -97,7 +97,7 @@ class _PatternCache:
     def get(self, source: str) -> Pattern | None:
         with self._lock:
             found = self.kept.pop(source, None)
-            if found is not None:  # to the end: the patterns of one schema do not displace those that are in use
+            if found is not None:  # moved to the end: the patterns of one schema do not displace those in use
                 self.kept[source] = found
         return found
 
@@ -114,7 +114,7 @@ _patterns: Final = _PatternCache()
 
 
 def compile_pattern(source: str, meter: StepMeter | None = None) -> Pattern:
-    """The pattern, made once as long as there are not too many others in use. Raises `BadPattern`, and `StepsExceeded`."""
+    """The compiled pattern, from the cache if it is still there. Raises `BadPattern`, and `StepsExceeded`."""
     found = _patterns.get(source)
     if found is None:
         found = Pattern(source, meter)
@@ -123,7 +123,7 @@ def compile_pattern(source: str, meter: StepMeter | None = None) -> Pattern:
 
 
 def may_explode(source: str) -> bool:
-    """Whether `re` may take longer than the text is long; what cannot be read here is in Python's own dialect, and its author's affair."""
+    """Whether `re` may take more than linear time. Patterns that cannot be parsed here are in Python's dialect, and their author's own responsibility."""
     try:
         tree = parse_pattern(source)
     except BadPattern:
@@ -134,7 +134,7 @@ def may_explode(source: str) -> bool:
 
 
 def _nodes_in(node: PatternNode) -> Iterator[PatternNode]:
-    """The node, and all that are inside of it."""
+    """The node and all nodes inside it."""
     found = [node]
     for one in found:  # which grows meanwhile
         yield one
@@ -155,19 +155,19 @@ def _compile_re(source: str, python: str) -> re.Pattern[str]:
 
 
 def _characters_beyond_latin1(node: PatternNode) -> int:
-    """How many characters beyond Latin-1 its classes have: `re` makes a table of 64 KiB for such a class, and fills it one by one."""
+    """The number of characters beyond Latin-1 in its classes: `re` allocates a table of 64 KiB for such a class, and fills it one by one."""
     ranges = (each for one in _nodes_in(node) if isinstance(one, CharacterClass) for each in one.ranges)
     return sum(1_600 + min(last, 0xFFFF) - min(first, 0xFFFF) for first, last in ranges if last > 0xFF)  # noqa: PLR2004
 
 
 class _ExponentialWork(Exception):
-    """There may be exponentially many ways to take a text apart."""
+    """The text may be matched in exponentially many ways."""
 
 
 def _work(node: PatternNode, length: int) -> int | None:
-    """How many steps `re` takes at worst, from one place in a text of that length; None when it may take exponentially many.
+    """The worst-case steps of `re` from one position in a text of that length; None if exponential.
 
-    A repetition of what is not always the same length, or has branches, may be taken apart in exponentially many ways.
+    A repetition of a body that varies in length, or has branches, may match in exponentially many ways.
     """
     try:
         return _ways_and_work(node, length)[1]
@@ -176,7 +176,7 @@ def _work(node: PatternNode, length: int) -> int | None:
 
 
 def _ways_and_work(node: PatternNode, length: int) -> tuple[int, int]:
-    """In how many ways it may match from one place, each of which may be tried with what follows; and the steps to find them all."""
+    """The number of ways to match from one position, each of which may be tried with the rest, and the steps to find them all."""
     match node:
         case CharacterClass(ranges):
             return 1, 1 + len(ranges) // 4 + 2 * any(last > 0xFF for _, last in ranges)  # noqa: PLR2004 - end of Latin-1
@@ -197,7 +197,7 @@ def _ways_and_work(node: PatternNode, length: int) -> tuple[int, int]:
             return times - least + 1, 1 + times * _ways_and_work(body, length)[1]
         case CaptureGroup(body):
             return _ways_and_work(body, length)
-        case Lookaround(body):  # `re` does not come back to a look that has succeeded
+        case Lookaround(body):  # `re` does not backtrack into a lookaround that succeeded
             return 1, _ways_and_work(body, length)[1]
         case BackReference():
             return 1, length
@@ -206,7 +206,7 @@ def _ways_and_work(node: PatternNode, length: int) -> tuple[int, int]:
 
 
 def _is_anchored(node: PatternNode) -> bool:
-    """Whether it can only match from the text's beginning."""
+    """Whether it can only match at the text's beginning."""
     return isinstance(node, Concatenation) and node.parts[:1] == (BoundaryAssertion("^"),)
 
 
@@ -220,14 +220,14 @@ def _is_ambiguous(node: PatternNode) -> bool:
 
 
 class _StateSet(dict[str, "_StateSet"]):
-    """A set of states, and where each character leads from it."""
+    """A set of states with its cached transitions by character."""
 
     __slots__ = ("before", "states")
 
     def __init__(self, states: frozenset[int], before: str) -> None:
         super().__init__()
         self.states = states
-        self.before = before  # a character of the kind of the one before: of which kind is all that edges ask
+        self.before = before  # a character of the same kind as the previous one: edges ask only for its kind
 
 
 _FOUND: Final = _StateSet(frozenset(), "")
@@ -235,12 +235,14 @@ _LOST: Final = _StateSet(frozenset(), "")
 
 
 class _Automaton:
-    """A pattern's states, stepped all at once."""
+    """A pattern's automaton; all states are stepped at once."""
 
     def __init__(self, tree: PatternNode) -> None:
         self._consumes: list[CharacterClass | None] = []
         self._edge: list[BoundaryAssertion | None] = []
-        self._after: list[tuple[int, ...]] = []  # tuples of numbers are nothing to the collector of garbage
+
+        # Tuples of numbers and not state objects: the garbage collector does not track them, and would walk an object graph at each full collection.
+        self._after: list[tuple[int, ...]] = []
         self._uses_word_boundaries = False
         self._node_count = 0
         self._end = self._state()
@@ -269,9 +271,9 @@ class _Automaton:
         return len(self._after) - 1
 
     def _build(self, node: PatternNode, after: int) -> int:
-        """The state that matches the node and goes on to `after`."""
+        """The state that matches the node and continues at `after`."""
         self._node_count += 1
-        if self._node_count > 4 * MOST_STATES:  # repetitions of nothing have no states, and may stand in each other
+        if self._node_count > 4 * MOST_STATES:  # repetitions of nothing have no states, and may be nested
             raise BadPattern("the pattern is too large: its repetitions come to too many parts")
         match node:
             case CharacterClass():
@@ -290,7 +292,7 @@ class _Automaton:
             case Repetition(body, least, most):
                 return self._repeated(body, least, most, after)
             case Lookaround() | BackReference():
-                raise BadPattern("no automaton looks around or refers back")
+                raise BadPattern("an automaton has no lookaround and no back-references")
 
     def _repeated(self, body: PatternNode, least: int, most: int | None, after: int) -> int:
         if max(least, most or 0) > MOST_STATES:
@@ -322,7 +324,7 @@ class _Automaton:
         return (self._step(here, "", meter) if after is None else after) is _FOUND
 
     def _step(self, before: _StateSet, here: str, meter: StepMeter) -> _StateSet:
-        """Where a character leads from the states, or from the start; the end of the text is an empty one."""
+        """The transition from the states, or from the start, by a character; the end of the text is an empty string."""
         reached: set[int] = set()
         waiting = [self._start, *before.states]
         meter.spend(5 + len(waiting))
@@ -348,7 +350,7 @@ class _Automaton:
         if self._room > 0:
             self._room -= 1
             before[here] = after
-        else:  # the search goes on with states that are in nothing but its hands
+        else:  # after the cache was cleared, only the running search holds the states
             self._forget()
         return after
 
@@ -361,24 +363,24 @@ class _Automaton:
         return found
 
 
-# --- The syntax of patterns in ECMA-262's dialect: read as a tree, and said again in Python's dialect.
+# --- The syntax of ECMA-262 patterns: parsed to a tree, and translated to Python's syntax.
 
 DEEPEST: Final = 40
 
 
 class BadPattern(GreenroomError):
-    """The pattern is wrong, or has something in it that is not supported. Says what."""
+    """The pattern is malformed, or uses something unsupported. Says what."""
 
 
 class CharacterClass(NamedTuple):
-    """One character: of these ranges of code points, of these categories of Unicode, or of neither."""
+    """One character: in these ranges of code points, in these Unicode categories, or in neither."""
 
     ranges: tuple[tuple[int, int], ...]
     categories: tuple[tuple[str, bool], ...] = ()
     negated: bool = False
 
     def has(self, character: str) -> bool:
-        """Whether the character is one of them. A category that is paired with True is meant negated."""
+        """Whether the character belongs to the class. A category paired with True is negated."""
         code = ord(character)
         found = any(first <= code <= last for first, last in self.ranges)
         if not found and self.categories:
@@ -388,12 +390,12 @@ class CharacterClass(NamedTuple):
 
 
 class BoundaryAssertion(NamedTuple):
-    """A place between characters: `^`, `$`, `b` or `B`."""
+    """A position between characters: `^`, `$`, `b` or `B`."""
 
     kind: str
 
     def holds(self, before: str, here: str) -> bool:
-        """Whether the place between these two (each empty where the text ends) is one."""
+        """Whether the assertion holds between two characters (empty at either end of the text)."""
         if self.kind == "^":
             return not before
         if self.kind == "$":
@@ -403,19 +405,19 @@ class BoundaryAssertion(NamedTuple):
 
 
 class Concatenation(NamedTuple):
-    """One after the other."""
+    """A sequence of nodes."""
 
     parts: tuple[PatternNode, ...]
 
 
 class Alternation(NamedTuple):
-    """One of them."""
+    """Alternatives."""
 
     branches: tuple[PatternNode, ...]
 
 
 class Repetition(NamedTuple):
-    """Again and again; `most` is None where there is no end."""
+    """A repetition; `most` is None if unbounded."""
 
     body: PatternNode
     least: int
@@ -424,21 +426,21 @@ class Repetition(NamedTuple):
 
 
 class CaptureGroup(NamedTuple):
-    """A group that can be referred to, by number and perhaps by name."""
+    """A capture group, with a number and perhaps a name."""
 
     body: PatternNode
     name: str | None
 
 
 class Lookaround(NamedTuple):
-    """A look ahead or back: `?=`, `?!`, `?<=` or `?<!`."""
+    """A lookahead or lookbehind: `?=`, `?!`, `?<=` or `?<!`."""
 
     body: PatternNode
     kind: str
 
 
 class BackReference(NamedTuple):
-    """What a group matched before, once more."""
+    """A back-reference to a group."""
 
     group: str
 
@@ -472,7 +474,7 @@ _GROUP: Final = re.compile(r"\((\?:|\?=|\?!|\?<=|\?<!|\?<([A-Za-z_]\w*)>|(?!\?))
 
 
 def parse_pattern(source: str) -> PatternNode:
-    """The pattern as a tree. Raises `BadPattern`."""
+    """Parse a pattern to a tree. Raises `BadPattern`."""
     reader = _PatternParser(source)
     tree = reader.choice(0)
     if reader.place < len(source):
@@ -481,7 +483,7 @@ def parse_pattern(source: str) -> PatternNode:
 
 
 class _PatternParser:
-    """Reads a pattern from left to right."""
+    """Parses a pattern from left to right."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -503,7 +505,7 @@ class _PatternParser:
 
     def choice(self, depth: int) -> PatternNode:
         if depth > DEEPEST:
-            raise self.error("its groups stand too deep in each other")
+            raise self.error("its groups are nested too deeply")
         branches = [self.chain(depth)]
         while self.peek == "|":
             self.place += 1
@@ -551,7 +553,7 @@ class _PatternParser:
     def group(self, depth: int) -> PatternNode:
         found = self.accept(_GROUP)
         if found is None:
-            raise self.error("a group starts with something unknown; there are no flags inside of patterns")
+            raise self.error("unknown group syntax; flags inside patterns are not supported")
         body = self.choice(depth + 1)
         if self.peek != ")":
             raise self.error("a `(` is never closed")
@@ -574,13 +576,13 @@ class _PatternParser:
         return self.escaped()
 
     def escaped(self) -> CharacterClass:
-        """What a backslash stands before, alone or in a class."""
+        """An escape sequence, outside or inside of a class."""
         if found := self.accept(_PROPERTY):
             return CharacterClass((), ((found[2][:1] if len(found[2]) > 2 else found[2], found[1] == "P"),))  # noqa: PLR2004 - a name
         if found := self.accept(_CODE):
             code = ord(found[4].upper()) - 64 if found[4] else int(found[1] or found[2] or found[3], 16)
             if code > _LAST:
-                raise self.error("there is no such character")
+                raise self.error("the character does not exist")
             return _single_character(code)
         here = self.peek
         self.place += 1
@@ -589,7 +591,7 @@ class _PatternParser:
         if here in _CONTROLS:
             return _single_character(_CONTROLS[here])
         if not here or here.isalnum():
-            raise self.error(f"nobody knows what \\{here} is" + (" (write ^ and $)" if here in "AzZ" and here else ""))
+            raise self.error(f"\\{here} is unknown" + (" (write ^ and $)" if here in "AzZ" and here else ""))
         return _single_character(ord(here))
 
     def char_class(self) -> CharacterClass:
@@ -631,7 +633,7 @@ def _single_character(code: int) -> CharacterClass:
 
 
 def _inverted(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """All the other code points; the ranges are in order."""
+    """The complement of ranges, which are in order."""
     found: list[tuple[int, int]] = []
     start = 0
     for first, last in ranges:
@@ -642,7 +644,7 @@ def _inverted(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...
 
 
 def to_python(node: PatternNode) -> str | None:
-    """The pattern in Python's dialect; None where that has no word for it. `re` may still refuse it."""
+    """The pattern in Python's syntax; None if it cannot be expressed. `re` may still refuse it."""
     try:
         return _python_source(node)
     except LookupError:
@@ -671,7 +673,7 @@ def _python_source(node: PatternNode) -> str:
 
 def _python_class(one: CharacterClass) -> str:
     if one.categories:
-        raise LookupError("Python's patterns know no categories")
+        raise LookupError("Python's patterns have no Unicode categories")
     if not one.ranges:
         return r"[\s\S]" if one.negated else r"(?!)"
     inside = "".join(f"{_code(first)}-{_code(last)}" for first, last in one.ranges)

@@ -1,8 +1,7 @@
-"""A schema as a graph of functions: each keyword is one, made once, and every step that they take is charged.
+"""JSON Schemas compiled to a graph of functions: one per keyword, made once; every step that they take is charged.
 
-A `Check` is called with the value; the meter; the trail to the value; the findings, to which it adds
-what is not as wanted; and what has been evaluated so far, for `unevaluated…`, or None in schemas without these. Where only yes or no is wanted,
-the findings are `FAIL_FAST`, and the first of them ends the check.
+A `Check` is called with the value, the meter, the trail to the value, the violations (to which it adds), and the members evaluated so far, for
+`unevaluated…` (None in schemas without it). If only validity matters, the violations are `FAIL_FAST`, and the first one ends the check.
 """
 
 from __future__ import annotations
@@ -29,40 +28,40 @@ if TYPE_CHECKING:
 
 
 class SchemaViolation(NamedTuple):
-    """A keyword that a value is not as wanted by."""
+    """A keyword that a value violates."""
 
     trail: Trail
     keyword: str
     wanted: Any
     value: Any
     more: Any = None
-    """What else there is to say: the name of a member, the known names, the findings of branches."""
+    """Details: a member's name, the known names, or the violations of branches."""
 
 
 class ViolationLimitReached(Exception):
-    """As many findings as were wanted."""
+    """The wanted number of violations was found."""
 
 
 class Violations(list[SchemaViolation]):
-    """What was found wrong, up to a number."""
+    """Collects violations, up to a number."""
 
     def __init__(self, most: int, *, unions: bool = False) -> None:
-        """With `unions`, an `anyOf` comes with what was found in each of its branches."""
+        """With `unions`, the violation of an `anyOf` has those of its branches."""
         super().__init__()
         self.most = most
         self.unions = unions
 
     def add(self, trail: Trail, keyword: str, wanted: Any, value: Any, more: Any = None) -> None:
-        """Keep one. Raises `ViolationLimitReached`."""
+        """Add a violation. Raises `ViolationLimitReached`."""
         self.append(SchemaViolation(trail, keyword, wanted, value, more))
         if len(self) >= self.most:
             raise ViolationLimitReached
 
 
 class _FailFast(Violations):
-    """Keeps none: a no is the exception."""
+    """Collects nothing: the first violation raises."""
 
-    def add(self, trail: Trail, keyword: str, wanted: Any, value: Any, more: Any = None) -> None:  # noqa: ARG002 - it is not told
+    def add(self, trail: Trail, keyword: str, wanted: Any, value: Any, more: Any = None) -> None:  # noqa: ARG002 - details are not needed
         raise ViolationLimitReached
 
 
@@ -71,17 +70,17 @@ FAIL_FAST: Final = _FailFast(1)
 
 @dataclass(slots=True)
 class EvaluatedMembers:
-    """Which members and items of one value have been evaluated."""
+    """The members and items of one value that were evaluated."""
 
     names: set[str] = field(default_factory=set[str])
     every_name: bool = False
     first: int = 0
-    """So many items from the beginning have."""
+    """The number of leading items that were evaluated."""
     indexes: set[int] = field(default_factory=set[int])
     every_item: bool = False
 
     def add(self, other: EvaluatedMembers, meter: StepMeter) -> None:
-        """What the other has seen as well."""
+        """Add what another has evaluated."""
         meter.spend(1 + (len(other.names) + len(other.indexes)) // 8)
         self.names |= other.names
         self.every_name |= other.every_name
@@ -93,35 +92,35 @@ class EvaluatedMembers:
 Check: TypeAlias = "Callable[[Any, StepMeter, Trail, Violations, EvaluatedMembers | None], None]"
 
 _Entry: TypeAlias = "tuple[int, tuple[Check, ...] | None]"
-"""What values of one Python type cost, and what is checked of them; None where all are of the wrong type."""
+"""The cost of values of one Python type, and their checks; None if all values of the type are invalid."""
 
 KINDS: Final = ("object", "array", "string", "boolean", "integer", "number", "null", "other")
 _OF_TYPE: Final[Mapping[type, str]] = {
     list: "array", tuple: "array", str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null",
 }  # fmt: skip
-"""A bool is an int as well, and comes before it."""
+"""bool comes before int: a bool is an int too."""
 
 
 class SchemaNode:
-    """A schema."""
+    """A compiled schema or subschema."""
 
     __slots__ = ("_table", "_type", "_what")
 
     def __init__(self, what: Sequence[tuple[tuple[str, ...], Check, int]] = (), of_type: Any = None) -> None:
-        """What is checked, of values of which kinds, and at what cost."""
+        """`what` are the checks with their kinds and costs."""
         self._what = what
         self._type = of_type
         self._table: dict[type, _Entry] = {}
 
     def fill(self, what: Sequence[tuple[tuple[str, ...], Check, int]], of_type: Any) -> None:
-        """The same, later: a schema may contain itself."""
+        """Set the checks later: a schema may contain itself."""
         self._what = what
         self._type = of_type
 
     def check(
         self, value: Any, meter: StepMeter, trail: Trail, found: Violations, seen: EvaluatedMembers | None
     ) -> None:
-        """Hold the value against the schema. Raises `StepsExceeded`, and `ViolationLimitReached`."""
+        """Check a value. Raises `StepsExceeded`, and `ViolationLimitReached`."""
         python = value.__class__
         entry = self._table.get(python)
         cost, checks = self._entry(python, meter) if entry is None else entry
@@ -135,9 +134,11 @@ class SchemaNode:
             one(value, meter, trail, found, seen)
 
     def fits(self, value: Any, meter: StepMeter, seen: EvaluatedMembers | None = None) -> bool:
-        """Whether the value is as the schema wants it; what it has seen counts only then. Raises `StepsExceeded`."""
+        """Whether a value is valid; only then its evaluated members count. Raises `StepsExceeded`."""
         entry = self._table.get(value.__class__)
-        if entry is not None and entry[1] is None:  # most noes in unions: an exception takes four times as long
+        if (
+            entry is not None and entry[1] is None
+        ):  # most negative results in unions: an exception would take four times as long
             meter.spend(1)
             return False
         inside = None if seen is None else EvaluatedMembers()
@@ -150,7 +151,7 @@ class SchemaNode:
         return True
 
     def _entry(self, python: type, meter: StepMeter) -> _Entry:
-        """What is checked of values of a Python type, and what that costs: looked up once."""
+        """The checks for a Python type and their cost, looked up once."""
         meter.spend(10 + len(self._what))
         kind = _kind_of(python)
         checks = tuple(check for kinds, check, _ in self._what if kind in kinds)
@@ -160,21 +161,21 @@ class SchemaNode:
 
 
 def _kind_of(python: type) -> str:
-    """JSON's name for a Python type; those that only a local caller has may be like one of them."""
+    """JSON's name for a Python type. Types of local values may derive from one of them."""
     if issubclass(python, Mapping):
         return "object"
     return next((name for one, name in _OF_TYPE.items() if issubclass(python, one)), "other")
 
 
 class UnevaluatedNode(SchemaNode):
-    """A schema with `unevaluated…`, which wants to know what has been evaluated of this value in it, and only in it."""
+    """A schema with `unevaluated…`, which tracks what was evaluated of this value in it, and only in it."""
 
     __slots__ = ()
 
     def check(
         self, value: Any, meter: StepMeter, trail: Trail, found: Violations, seen: EvaluatedMembers | None
     ) -> None:
-        """The same."""
+        """Check a value with its own `EvaluatedMembers`."""
         inside = EvaluatedMembers()
         super().check(value, meter, trail, found, inside)
         if seen is not None:
@@ -182,11 +183,11 @@ class UnevaluatedNode(SchemaNode):
 
 
 CompiledKeyword: TypeAlias = "tuple[Check, int] | None"
-"""A check, and what it costs whenever it is made; what depends on the value it charges itself."""
+"""A check and its fixed cost; costs that depend on the value are charged by the check."""
 
 
 class SchemaKeyword(NamedTuple):
-    """What a keyword is for."""
+    """A keyword: the kinds of values that it applies to, the shape of its own value, and its compiler."""
 
     kinds: tuple[str, ...]
     shape: KeywordShape
@@ -194,7 +195,7 @@ class SchemaKeyword(NamedTuple):
 
 
 class SchemaCompiler:
-    """Makes the functions of all schemas in a document."""
+    """Compiles all schemas in a document."""
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class SchemaCompiler:
         formats: Mapping[str, Callable[[str], bool]],
         meter: StepMeter,
     ) -> None:
-        """`keywords` are those of the dialect, and `formats` are checked. With the dialect "own", patterns may be in Python's dialect."""
+        """`keywords` are the dialect's; `formats` are the checked formats. With the dialect "own", patterns may be in Python's syntax."""
         self.formats = formats
         self.meter = meter
         self.counts_contained = dialect != "draft-07"
@@ -214,7 +215,7 @@ class SchemaCompiler:
         self._nodes: dict[int, SchemaNode] = {}
 
     def compile(self) -> SchemaNode:
-        """The root. Raises `BadSchema` for a keyword whose value is none for it, and `StepsExceeded`."""
+        """Compile the root. Raises `BadSchema` for a malformed keyword, and `StepsExceeded`."""
         for place in self._document.places.values():
             self._fill(self.node(place.schema), place)
         return self.node(self._document.root)
@@ -230,17 +231,17 @@ class SchemaCompiler:
         return found
 
     def target(self, reference: str) -> SchemaNode:
-        """The node that a reference leads to."""
+        """The node that a reference resolves to."""
         return self.node(self._document.targets[reference])
 
     def matcher(self, source: str) -> Callable[[str, StepMeter], bool]:
-        """What searches for the pattern. It is looked up each time, as only so many patterns are kept."""
+        """A search function for a pattern. The pattern is looked up for each search, since the cache of patterns is bounded."""
         try:
             compile_pattern(source, self.meter)
         except BadPattern:
             if self._dialect != "own":
                 raise
-            pattern = re.compile(source)  # a hint's author may write in Python's dialect
+            pattern = re.compile(source)  # the author of a hint may use Python's syntax
             return lambda text, _: pattern.search(text) is not None
         return lambda text, meter: compile_pattern(source, meter).search(text, meter)
 
@@ -271,7 +272,7 @@ def _never(value: Any, meter: StepMeter, trail: Trail, found: Violations, seen: 
 
 
 def _with_type(wanted: Any, kind: str, cost: int, checks: tuple[Check, ...]) -> _Entry:
-    """What is checked of values of a kind; those of the wrong type have no other problems."""
+    """The checks for values of a kind; values of the wrong type have no other problems."""
     types: set[str] = {wanted} if isinstance(wanted, str) else set(wanted or KINDS)
     if kind in types or (kind == "integer" and "number" in types):
         return cost, checks
@@ -292,14 +293,14 @@ TRUE: Final = SchemaNode()
 FALSE: Final = SchemaNode([(KINDS, _never, 1)])
 
 
-# --- What the value of each keyword of a schema has to be, and how that is said when it is not.
+# --- The required shape of each keyword's value, and its description for errors.
 
 TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 
 
 @dataclass(frozen=True, slots=True)
 class KeywordShape:
-    """What a value has to be."""
+    """The required shape of a keyword's value."""
 
     said: str
     fits: Callable[[Any], bool]
@@ -366,8 +367,8 @@ TYPE_OR_TYPES: Final = KeywordShape(
 )
 
 
-# --- Where the schemas are inside of a schema, and whether it may be used at all: its size, its depth, its references.
-# A schema from a stranger is refused before anything is compiled of it. References stay in the document: nothing is ever fetched.
+# --- Subschemas, and whether a schema is usable: its size, its depth, its references.
+# A foreign schema is refused before anything of it is compiled. References stay in the document: nothing is ever fetched.
 
 MOST_NODES: Final = 10_000
 DEEPEST: Final = 64
@@ -377,7 +378,7 @@ DIALECTS: Final = {
     "https://json-schema.org/draft/2019-09/schema": "2019-09",
     "http://json-schema.org/draft-07/schema": "draft-07",
 }
-"""The `$schema` that is understood; without one, a schema is 2020-12."""
+"""The supported values of `$schema`; without one, a schema is 2020-12."""
 
 _SCHEMA: Final = frozenset({
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
@@ -390,13 +391,13 @@ _NAMED: Final = frozenset(
 _SAME_VALUE: Final = frozenset(
     {"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"}
 )
-_NOTHING_INSIDE: Final[Mapping[str, Any]] = {}  # what true and false have, as schemas
+_NOTHING_INSIDE: Final[Mapping[str, Any]] = {}  # the contents of true and false as schemas
 _INDEX: Final = re.compile(r"[0-9]{1,6}")
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class BadSchema(GreenroomError, ValueError):
-    """A schema that is wrong, or that no caller should be made to use. Says where and why."""
+    """The schema is wrong, or too expensive to use. Says where and why."""
 
     def __init__(self, path: Path, why: str) -> None:
         """`path` leads from the root of the schema to the place."""
@@ -408,14 +409,14 @@ class BadSchema(GreenroomError, ValueError):
 
 
 class Subschema(NamedTuple):
-    """A schema in a schema."""
+    """A subschema and its place."""
 
     path: Path
     schema: Mapping[str, Any]
 
 
 def dialect_of(schema: Mapping[str, Any]) -> str:
-    """Which draft it is written in. Raises `BadSchema` for one that is not understood."""
+    """The dialect of a schema. Raises `BadSchema` if it is not supported."""
     name: Any = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     dialect = DIALECTS.get(name.removesuffix("#")) if isinstance(name, str) else None
     if dialect is None:
@@ -426,7 +427,7 @@ def dialect_of(schema: Mapping[str, Any]) -> str:
 
 
 def check_size(schema: Mapping[str, Any], meter: StepMeter) -> None:
-    """Refuse what is too large or too deep. Raises `BadSchema`, and `StepsExceeded`."""
+    """Refuse a schema that is too large or too deep. Raises `BadSchema`, and `StepsExceeded`."""
     nodes = 0
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     while waiting:
@@ -442,22 +443,25 @@ def check_size(schema: Mapping[str, Any], meter: StepMeter) -> None:
 
 
 class SchemaDocument:
-    """One schema with all schemas inside of it, those included that only references lead to."""
+    """One schema with all its subschemas, including those that only references lead to."""
 
     def __init__(self, root: Mapping[str, Any], meter: StepMeter) -> None:
-        """Each reference has to lead to a schema in this document, and none in a circle that never looks at another value.
+        """Each reference must resolve inside this document, and no chain of references may apply to the same value for ever.
 
         Raises `BadSchema`, and `StepsExceeded`.
         """
         self.root = root
         self.places: dict[int, Subschema] = {}
         self.targets: dict[str, Any] = {}
-        """Where references lead, as they are written. Only the root has an `$id`, so that each leads to one place."""
+        """References as written -> their targets. Only the root has an `$id`, so each reference has one target."""
         self._meter = meter
         self._named: dict[str, Mapping[str, Any]] = {}
         self._referring: list[tuple[Subschema, str]] = []
         self._adopt(Subschema((), root))
-        for place, name in self._referring:  # which grows: a schema may stand where none was looked for
+        for (
+            place,
+            name,
+        ) in self._referring:  # the list grows: a reference may lead to a place that is no known subschema position
             target = self._target(place, name)
             if id(target) not in self.places:
                 self._adopt(Subschema(tuple(_pointer_tokens(place.schema[name])), target))
@@ -493,7 +497,7 @@ class SchemaDocument:
         document, _, fragment = reference.partition("#")
         if document and document != str(self.root.get("$id", "")).partition("#")[0]:
             raise BadSchema(
-                where, f"{shown_value(reference)} leads out of the document, and nothing is fetched; put it under $defs"
+                where, f"{shown_value(reference)} leads out of the document, which is not fetched; put it under $defs"
             )
         found = (
             self._pointed(_pointer_tokens(reference))
@@ -524,11 +528,11 @@ class SchemaDocument:
             TopologicalSorter(beside).prepare()
         except CycleError as error:
             edges = (beside[before][after].path for after, before in pairwise(error.args[1]))
-            why = "it refers to itself without ever looking at another value"
+            why = "it refers to itself for the same value, without end"
             raise BadSchema(next(path for path in edges if path[-1] in _REFERENCES), why) from None
 
     def _beside(self, place: Subschema) -> Iterator[Subschema]:
-        """The schemas that are held against the same value."""
+        """The subschemas that apply to the same value."""
         for keyword, found in subschemas_of(place):
             if keyword in _SAME_VALUE:
                 yield found
@@ -538,13 +542,13 @@ class SchemaDocument:
 
 
 def _pointer_tokens(reference: str) -> list[str]:
-    """The names and indices that a reference has behind its `#`."""
+    """The tokens of a reference's JSON pointer."""
     pointer = unquote(reference.partition("#")[2])
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def subschemas_of(place: Subschema) -> Iterator[tuple[str, Subschema]]:
-    """The schemas right inside of one, each with the keyword that it stands under."""
+    """The direct subschemas of a schema, each with its keyword."""
     for keyword, value in place.schema.items():
         if keyword in _SCHEMA and is_object(value):
             yield keyword, Subschema((*place.path, keyword), value)

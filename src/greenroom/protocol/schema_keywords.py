@@ -1,7 +1,7 @@
-"""The keywords of JSON Schema: of each a function that makes the check, for the value that a schema has under it.
+"""JSON Schema's keywords: for each a function that compiles its check.
 
-Not jsonschema's own functions, which these are tested against: they write the whole value into the message of each error, those included
-that nothing reads, search with `re`, and evaluate again for `unevaluated…` what they have evaluated, twice at each level.
+Not jsonschema's functions, against which these are tested: those format the whole value into every error message, even of errors that are
+never read, search with `re`, and evaluate again for `unevaluated…` what they have evaluated, twice at each level.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from .schema_compiler import Check, CompiledKeyword, SchemaCompiler, SchemaNode
     from .validation_errors import StepMeter, Trail
 
-# ruff: noqa: ARG001 - makers share their parameters, and checks theirs
+# ruff: noqa: ARG001 - all makers share one signature, and so do all checks
 
 
-# --- keywords that look at nothing but the value
+# --- keywords for the value itself
 
 
 def _value_check(name: str, wanted: Any, holds: Callable[[Any, StepMeter], bool], cost: int = 1) -> CompiledKeyword:
@@ -38,12 +38,12 @@ def _value_check(name: str, wanted: Any, holds: Callable[[Any, StepMeter], bool]
 
 
 def _no_check(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> CompiledKeyword:
-    """For keywords that others look at."""
+    """For keywords that other keywords read."""
     return None
 
 
 def _limit(wrong: Callable[[Any, Any], bool], *, length: bool = False) -> Callable[..., CompiledKeyword]:
-    """A border; what is on its wrong side is wrong, so that NaN is not."""
+    """A limit. A value is invalid if it is beyond the limit, so that NaN is valid."""
 
     def make(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> CompiledKeyword:
         if length:
@@ -55,14 +55,14 @@ def _limit(wrong: Callable[[Any, Any], bool], *, length: bool = False) -> Callab
 
 def _multiple_of(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> CompiledKeyword:
     def holds(value: Any, meter: StepMeter) -> bool:
-        if isinstance(value, float) and not math.isfinite(value):  # from a tool's own result: JSON has none
+        if isinstance(value, float) and not math.isfinite(value):  # from a tool's own result: JSON has no such number
             return False
         if not isinstance(wanted, float):
             return bool(value % wanted == 0)
         try:
             quotient = value / wanted
             return bool(int(quotient) == quotient)
-        except OverflowError:  # too large for a float, and not for a fraction
+        except OverflowError:  # too large for a float, but not for a fraction
             return (Fraction(value) / Fraction(wanted)).denominator == 1
 
     return _value_check(name, wanted, holds, 20 if isinstance(wanted, float) else 2)
@@ -101,7 +101,7 @@ def _pattern(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[s
             if not matches(value, meter):
                 found.add(trail, name, wanted, value)
         except TextTooLong as error:
-            if found is FAIL_FAST:  # it is neither
+            if found is FAIL_FAST:  # the value is neither
                 raise
             found.add(trail, name, wanted, value, str(error))
 
@@ -109,7 +109,7 @@ def _pattern(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[s
 
 
 def _format(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> CompiledKeyword:
-    """Of `format`, and of `contentEncoding`."""
+    """`format` and `contentEncoding`."""
     known = compiler.formats.get(wanted)
     if known is None:
         return None
@@ -125,7 +125,7 @@ def _format(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[st
 
 
 def _weight(names: Iterable[str]) -> int:
-    """What it costs to look for these names: those that are found are compared, byte by byte."""
+    """The cost of looking up these names: names that are found are compared byte by byte."""
     return sum(1 + (len(name) >> 10) for name in names)
 
 
@@ -143,7 +143,7 @@ def _required(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[
 
 
 def _dependent(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> CompiledKeyword:
-    """Both kinds: further names, and schemas."""
+    """`dependentRequired` and `dependentSchemas`."""
     checks: list[tuple[str, Check]] = [
         (given, _missing("required", one) if is_array(one) else compiler.node(one).check)
         for given, one in wanted.items()
@@ -164,7 +164,7 @@ def _properties(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mappin
     heaviest = max((1 + (len(one) >> 10) for one in nodes), default=1)
 
     def check(value: Any, meter: StepMeter, trail: Trail, found: Violations, seen: EvaluatedMembers | None) -> None:
-        if len(value) < len(nodes):  # as many as there are in the smaller of the two
+        if len(value) < len(nodes):  # iterate over the smaller of the two
             meter.spend(len(value) * heaviest)
             present: Iterable[tuple[str, SchemaNode]] = [(one, nodes[one]) for one in value if one in nodes]
         else:
@@ -252,7 +252,7 @@ def _unevaluated_properties(
 
 
 def _items(compiler: SchemaCompiler, name: str, wanted: Any, schema: Mapping[str, Any]) -> CompiledKeyword:
-    """Of all items, or of those behind the ones that have schemas of their own."""
+    """All items, or those after the items with schemas of their own."""
     if is_array(wanted):
         return _listed_items(compiler, name, wanted, schema)
     before: Any = schema.get("prefixItems" if name == "items" else "items", [])
@@ -470,16 +470,16 @@ KEYWORDS: Final[Mapping[str, Mapping[str, SchemaKeyword]]] = {
     "draft-07": {**_KEYWORDS, **_OLDER, "dependencies": SchemaKeyword(_OBJECT, shapes.DEPENDENCIES, _dependent)},
     "own": {**_KEYWORDS, **_NEWEST, "contentEncoding": SchemaKeyword(_TEXT, shapes.TEXT, _format)},
 }
-"""Of each dialect. "own" is for schemas made from hints."""
+"""The keywords of each dialect. "own" is for schemas made from hints."""
 
 
-# --- One text for all values that JSON Schema takes for equal: 1 and 1.0 are, 1 and true are not.
-# Texts are what sets and dicts of a peer's values have to be made of. Python's hash of a number is its remainder by 2**61 - 1, so that numbers
-# can be chosen which all meet in one place of a set, and looking for one of n takes n comparisons. The hash of a text is keyed.
+# --- One string for all values that are equal in JSON Schema: 1 and 1.0 are, 1 and true are not.
+# Sets and dicts of a peer's values use these strings as keys. Python's hash of a number is its remainder by 2**61 - 1, so numbers can be chosen that
+# all collide, and looking up one of n would take n comparisons. The hash of a string is keyed with a secret.
 
 
 def canonical_text(value: Any, meter: StepMeter) -> str:
-    """The text. Raises `StepsExceeded`."""
+    """The canonical string of a value. Raises `StepsExceeded`."""
     if isinstance(value, str):
         meter.spend(1 + (len(value) >> 10))
         return f"{len(value)}:{value}"
@@ -514,5 +514,5 @@ def _write_canonical(value: Any, put: Callable[[str], None], meter: StepMeter) -
             put(f"{len(name)}:{name}")
             _write_canonical(value[name], put, meter)
         put("}")
-    else:  # no JSON, which only a local caller has: equal to nothing else
+    else:  # no JSON, which only local values contain: equal to nothing else
         put(f"<{id(value)}>")

@@ -1,7 +1,7 @@
-"""How values of ours look on the wire: camelCase members, `_meta`, and nothing that is empty.
+"""Serialization: protocol objects to the wire (camelCase, `_meta`, no empty members), and any other value to JSON types.
 
-Every block, definition and result that greenroom has a class for is a `WireObject`. `to_jsonable` is for the values of others: what a
-handler returned, a default, foreign metadata.
+Every block, definition and result class of greenroom is a `WireObject`. `to_jsonable` is for other values: what a handler returned, a default,
+foreign metadata.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def wire_name(name: str) -> str:
-    """What a Python attribute is called on the wire."""
+    """The wire name of a Python attribute."""
     if name == "meta":
         return "_meta"
     head, *rest = name.split("_")
@@ -44,15 +44,15 @@ def wire_name(name: str) -> str:
 
 
 def base64_text(data: bytes) -> str:
-    """The bytes as the wire carries them."""
+    """Bytes as base64 text."""
     return b2a_base64(data, newline=False).decode("ascii")
 
 
 class WireObject(msgspec.Struct, frozen=True, omit_defaults=True, rename=wire_name):
-    """An object of the protocol. Members that may be left out are left out when they are empty."""
+    """An object of the protocol. Optional members are left out when they are empty."""
 
     def to_wire(self) -> dict[str, Any]:
-        """The object as JSON's own types. What a user put into it (metadata, annotations, schemas) goes unchanged."""
+        """The object as JSON types. User data in it (metadata, annotations, schemas) is unchanged."""
         kind = type(self)
         config = kind.__struct_config__
         wire: dict[str, Any] = {}
@@ -67,32 +67,32 @@ class WireObject(msgspec.Struct, frozen=True, omit_defaults=True, rename=wire_na
 
     @classmethod
     def from_wire(cls, value: Any) -> Self:
-        """The object of what a peer sent. Raises `msgspec.ValidationError` when it is none."""
+        """Read a peer's object. Raises `msgspec.ValidationError`."""
         return msgspec.convert(value, cls)
 
 
 def is_empty(value: Any) -> bool:
-    """Whether there is nothing in it: zero and False are something."""
+    """Whether the value is None or an empty collection or text; zero and False are not empty."""
     return value is None or (isinstance(value, (str, bytes, Mapping, Sequence)) and not value)
 
 
 def is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Whether it is an object in JSON's sense."""
+    """Whether the value is a JSON object."""
     return isinstance(value, Mapping)
 
 
 def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
-    """Whether it is an array in JSON's sense."""
+    """Whether the value is a JSON array."""
     return isinstance(value, (list, tuple))
 
 
 def is_iterable(value: Any) -> TypeGuard[Iterable[Any]]:
-    """Whether there is one thing after the other in it."""
+    """Whether the value is an iterable other than text, bytes and mappings."""
     return isinstance(value, Iterable)
 
 
 def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
-    """Whether there are things in it, and they can be counted."""
+    """Whether the value is an iterable with a length."""
     return isinstance(value, Collection)
 
 
@@ -100,10 +100,10 @@ _UNCHANGED_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 def to_jsonable(value: Any, pictures: list[Any] | None = None) -> Any:
-    """The value in JSON's own types: dataclasses, enums, dates, bytes (base64), sets, models, arrays, frames … all the way down.
+    """Convert a value to JSON types: dataclasses, enums, dates, bytes (base64), sets, models, arrays, frames … recursively.
 
-    Pictures in it are put into `pictures`, and the value says where in a content that begins with a text each of them stands. Raises `TypeError`
-    for what JSON has no word for.
+    Pictures are moved to `pictures`; in their place the value says where in the content they are, counted after a leading text. Raises
+    `TypeError` for values that JSON cannot express.
     """
     if type(value) in _UNCHANGED_TYPES:
         return value
@@ -124,7 +124,7 @@ def to_jsonable(value: Any, pictures: list[Any] | None = None) -> Any:
 
 
 def sendable(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of an object that is to be sent. Raises `LocalProtocolError`, which says what of it cannot be: nothing is sent then."""
+    """Convert an object that is about to be sent. Raises `LocalProtocolError` naming what cannot be sent; then nothing is sent."""
     try:
         made: dict[str, Any] = to_jsonable(dict(value))
     except RecursionError:
@@ -141,9 +141,10 @@ _PACKED = tuple(msgspec.msgpack.encode(one) for one in _INFINITIES)
 
 
 def infinity_in(data: Any) -> ValidationProblem | None:
-    """Where the first infinity is in a value of JSON's own types. NaN stands for what is missing, and is null; an infinity would be lost.
+    """The place of the first infinity in JSON types. NaN is a missing value and becomes null; an infinity would be lost.
 
-    In MessagePack an infinity is nine bytes of its own. To look for them in 50,000 rows of three takes 3 ms, and to look at each value 28 ms.
+    A trick: in MessagePack an infinity is nine distinctive bytes. Packing 50,000 rows of three and searching the bytes takes 3 ms; looking at each
+    value takes 28 ms.
     """
     try:
         packed = msgspec.msgpack.encode(data)
@@ -153,13 +154,13 @@ def infinity_in(data: Any) -> ValidationProblem | None:
         OverflowError,
         ValueError,
         RecursionError,
-    ):  # an integer that it has no room for, half a character: look at each value
+    ):  # an integer over 64 bits or a lone surrogate, which MessagePack has no form for: look at each value
         pass
     waiting: deque[tuple[Any, Trail]] = deque([(data, None)])
     while waiting:
         value, trail = waiting.popleft()
         if type(value) is float and value in _INFINITIES:
-            text = f"{value} is no number in JSON: write None or a text in its place"
+            text = f"{value} cannot be written in JSON: use None or text instead"
             return ValidationProblem(path_of(trail), ProblemReason(text, "type_mismatch"))
         if is_object(value) or is_array(value):
             items: Iterable[tuple[Any, Any]] = value.items() if is_object(value) else enumerate(value)
@@ -171,15 +172,15 @@ _WITH_INFINITIES = frozenset({dict, list, tuple, float})
 
 
 def _encode_hook(value: Any, pictures: list[Any] | None) -> Any:
-    """What msgspec leaves to us: one step towards JSON, the rest of the way it goes itself."""
+    """The encode hook for types that msgspec does not know: one step towards JSON, msgspec does the rest."""
     if sys.modules.get("pydantic") is not None:
-        from .pydantic_models import as_json, is_value  # noqa: PLC0415 - without a model it is never loaded
+        from .pydantic_models import as_json, is_value  # noqa: PLC0415 - only loaded with a model
 
         if is_value(value):
             return as_json(value)
     if is_picture(value):
         if pictures is None:
-            raise TypeError("a picture is content and no data: return it by itself, or in a list of pictures and texts")
+            raise TypeError("a picture is content, not data: return it by itself, or in a list of pictures and texts")
         pictures.append(value)
         return f"content[{len(pictures)}]"
     if is_object(value):
@@ -188,25 +189,25 @@ def _encode_hook(value: Any, pictures: list[Any] | None) -> Any:
         return str(value)
     if (made := jsonable_step(value)) is not UNKNOWN:
         return made
-    if is_collection(value):  # not what may never end
+    if is_collection(value):  # no iterators, which may be infinite
         return list(value)
-    raise TypeError(f"{type(value).__qualname__} has no form in JSON")
+    raise TypeError(f"{type(value).__qualname__} cannot be expressed in JSON")
 
 
-# --- Values of the libraries that tools return, in JSON's own types or as pictures: numpy, pandas, PIL, matplotlib and others of their kind.
-# None of them is imported here: a value of a library was made by it, so the library is in `sys.modules`.
+# --- Values of common libraries, as JSON types or as pictures: numpy, pandas, PIL, matplotlib and similar.
+# None of them is imported here: a value of a library exists only if the library is in `sys.modules`, so the others cost nothing.
 
 UNKNOWN: Final = object()
-"""What `jsonable_step` returns for a value that this module knows nothing of."""
+"""What `jsonable_step` returns for a value of an unknown type."""
 _ADDRESSES: Final = (IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network)
 _MANY: Final = 10_000
-"""So many values of an array or a frame are turned into lists in a millisecond or two."""
+"""Up to this many values of an array or a frame are converted within a millisecond or two."""
 _FORMATS: Final = {"JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
-"""What models can look at; a picture that was read from one of these is written as one, any other as PNG."""
+"""The formats that models accept. A picture that was read from one of these keeps its format; any other becomes PNG."""
 
 
 class Picture(NamedTuple):
-    """A picture as it is sent."""
+    """An encoded picture."""
 
     data: bytes
     mime_type: str
@@ -216,7 +217,7 @@ class Picture(NamedTuple):
 
 
 def jsonable_step(value: Any) -> Any:
-    """A value one step nearer to JSON, or `UNKNOWN`. Raises `TypeError` for one of which a part would be lost."""
+    """Convert a value one step towards JSON, or return `UNKNOWN`. Raises `TypeError` if a part of it would be lost."""
     for base, made in _BASES:
         if isinstance(value, base):
             return made(value)
@@ -229,12 +230,12 @@ def jsonable_step(value: Any) -> Any:
         if callable(to_list := getattr(value, word, None)):
             return to_list()
     if hasattr(value, "keys") and hasattr(value, "__getitem__") and not isinstance(value, Mapping):  # a row of sqlite3
-        return {name: value[name] for name in value.keys()}  # noqa: SIM118 - it is no mapping
+        return {name: value[name] for name in value.keys()}  # noqa: SIM118 - a row is no mapping
     return UNKNOWN
 
 
 def _datetime(value: datetime) -> Any:
-    if value != value:  # noqa: PLR0124 - pandas' NaT, which is a datetime and none
+    if value != value:  # noqa: PLR0124 - detects pandas' NaT, which is a datetime unequal to itself
         return None
     return datetime(
         value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, value.tzinfo, fold=value.fold
@@ -258,7 +259,7 @@ _BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (Decimal, Decimal),
     (UUID, lambda value: UUID(int=value.int)),
 )
-"""Subclasses of what msgspec knows, which it does not: each becomes one of its base."""
+"""msgspec rejects subclasses of these types: each value becomes one of its base."""
 
 
 def _from_numpy(value: Any) -> Any:
@@ -301,7 +302,7 @@ def _from_pandas(value: Any) -> Any:
 
 
 def _records(frame: Any) -> list[dict[str, Any]]:
-    """A record for each row, by column; an index that says something is columns as well."""
+    """A record for each row, by column; a meaningful index becomes columns too."""
     pandas = sys.modules["pandas"]
     if not isinstance(frame.index, pandas.RangeIndex):
         frame = frame.reset_index(
@@ -311,7 +312,7 @@ def _records(frame: Any) -> list[dict[str, Any]]:
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TypeError(
-            f"the frame has two columns called {twice!r}, and a record has room for one: rename one of them"
+            f"the frame has two columns called {twice!r}, but a record has room for one: rename one of them"
         )
     columns = [frame.iloc[:, place].tolist() for place in range(len(names))]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -324,13 +325,13 @@ _LIBRARIES: Final[dict[str, Callable[[Any], Any]]] = {"numpy": _from_numpy, "pan
 
 
 def with_text_keys(value: Any) -> Any:
-    """The value with each key of its dicts as the text that JSON has for it, for those that msgspec does not take. Raises `TypeError`."""
+    """The value with all dict keys as text, for keys that msgspec does not accept. Raises `TypeError`."""
     if is_object(value):
         made: dict[str, Any] = {}
         for key, one in value.items():
             name = _text_key(key)
             if name in made:
-                raise TypeError(f"two keys of a dict are {name!r} in JSON: make them different texts")
+                raise TypeError(f"two keys of a dict are {name!r} in JSON: use different texts")
             made[name] = with_text_keys(one)
         return made
     if is_array(value) or _is_set(value):
@@ -345,7 +346,7 @@ def _is_set(value: Any) -> TypeGuard[AbstractSet[Any]]:
 
 
 def _text_key(key: Any) -> Any:
-    """The key as a text, or as what msgspec makes one of."""
+    """The key as text, or as a type that msgspec converts to text."""
     for _ in range(4):
         if key is None or isinstance(key, bool):
             return {None: "null", True: "true", False: "false"}[key]
@@ -356,14 +357,14 @@ def _text_key(key: Any) -> Any:
         key = jsonable_step(key)
         if key is UNKNOWN:
             break
-    raise TypeError("a key of a dict is no text, number or date: write the dict with texts for keys")
+    raise TypeError("a dict key is no text, number or date: use text keys")
 
 
 # --- pictures
 
 
 def is_picture(value: Any) -> bool:
-    """Whether it is a picture of PIL's, or a figure or axes of matplotlib's."""
+    """Whether a value is a PIL image, or a matplotlib figure or axes."""
     return any(isinstance(value, kinds) for kinds in _picture_classes())
 
 
@@ -381,7 +382,7 @@ def _picture_classes() -> tuple[type, ...]:
 
 
 def picture_of(value: Any) -> Picture:
-    """The picture, written."""
+    """Encode a picture."""
     file = BytesIO()
     if hasattr(value, "get_figure") and not hasattr(value, "savefig"):
         value = value.get_figure()
@@ -395,11 +396,11 @@ def picture_of(value: Any) -> Picture:
     return Picture(file.getvalue(), _FORMATS.get(kind, "image/png"))
 
 
-# --- what a return hint promises
+# --- schemas of library types in return hints
 
 
 def library_schema(kind: Any) -> dict[str, Any] | None:
-    """The schema of what is sent of a library's type; None for one that this module knows nothing of."""
+    """The schema of a library type's serialized form; None for an unknown type."""
     kind = get_origin(kind) or kind
     if not isinstance(kind, type):
         return None
@@ -428,11 +429,11 @@ _SAID: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
 
 
 _QUICK: Final = frozenset({bool, int, float, str, type(None)})
-"""What is written at once, as most results are."""
+"""Types that are serialized at once, as most results are."""
 
 
 def is_slow_to_serialize(value: Any, depth: int = 3) -> bool:
-    """Whether it takes long to write: a picture, or a large array or frame, alone or among the first things of a list, dict or dataclass."""
+    """Whether serialization is slow: a picture, or a large array or frame, alone or among the first items of a list, dict or dataclass."""
     if type(value) in _QUICK:
         return False
     size = getattr(value, "size", 0)

@@ -1,9 +1,9 @@
-"""What a server answered, as values: the same ones that a server is written with, each with `raw` for what they have no word for.
+"""A server's results, read as values: the classes with which servers are written, each with the original in `raw`.
 
-It is read leniently, since it has come already: a content block of a type that is not known here stays the mapping that it was, and so does
-a broken one; an entry of a list that is none is left out and named in `Page.problems`. What is no such result at all raises `BadAnswer`.
+Reading is lenient: a content block of an unknown type, or a malformed one, stays a mapping; a malformed entry of a list is left out and named in
+`Page.problems`. A value that is no such result at all raises `BadAnswer`.
 
-A `ToolReply` and a `PromptReply` are also what a handler of our own server may return: to pass something on is to return it.
+A `ToolReply` and a `PromptReply` may also be returned by a handler of a server of ours: returning one passes it on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BLOCKS: Final[Mapping[str, type[WireObject]]] = {
 }  # fmt: skip
 
 TERMINAL_STATES: Final = frozenset({"completed", "failed", "cancelled"})
-"""How a task may have ended."""
+"""The states in which a task has ended."""
 
 
 # --- tools
@@ -42,7 +42,7 @@ TERMINAL_STATES: Final = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class RemoteTask:
-    """How a task of a server's stood when it was asked, or said so. Times are in seconds."""
+    """The state of a server's task at the last poll or notification. Times are in seconds."""
 
     id: str
     status: str
@@ -51,37 +51,37 @@ class RemoteTask:
     created_at: str = ""
     last_updated_at: str = ""
     ttl: float | None = None
-    """How long it is kept after it was made; None for ever."""
+    """How long the server keeps the task after its creation; None for ever."""
     poll_interval: float | None = None
-    """How often the server would like to be asked."""
+    """The poll interval that the server asks for."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, however it did."""
+        """Whether the task has ended, in any way."""
         return self.status in TERMINAL_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class ToolReply(CallToolResult):
-    """What came of a call of a tool, as the server told it: `is_error` is not raised here."""
+    """The result of a tool call as the server sent it: `is_error` is not raised."""
 
     task: RemoteTask | None = None
-    """The task that was begun instead, or besides."""
+    """The task that was created, if any."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @property
     def text(self) -> str:
-        """All that is text in it, a line break between two."""
+        """All text in the content, joined by line breaks."""
         return text_of(self.content)
 
     @property
     def data(self) -> Any:
-        """The structured content; without any, the text."""
+        """The structured content, or else the text."""
         return self.text if self.structured_content is None else self.structured_content
 
     def to_wire(self) -> dict[str, Any]:
-        """The result on the wire, blocks that are not known here among it."""
+        """The result on the wire, including blocks of unknown types."""
         wire: dict[str, Any] = {"content": [to_jsonable(block) for block in self.content]}
         if self.structured_content is not None:
             wire["structuredContent"] = self.structured_content
@@ -90,7 +90,7 @@ class ToolReply(CallToolResult):
 
 
 def read_tool_reply(result: Mapping[str, Any]) -> ToolReply:
-    """A `tools/call` or `tasks/result` result, or the task that was made instead: in its envelope, or without one, as some send it."""
+    """Read a `tools/call` or `tasks/result` result, or the task that was created instead, with or without its envelope."""
     structured: Any = result.get("structuredContent")
     content: Any = result.get("content")
     task = _task_in(result)
@@ -111,7 +111,7 @@ def _task_in(result: Mapping[str, Any]) -> RemoteTask | None:
 
 
 def read_task(value: Any, what: str = "tasks/get") -> RemoteTask:
-    """A task's state; `what` was asked, for the complaint."""
+    """Read a task's state; `what` names the method in errors."""
     if not is_object(value) or not isinstance(value.get("taskId"), str) or not isinstance(value.get("status"), str):
         raise BadAnswer(f"Invalid result of {what}: a task has a taskId and a status")
     return RemoteTask(
@@ -135,7 +135,7 @@ def _seconds(milliseconds: Any) -> float | None:
 
 
 def read_block(value: Any) -> ReadBlock:
-    """A block as the value that it is; one that is unknown or broken stays what it was. Raises `BadAnswer` for what is no object."""
+    """Read a block; a block of an unknown type, or a malformed one, stays a mapping. Raises `BadAnswer` if it is no object."""
     if not is_object(value):
         raise BadAnswer(f"Invalid content: {_type_text(value)} where a block was expected")
     kind = value.get("type")
@@ -145,7 +145,7 @@ def read_block(value: Any) -> ReadBlock:
 
 
 def _read_struct(shape: type[W], value: Mapping[str, Any]) -> W | str:
-    """The value, or why it is none. A member that may be missing may also be null."""
+    """The value, or the reason why it cannot be read. An optional member may be null."""
     try:
         return shape.from_wire(value)
     except msgspec.ValidationError as error:
@@ -155,7 +155,7 @@ def _read_struct(shape: type[W], value: Mapping[str, Any]) -> W | str:
 
 
 def text_of(blocks: Sequence[Any]) -> str:
-    """All that is text in some blocks; embedded text is text."""
+    """All text in blocks, including embedded resources."""
     return "\n".join(said for block in blocks if (said := _block_text(block)) is not None)
 
 
@@ -172,7 +172,7 @@ def _block_text(block: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ResourceReply:
-    """What was read of a resource: one or several contents, over which one may go."""
+    """The contents of a resource; iterates over them."""
 
     contents: Sequence[Contents]
     meta: Mapping[str, Any] | None = None
@@ -186,17 +186,17 @@ class ResourceReply:
 
     @property
     def text(self) -> str:
-        """All that is text in it."""
+        """All text of the contents, joined."""
         return "\n".join(one.text for one in self.contents if one.text is not None)
 
     @property
     def blob(self) -> bytes:
-        """All that is bytes in it."""
+        """All bytes of the contents, joined."""
         return b"".join(one.blob for one in self.contents if one.blob is not None)
 
 
 def read_contents(result: Mapping[str, Any]) -> ResourceReply:
-    """A `resources/read` result."""
+    """Read a `resources/read` result."""
     return ResourceReply(_items("resources/read", "contents", Contents, result), _meta(result), result)
 
 
@@ -205,36 +205,36 @@ def read_contents(result: Mapping[str, Any]) -> ResourceReply:
 
 @dataclass(frozen=True, slots=True)
 class PromptReply(PromptResult):
-    """A prompt as the server rendered it. `content` of a message is a block."""
+    """A rendered prompt. The `content` of a message is a block."""
 
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @property
     def text(self) -> str:
-        """All that is text in its messages."""
+        """All text of the messages, joined."""
         return text_of(
             [block for one in self.messages for block in (one.content if is_array(one.content) else [one.content])]
         )
 
 
 def read_prompt(result: Mapping[str, Any]) -> PromptReply:
-    """A `prompts/get` result."""
+    """Read a `prompts/get` result."""
     said = _list("prompts/get", "messages", result)
     return PromptReply([read_message(one) for one in said], _text(result.get("description")), _meta(result), result)
 
 
 def read_message(value: Any) -> Message:
-    """One message: a role, and a block or several."""
+    """Read a message: a role, and one or several blocks."""
     value = value if is_object(value) else {}
     role: Any = value.get("role")
     if role not in ("user", "assistant"):
-        raise BadAnswer(f"Invalid message: its role is {role!r}, and neither user nor assistant")
+        raise BadAnswer(f"Invalid message: its role is {role!r}, not user or assistant")
     content: Any = value.get("content")
     return Message(role, [read_block(one) for one in content] if is_array(content) else read_block(content))
 
 
 def read_completion(result: Mapping[str, Any]) -> Completion:
-    """A `completion/complete` result."""
+    """Read a `completion/complete` result."""
     found: Any = result.get("completion")
     values: Any = found.get("values") if is_object(found) else None
     if not is_array(values) or not all(isinstance(one, str) for one in values):
@@ -253,7 +253,7 @@ class Page(Generic[T]):
     items: Sequence[T]
     next_cursor: str | None = None
     problems: Sequence[str] = ()
-    """What was left out since it could not be read, and why."""
+    """The entries that were left out since they could not be read, with reasons."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     def __iter__(self) -> Iterator[T]:
@@ -272,7 +272,7 @@ _LISTS: Final[Mapping[type[WireObject], tuple[str, str]]] = {
 
 
 def read_page(kind: type[W], result: Mapping[str, Any]) -> Page[W]:
-    """A page of a list of these."""
+    """Read a page of a list of `kind`."""
     method, member = _LISTS[kind]
     problems: list[str] = []
     items = _items(method, member, kind, result, problems)
@@ -280,28 +280,28 @@ def read_page(kind: type[W], result: Mapping[str, Any]) -> Page[W]:
 
 
 def read_tasks(result: Mapping[str, Any]) -> Page[RemoteTask]:
-    """A page of `tasks/list`."""
+    """Read a page of `tasks/list`."""
     return Page(
         [read_task(one, "tasks/list") for one in _list("tasks/list", "tasks", result)], next_cursor(result), (), result
     )
 
 
 def next_cursor(result: Mapping[str, Any]) -> str | None:
-    """Where the list goes on, an empty text among the possible places."""
+    """The cursor of the next page, which may be an empty string."""
     return _text(result.get("nextCursor"))
 
 
 def _list(method: str, member: str, result: Mapping[str, Any]) -> Sequence[Any]:
     values: Any = result.get(member)
     if not is_array(values):
-        raise BadAnswer(f"Invalid result of {method}: its {member} are {_type_text(values)}, and no list")
+        raise BadAnswer(f"Invalid result of {method}: its {member} are {_type_text(values)}, not a list")
     return values
 
 
 def _items(
     method: str, member: str, kind: type[W], result: Mapping[str, Any], problems: list[str] | None = None
 ) -> list[W]:
-    """The entries of a result's list. One that is none goes to `problems`; without those it is an error."""
+    """The entries of a result's list. A malformed entry is added to `problems`; without `problems` it raises."""
     found: list[W] = []
     for place, value in enumerate(_list(method, member, result)):
         read: W | str = _read_struct(kind, value) if is_object(value) else f"it is {_type_text(value)}"
@@ -316,12 +316,12 @@ def _items(
     return found
 
 
-# --- what is told
+# --- notifications
 
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """Something that a server logs for its client."""
+    """A log message from the server."""
 
     level: str
     data: Any
@@ -333,7 +333,7 @@ class LogMessage:
 
 
 def read_log(params: Mapping[str, Any]) -> LogMessage:
-    """The params of a `notifications/message`. A level that there is not is `"info"`."""
+    """Read the params of `notifications/message`. An unknown level becomes `"info"`."""
     level: Any = params.get("level")
     known = level if level in LOG_LEVELS else "info"
     return LogMessage(known, params.get("data"), _text(params.get("logger")), params)

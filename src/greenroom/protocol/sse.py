@@ -1,7 +1,7 @@
-"""Server-sent events: written as frames, and read from a stream of bytes that may be cut anywhere.
+"""Framing of byte streams: server-sent events, and messages as lines.
 
-The reader holds no more than one event's limit. An event over it is dropped to its end, and an `OversizedMessage` takes its place. It reads
-what the standard allows, which is more than any server writes: three kinds of line break, a byte order mark, comments, data in many lines.
+The event parser never holds more than one event's limit: an event over it is dropped to its end, and an `OversizedMessage` takes its place. It
+accepts what the standard allows, which is more than any server writes: three kinds of line breaks, a byte order mark, comments, multi-line data.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from .errors import LocalProtocolError
 from .jsonrpc import LIMITS, OversizedMessage
 
 KEEP_ALIVE = b": keep-alive\n\n"
-"""A comment: it says nothing, and fails to arrive when the peer is gone."""
+"""A comment frame: writing it fails once the peer is gone."""
 
 
 def encode_event(id: str, data: bytes | None, event: str | None = None, retry: int | None = None) -> bytes:
-    """One event as a frame. An empty id is left out, and so is `data` when it is None.
+    """Encode one event as a frame. An empty id is left out, and so is `data` when it is None.
 
-    Empty data is data: such an event only sets a mark to come back to. Raises `LocalProtocolError` for an id or a name that would
-    break the frame.
+    An event with empty data only sets the position for a resumption. Raises `LocalProtocolError` for an id or a name that would break the frame.
     """
     if data and event is None and retry is None and id.isprintable() and b"\n" not in data and b"\r" not in data:
         return b"id: %b\ndata: %b\n\n" % (id.encode(), data) if id else b"data: %b\n\n" % data
@@ -37,7 +36,7 @@ def encode_event(id: str, data: bytes | None, event: str | None = None, retry: i
 
 
 def encode_comment(text: str) -> bytes:
-    """A frame that no reader sees."""
+    """Encode a comment, which parsers skip."""
     return b"".join(b": " + line + b"\n" for line in _BREAK.split(text.encode(errors="replace"))) + b"\n"
 
 
@@ -50,44 +49,44 @@ def _one_line(what: str, text: str) -> bytes:
 _BREAK = re.compile(rb"\r\n|\r|\n")
 _MARK = b"\xef\xbb\xbf"
 _NAME, _ID, _RETRY, _DATA = b"event", b"id", b"retry", b"data"
-_MOST_DIGITS = 9  # of a retry: eleven days in milliseconds
+_MOST_DIGITS = 9  # of a retry in milliseconds: eleven days
 
 
 class SseEvent(NamedTuple):
-    """What a reader is told."""
+    """A parsed event."""
 
     data: bytes
     id: str = ""
-    """The last id that the stream has named, which is not always this event's own."""
+    """The last event id in the stream so far, which is not always this event's own."""
     event: str = "message"
 
 
 class SseParser:
-    """The reader. It forgets an event that the stream's end cuts off, as the standard wants."""
+    """Parses events from pieces of a stream. An event that is cut off by the stream's end is discarded, as the standard says."""
 
     def __init__(self, limit: int = LIMITS.size) -> None:
-        """`limit` is how many bytes of data one event may have, and one line."""
+        """`limit` is the largest data of one event in bytes, and the longest line."""
         self.limit = limit
         self.last_event_id = ""
-        """Where to go on when the stream is lost."""
+        """The event id to resume from when the stream is lost."""
         self.retry: int | None = None
-        """After how many milliseconds, if the other side has said so."""
+        """The reconnection delay in milliseconds, if the server sent one."""
         self._line = bytearray()  # that has not ended
-        self._data: bytearray | None = None  # of the event that has not ended
+        self._data: bytearray | None = None  # data of the event that has not ended
         self._id = ""
         self._event = ""
-        self._dropped: OversizedMessage | None = None  # what is known of the event that is being dropped
+        self._dropped: OversizedMessage | None = None  # set while an oversized event is being dropped
         self._empty = True  # the line so far
         self._after_cr = False
         self._begun = False
 
     @property
     def held(self) -> int:
-        """How many bytes of an event that has not ended are kept."""
+        """The number of buffered bytes of the unfinished event."""
         return len(self._line) + len(self._data or b"")
 
     def feed(self, data: bytes) -> list[SseEvent | OversizedMessage]:
-        """Take in whatever arrived; the events that are complete now."""
+        """Add received bytes. Returns the events that are complete now."""
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
@@ -126,7 +125,7 @@ class SseParser:
             self._take(*line.split(b":", 1))
 
     def _take(self, name: bytes, value: bytes = b"") -> None:
-        """One field. What is before a colon that comes first is nothing: the line is a comment."""
+        """Process one field. A line that begins with a colon is a comment."""
         value = value.removeprefix(b" ")
         if name == _DATA:
             if self._data is None:
@@ -153,20 +152,20 @@ class SseParser:
         self._data, self._dropped, self._event = None, None, ""
 
 
-# --- Messages as lines: cuts a stream of bytes at its line breaks, and never holds more than one line's limit.
-# The framer is fed whatever arrived, in pieces of any size, and gives the lines that are complete. A line over the limit is not kept:
-# its bytes are counted and dropped, and an `OversizedMessage` takes its place among the lines, in order. So a peer that sends 200 MiB without a
-# line break costs no memory, hears how long it was, and can go on.
+# --- Messages as lines: splits a stream at its line breaks, and never holds more than one line's limit.
+# The framer is fed pieces of any size and returns complete lines. The bytes of a line over the limit are counted and dropped, and an
+# `OversizedMessage` takes its place, in order. So a peer that sends 200 MiB without a line break costs no memory, gets an error with the size, and
+# can continue.
 
 UNENDED_LINE_FACTOR = 2
-"""An over-long line is reported when it ends, and at so many times the limit when it still has not."""
+"""An oversized line is reported when it ends, or after this many times the limit if it still has not."""
 
 
 class LineFramer:
-    """The framer. A line ends with LF; a CR before that belongs to the break; empty lines are nothing."""
+    """Splits a byte stream into lines. A line ends with LF or CRLF; empty lines are skipped."""
 
     def __init__(self, limit: int = LIMITS.size) -> None:
-        """`limit` is how many bytes a line may have."""
+        """`limit` is the longest line in bytes."""
         self.limit = limit
         self._kept = bytearray()  # of the line that has not ended
         self._dropped: OversizedMessage | None = None  # the line that has not ended, when it is too long already
@@ -174,16 +173,16 @@ class LineFramer:
 
     @property
     def held(self) -> int:
-        """How many bytes of a line that has not ended are kept."""
+        """The number of buffered bytes of the unfinished line."""
         return len(self._kept)
 
     def feed(self, data: bytes) -> list[bytes | OversizedMessage]:
-        """Take in whatever arrived; the lines that are complete now."""
+        """Add received bytes. Returns the lines that are complete now."""
         *ended, rest = data.split(b"\n")
         lines: list[bytes | OversizedMessage] = []
         if ended and (line := self._finish(ended[0])):
             lines.append(line)
-        # Behind a line's end nothing is kept, and tens of thousands of empty lines are nothing.
+        # Fast path: after a line's end nothing is buffered, and tens of thousands of empty lines are skipped at once.
         behind = (line for piece in filter(None, ended[1:]) if (line := piece.removesuffix(b"\r")))
         lines += [line if len(line) <= self.limit else OversizedMessage.of(line) for line in behind]
         self._keep(rest)
@@ -194,7 +193,7 @@ class LineFramer:
         return lines
 
     def end(self) -> bytes | OversizedMessage | None:
-        """The stream is over: the last line, if it had no break. The framer is as new afterwards."""
+        """End the stream. Returns the last line, if it had no line break; the framer can then be used for another stream."""
         return self._finish(b"") or None
 
     def _keep(self, piece: bytes) -> None:
@@ -202,12 +201,12 @@ class LineFramer:
             self._dropped = self._dropped.longer(piece)
             return
         self._kept += piece
-        if len(self._kept) > self.limit + 1:  # the one more may be the CR
+        if len(self._kept) > self.limit + 1:  # one byte more, which may be the CR
             self._dropped = OversizedMessage.of(bytes(self._kept))
-            self._kept = bytearray()  # a new one: a bytearray keeps the memory that it once had
+            self._kept = bytearray()  # a new bytearray: clearing one would keep its memory
 
     def _finish(self, piece: bytes) -> bytes | OversizedMessage | None:
-        """The line that `piece` ends; nothing when it was reported before it ended."""
+        """The line that `piece` ends, unless it was reported before its end."""
         if self._kept or self._dropped is not None:
             self._keep(piece)
             line, dropped, reported = bytes(self._kept), self._dropped, self._reported

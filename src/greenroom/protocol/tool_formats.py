@@ -1,8 +1,8 @@
-"""Tools, calls and results in the shapes of models' providers: dictionaries in, dictionaries out, and no provider's SDK.
+"""Tools, calls and results in the formats of model providers: dictionaries in, dictionaries out, without any provider's SDK.
 
-A tool is what `tools/list` shows, as a mapping or as our `Tool`. A call is what a model said, as a mapping or as an object of the provider's
-own SDK: only attributes are read. What a provider has no place for (sounds, files, pictures where only text is taken) becomes
-a line of text that says what was there, so that a model is never left to think that a tool returned nothing.
+A tool is an entry of `tools/list`, as a mapping or as our `Tool`. A call is what a model returned, as a mapping or as an object of the provider's
+SDK: only attributes are read. Content for which a provider has no place (sounds, files, pictures where only text is accepted) becomes a line of
+text that names it, so that a result never seems empty to the model.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     SomeTool = Tool | Mapping[str, Any]
 
 _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What models can look at."""
+"""The image formats that models accept."""
 _LARGEST: Final = 5 * 1024 * 1024
-"""How many characters of base64 a picture may have: one provider refuses the whole request for a larger one."""
+"""The largest picture in base64 characters: one provider refuses the whole request for a larger one."""
 _SHAPES: Final = frozenset({"anthropic", "openai_responses"})
-"""In which results there is room for pictures."""
+"""The formats whose results may contain pictures."""
 _GEMINI_KEYS: Final = frozenset({"id", "name", "args", "willContinue", "will_continue", "partialArgs", "partial_args"})
 _EXPECTED_CALL: Final = (
-    "what is taken is one tool call: a tool_use block of Anthropic's, a tool call or a function_call item of OpenAI's, "
+    "expected one tool call: a tool_use block of Anthropic's, a tool call or a function_call item of OpenAI's, "
     "or a functionCall part of Gemini's, as a dict or as an object of their SDKs"
 )
 
 
 class BadCall(GreenroomError, ValueError):
-    """What was handed in is no call of a tool, or one whose arguments cannot be read: cut off in the middle, mostly."""
+    """The value is no tool call, or its arguments cannot be read, mostly since the output was cut off."""
 
 
 class NotAToolCall(BadCall):
-    """What was handed in is no call of a tool at all: a mistake of the program, and not of a model."""
+    """The value is no tool call at all: a mistake of the program, not of the model."""
 
     def __init__(self, given: Any) -> None:
-        """What it was instead."""
+        """`given` is the value."""
         super().__init__(f"{_described(given)} is no tool call: {_EXPECTED_CALL}")
 
 
@@ -60,13 +60,13 @@ def _described(given: Any) -> str:
 
 
 class ProviderCall(NamedTuple):
-    """A call as a model made it."""
+    """A model's tool call."""
 
     id: str
     name: str
     arguments: dict[str, Any]
     shape: str
-    """`anthropic`, `openai`, `openai_responses` or `gemini`: in which shape its result is wanted."""
+    """The format: `anthropic`, `openai`, `openai_responses` or `gemini`. The result needs the same format."""
 
 
 # --- tools
@@ -77,7 +77,7 @@ def to_anthropic(tools: SomeTool) -> dict[str, Any]: ...
 @overload
 def to_anthropic(tools: Sequence[SomeTool]) -> list[dict[str, Any]]: ...
 def to_anthropic(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dict[str, Any]]:
-    """`{name, description, input_schema}`, of one tool or of several; nothing else of it."""
+    """Convert one tool or several to `{name, description, input_schema}`."""
     if isinstance(tools, Sequence):
         return [to_anthropic(tool) for tool in tools]
     name, description, schema = _read(tools)
@@ -89,9 +89,9 @@ def to_openai(tools: SomeTool) -> dict[str, Any]: ...
 @overload
 def to_openai(tools: Sequence[SomeTool]) -> list[dict[str, Any]]: ...
 def to_openai(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dict[str, Any]]:
-    """`{type: "function", function: {name, description, parameters}}`, of one tool or of several.
+    """Convert one tool or several to `{type: "function", function: {name, description, parameters}}`.
 
-    An object without `properties` is refused there, so it has empty ones.
+    An object without `properties` is refused there, so it gets empty ones.
     """
     if isinstance(tools, Sequence):
         return [to_openai(tool) for tool in tools]
@@ -105,7 +105,7 @@ def to_gemini(tools: SomeTool) -> dict[str, Any]: ...
 @overload
 def to_gemini(tools: Sequence[SomeTool]) -> list[dict[str, Any]]: ...
 def to_gemini(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dict[str, Any]]:
-    """`{name, description, parametersJsonSchema}`, of one tool or of several: declarations for `tools=[{"functionDeclarations": …}]`."""
+    """Convert one tool or several to `{name, description, parametersJsonSchema}`, for `tools=[{"functionDeclarations": …}]`."""
     if isinstance(tools, Sequence):
         return [to_gemini(tool) for tool in tools]
     name, description, schema = _read(tools)
@@ -113,7 +113,7 @@ def to_gemini(tools: SomeTool | Sequence[SomeTool]) -> dict[str, Any] | list[dic
 
 
 def refusal_reasons(provider: Provider, tool: SomeTool) -> list[str]:
-    """Why a provider would refuse this tool, and with it all others of the request; empty when it takes it."""
+    """The reasons why a provider would refuse a request with this tool; empty if it accepts it."""
     return refusals(provider, *_read(tool))
 
 
@@ -131,16 +131,16 @@ def _read(tool: SomeTool) -> tuple[str, str, dict[str, Any]]:
 
 
 def from_anthropic_call(call: Any) -> tuple[str, dict[str, Any]]:
-    """The name and the arguments of a `tool_use` block. Raises `BadCall` when there is no name."""
+    """The name and the arguments of a `tool_use` block. Raises `BadCall` if there is no name."""
     name = _check_name(_member(call, "name") or _member(call, "toolName"), "a tool_use block has a name")
     given = _member(call, "input")
     return name, dict(to_jsonable(given)) if is_object(given) else {}
 
 
 def from_openai_call(call: Any) -> tuple[str, dict[str, Any]]:
-    """The name and the arguments of a tool call, which come parsed or as JSON. What is no object counts as none.
+    """The name and the arguments of a tool call, which are parsed or JSON text. Arguments that are no object count as none.
 
-    Raises `BadCall` when there is no name, or when the JSON is broken: a tool must not run on half of what was meant for it.
+    Raises `BadCall` if there is no name, or if the JSON is broken: a tool must not run with half of its arguments.
     """
     function = _member(call, "function") or call
     name = _check_name(_member(function, "name"), "a tool call has a function with a name")
@@ -166,7 +166,7 @@ def _parse_arguments(name: str, text: str | bytes) -> Any:
 
 
 def from_gemini_call(call: Any) -> tuple[str, dict[str, Any]]:
-    """The name and the arguments of a `functionCall`, by itself or in its part. Raises `BadCall` when there is no name."""
+    """The name and the arguments of a `functionCall`, alone or in its part. Raises `BadCall` if there is no name."""
     function = _gemini_call(call) or call
     name = _check_name(_member(function, "name"), "a functionCall has a name")
     given = _member(function, "args")
@@ -176,19 +176,19 @@ def from_gemini_call(call: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _gemini_call(part: Any) -> Any:
-    """The `functionCall` of a part, as the wire or the SDK spells it."""
+    """The `functionCall` of a part, in the spelling of the wire or the SDK."""
     return _member(part, "functionCall") or _member(part, "function_call")
 
 
 def _is_gemini(call: Any) -> bool:
-    """Whether it is a `functionCall` by itself."""
+    """Whether the value is a bare `functionCall`."""
     if is_object(call):
         return isinstance(call.get("name"), str) and ("args" in call or call.keys() <= _GEMINI_KEYS)
     return hasattr(call, "args") and isinstance(getattr(call, "name", None), str)
 
 
 def call_shape(call: Any) -> tuple[str, str]:
-    """The id and the shape of a call, also for the answer to one whose arguments could not be read. Raises `NotAToolCall`."""
+    """The id and the format of a call, also of a call whose arguments cannot be read. Raises `NotAToolCall`."""
     if (
         _member(call, "type") == "tool_use"
         or _member(call, "input") is not None
@@ -207,14 +207,14 @@ def call_shape(call: Any) -> tuple[str, str]:
 
 
 def read_call(call: Any) -> ProviderCall:
-    """A call of any of the providers, with its id. Raises `NotAToolCall`, and `BadCall` for one whose arguments cannot be read."""
+    """Read a call in any provider's format. Raises `NotAToolCall`, and `BadCall` if its arguments cannot be read."""
     id, shape = call_shape(call)
     read = {"anthropic": from_anthropic_call, "gemini": from_gemini_call}.get(shape, from_openai_call)
     return ProviderCall(id, *read(call), shape)
 
 
 def called_name(call: Any) -> str:
-    """The name in a call whose arguments could not be read, for the shapes whose answers repeat it."""
+    """The name in a call whose arguments cannot be read, for formats whose results repeat it."""
     name = _member(_gemini_call(call) or call, "name")
     return name if isinstance(name, str) else ""
 
@@ -231,7 +231,7 @@ def _id(call: Any, *names: str) -> str:
 
 
 def to_result(id: str, shape: str, result: Mapping[str, Any], name: str = "") -> dict[str, Any]:
-    """A `tools/call` result in the shape in which the call came. `name` is what was called: some want it said again."""
+    """A `tools/call` result in the format of the call. `name` is the called name, which some formats repeat."""
     match shape:
         case "gemini":
             return gemini_result(id, name, result)
@@ -244,7 +244,7 @@ def to_result(id: str, shape: str, result: Mapping[str, Any], name: str = "") ->
 
 
 def anthropic_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A `tool_result` block, with text and pictures. Empty texts are refused there, and so is a failure that says nothing."""
+    """A `tool_result` block with text and pictures. The provider refuses empty text, and failures without text."""
     content: list[dict[str, Any]] = []
     for kind, value, mime_type in _shown_blocks(result):
         if kind == "image":
@@ -255,18 +255,18 @@ def anthropic_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
             content.append({"type": "text", "text": value})
     failed = result.get("isError") is True
     if failed and not content:
-        content = [{"type": "text", "text": "it failed, and said nothing more"}]
+        content = [{"type": "text", "text": "it failed without a message"}]
     wire: dict[str, Any] = {"type": "tool_result", "tool_use_id": id, "content": content}
     return {**wire, "is_error": True} if failed else wire
 
 
 def openai_result(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A message of the role `tool`. There is room for text only, and none for whether it failed: the text says so."""
+    """A message with the role `tool`. It can only contain text, so the text says whether the call failed."""
     return {"role": "tool", "tool_call_id": id, "content": _with_failure(_text(result), result)}
 
 
 def openai_output(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A `function_call_output`: a text, or parts where there are pictures."""
+    """A `function_call_output`: text, or parts if there are pictures."""
     shown = _shown_blocks(result)
     if all(kind == "text" for kind, _, _ in shown):
         output: Any = _with_failure("\n".join(value for _, value, _ in shown), result)
@@ -283,20 +283,20 @@ def openai_output(id: str, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gemini_result(id: str, name: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A part with a `functionResponse`: what came of it under `output`, a failure under `error`."""
+    """A part with a `functionResponse`: the result under `output`, a failure under `error`."""
     text = _text(result)
     failed = result.get("isError") is True
-    response = {"error": text or "it said nothing more"} if failed else {"output": text}
+    response = {"error": text or "no message"} if failed else {"output": text}
     return {"functionResponse": {**({"id": id} if id else {}), "name": name, "response": response}}
 
 
 def can_show(shape: str, mime_type: str, data: str) -> bool:
-    """Whether a picture can be in a result of this shape; without a shape, whether any model could look at it."""
+    """Whether a result of this format can contain a picture; without a format, whether any model could see it."""
     return mime_type in _PICTURES and len(data) <= _LARGEST and (not shape or shape in _SHAPES)
 
 
 def _text(result: Mapping[str, Any]) -> str:
-    """What there is of it where there is room for text only."""
+    """The result as text only."""
     shown = _shown_blocks(result)
     return "\n".join(
         value if kind == "text" else _omission_note(mime_type, value, "picture") for kind, value, mime_type in shown
@@ -308,7 +308,7 @@ def _with_failure(text: str, result: Mapping[str, Any]) -> str:
 
 
 def _shown_blocks(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What of a result a model can be shown, as (`text` or `image`, the text or the base64, the MIME type)."""
+    """The parts of a result that a model can see, as (`text` or `image`, the text or the base64, the MIME type)."""
     content = result.get("content")
     shown = [one for block in (content if is_array(content) else ()) for one in _block(block)]
     if not shown and result.get("structuredContent") is not None:
@@ -343,7 +343,7 @@ def _media(kind: str, data: str, mime_type: str, uri: str) -> list[tuple[str, st
 
 
 MEDIA_KINDS: Final = {"image": "picture", "audio": "sound"}
-"""What binary content is called in a text that stands for it; all other is a file."""
+"""The name of binary content in the text that replaces it; all other content is a file."""
 
 
 def _omission_note(mime_type: str, data: str, what: str) -> str:

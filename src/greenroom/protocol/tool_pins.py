@@ -1,8 +1,8 @@
-"""Tools as they were when a user looked at them: a hash of each, and what has changed since.
+"""Tool pins: hashes of tools as the user approved them, and the changes since.
 
-A server may show a harmless tool, wait until it is approved, and then change what it says of itself (a rug pull); the model reads
-the description, so its author steers the model. A pin is the hash of all that a model or a user is shown: name, title, description, both
-schemas and annotations. A tool that comes back under another name is told as renamed, and is as little approved as a new one.
+A server may show a harmless tool, wait for its approval, and then change its description (a rug pull). The model reads the description, so its
+author steers the model. A pin is the hash of all that a model or a user is shown: name, title, description, both schemas and annotations. A tool
+that comes back under another name is reported as renamed, and is as little approved as a new one.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ PinState: TypeAlias = Literal["same", "changed", "new", "gone", "renamed"]
 
 
 class PinComparison(NamedTuple):
-    """How a tool is, beside its pin."""
+    """The comparison of a tool with its pin."""
 
     id: str
-    """What it is called in the catalogue: `git:log`."""
+    """Its name in the catalogue: `git:log`."""
     kind: PinState
     parts: tuple[str, ...] = ()
-    """What of it has changed, where the pins tell."""
+    """The parts that changed, if the pins have hashes of the parts."""
     was: str | None = None
-    """Under which id it was pinned, when it is renamed."""
+    """The id under which it was pinned, if it was renamed."""
     tool: Mapping[str, Any] | None = None
-    """As it is now; None when it is gone."""
+    """The current tool; None if it is gone."""
 
     def __str__(self) -> str:
         match self.kind:
@@ -51,7 +51,7 @@ class PinComparison(NamedTuple):
             case "new":
                 return f"{self.id} was never pinned"
             case "gone":
-                return f"{self.id} is pinned, and not there"
+                return f"{self.id} is pinned, but gone"
             case _:
                 return f"{self.id} is as it was pinned"
 
@@ -60,7 +60,7 @@ Policy: TypeAlias = "Literal['report', 'refuse'] | Callable[[PinComparison], boo
 
 
 class ToolRefused(GreenroomError):
-    """The tool is not what was pinned, and by policy it is not called."""
+    """The tool differs from its pin, and the policy refuses it."""
 
     reason = "tool_refused"
 
@@ -70,38 +70,38 @@ class ToolRefused(GreenroomError):
         self.finding = finding
 
     def __str__(self) -> str:
-        return f"{self.finding}; it is not called until somebody has looked at it and pinned it again"
+        return f"{self.finding}; it is not called until it is reviewed and pinned again"
 
 
 class PinReport(NamedTuple):
-    """What has become of the tools that were pinned."""
+    """The comparison of all tools with their pins."""
 
     findings: Mapping[str, PinComparison]
     refused: Mapping[str, PinComparison]
-    """Those that by policy are not to be had."""
+    """The tools that the policy refuses."""
 
     def of(self, kind: PinState) -> list[PinComparison]:
-        """Those that are so, by their ids."""
+        """The comparisons of one kind, by id."""
         return [one for _, one in sorted(self.findings.items()) if one.kind == kind]
 
     @property
     def clean(self) -> bool:
-        """Whether all is as it was."""
+        """Whether nothing changed."""
         return all(one.kind == "same" for one in self.findings.values())
 
     def __str__(self) -> str:
         told = [str(one) for _, one in sorted(self.findings.items()) if one.kind != "same"]
-        return "; ".join(told) or "all is as it was pinned"
+        return "; ".join(told) or "all tools are as they were pinned"
 
 
 def tool_hash(tool: Mapping[str, Any], name: str | None = None) -> str:
-    """The hash of a tool, as the wire has it. `name` is to be taken for its own."""
+    """The hash of a tool in wire form. `name` replaces the tool's name."""
     shown = {"name": tool.get("name") if name is None else name, **_shown(tool)}
     return _PREFIX + _digest(shown)
 
 
 def _shown(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts of it. What is empty counts as not there."""
+    """The hashed parts of a tool. Empty parts count as missing."""
     return {part: to_jsonable(tool[part]) for part in _PARTS if tool.get(part) not in (None, "", {})}
 
 
@@ -118,18 +118,18 @@ class _Pin(NamedTuple):
 
 
 class Pins:
-    """The hashes of tools by their ids; a value, which `pinned` makes anew."""
+    """The hashes of tools by id. Immutable: `pinned` makes a new value."""
 
     def __init__(self, hashes: Mapping[str, Any] | None = None) -> None:
-        """`hashes` are id → hash, or what `to_json` gave. Raises `ConfigError` for anything else."""
+        """`hashes` are id → hash, or the output of `to_json`. Raises `ConfigError` for anything else."""
         self._pins = {str(id): _pin(str(id), value) for id, value in (hashes or {}).items()}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Pins:
-        """The pins of a file. Nothing is pinned when it is not there. Raises `ConfigError` when it is no file of pins."""
+        """Load a file of pins; a missing file has none. Raises `ConfigError` for any other file."""
         file = Path(path)
-        if file.exists() and not file.is_file():  # which might never end, or never begin
-            raise ConfigError(f"{os.fspath(path)} is no file of pins: it is no file")
+        if file.exists() and not file.is_file():  # such as a pipe or device, which might never end
+            raise ConfigError(f"{os.fspath(path)} is no file of pins: it is no regular file")
         try:
             value = msgspec.json.decode(file.read_bytes())
         except FileNotFoundError:
@@ -143,17 +143,17 @@ class Pins:
 
     @classmethod
     def of(cls, tools: Mapping[str, Mapping[str, Any]]) -> Pins:
-        """The pins of tools as they are now, by their ids."""
+        """The pins of the current tools, by id."""
         return cls({id: _pin_of(tool).to_json() for id, tool in tools.items()})
 
     def pinned(self, tools: Mapping[str, Mapping[str, Any]], gone: Iterable[str] = ()) -> Pins:
-        """These, with these tools as they are now, and without those that are `gone`."""
+        """These pins, with the given tools as they are now, and without the `gone` ids."""
         left = set(gone)
         kept = {id: one for id, one in self.to_json().items() if id not in left}
         return Pins(kept | Pins.of(tools).to_json())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write them, all or nothing: a file that is for people to look at, and for a repository to keep."""
+        """Write the pins atomically, to a readable file for review in a repository."""
         target = Path(path)
         text = msgspec.json.format(msgspec.json.encode({"tools": self.to_json()}, order="deterministic"), indent=2)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -166,7 +166,7 @@ class Pins:
             raise
 
     def to_json(self) -> dict[str, Any]:
-        """The pins as JSON has them."""
+        """The pins as JSON."""
         return {id: pin.to_json() for id, pin in self._pins.items()}
 
     def __len__(self) -> int:
@@ -178,9 +178,10 @@ class Pins:
     def compare(
         self, tools: Mapping[str, Mapping[str, Any]], policy: Policy = "report", absent: Iterable[str] = ()
     ) -> PinReport:
-        """What has become of them. `absent` are ids of which it is not known whether they are there: their server is away.
+        """Compare tools with their pins. `absent` are ids of tools whose server is away.
 
-        By the policy "refuse", all that is changed, new or renamed is refused; a function is asked of each of those, and says whether it may be had.
+        Under the policy "refuse", every changed, new or renamed tool is refused; a function is called for each of them, and returns whether the tool
+        may be used.
         """
         findings = {id: self._look(id, tool) for id, tool in tools.items()}
         unknown = set(absent)
@@ -205,14 +206,14 @@ class Pins:
         return PinComparison(id, "changed", parts, tool=tool)
 
     def _pinned_as(self, tool: Mapping[str, Any], missing: Iterable[str]) -> str | None:
-        """Under which of the missing ids the very same was pinned, but for its name."""
+        """The missing id under which the same tool was pinned, with another name."""
         return next(
             (id for id in missing if any(self._pins[id].hash == tool_hash(tool, name) for name in _names(id))), None
         )
 
 
 def _names(id: str) -> Iterable[str]:
-    """What a tool with this id may be called at its server: all of it, or what follows a separator."""
+    """The possible names of a tool with this id at its server: all of the id, or what follows a separator."""
     yield id
     yield from (id[place + 1 :] for place, character in enumerate(id) if not character.isalnum())
 

@@ -1,11 +1,11 @@
-"""What a function asks for: its parameters with their hints resolved, or the reason why they cannot become a schema.
+"""The parameters of a function with their hints resolved, or the reason why they cannot become a schema.
 
-A hint is refined on the way: descriptions and limits are taken from wherever people write them (`msgspec.Meta`, annotated-types,
-pydantic's `Field`, a plain string in `Annotated`), and become `msgspec.Meta`, which is what schemas and checks are made from. A hint with
-anything that pydantic alone understands, wherever in it, is checked by pydantic as a whole.
+Hints are refined: descriptions and limits are read from wherever people write them (`msgspec.Meta`, annotated-types, pydantic's `Field`, a
+plain string in `Annotated`) and become `msgspec.Meta`, from which schemas and checks are made. A hint that contains anything only pydantic
+understands is checked by pydantic as a whole.
 
-What libraries say that would have no effect is refused, since a limit that its author believes in and that is not kept is a hole. What is in
-`Annotated` for other tools altogether (a dict, a class) is left to them, as Python has it.
+Metadata of known libraries that would have no effect is refused: a limit that its author relies on and that is not enforced is a security
+hole. Metadata for unrelated tools (a dict, a class) is ignored, as `Annotated` intends.
 """
 
 from __future__ import annotations
@@ -65,33 +65,33 @@ MISSING: Final = inspect.Parameter.empty
 
 
 class BadHint(GreenroomError, TypeError):
-    """A function cannot be offered to peers as it is written. Says which parameter, why, and what to write instead."""
+    """The function cannot be offered to clients as it is written. Says which parameter, why, and what to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter. `default` is `MISSING` when it has to be given."""
+    """One parameter. `default` is `MISSING` if it is required."""
 
     name: str
     hint: Any
     default: Any
     description: str
     wire: str = ""
-    """What peers call it."""
+    """Its name in the schema."""
     make_default: Callable[[dict[str, Any]], Any] | None = None
-    """Makes what the function is called with when nothing was sent, of the arguments before it; None where the function has its default itself."""
+    """Makes the default from the preceding arguments; None if the function has its default itself."""
 
     @property
     def required(self) -> bool:
-        """Whether it has to be given."""
+        """Whether it is required."""
         return self.default is MISSING and self.make_default is None
 
 
 def _variadic_problem(function: Callable[..., Any], name: str) -> str:
     takes = str(_signature(function))
     if "<locals>" in getattr(function, "__qualname__", "") and takes.startswith("(*") and ", **" in takes:
-        return "its parameters cannot be seen: a wrapper needs @functools.wraps(function)"
-    return f"*{name} has no names to send arguments by; take a list instead"
+        return "its parameters are hidden: a wrapper needs @functools.wraps(function)"
+    return f"*{name} has no names to send arguments with; take a list instead"
 
 
 def parameters_of(
@@ -101,7 +101,7 @@ def parameters_of(
 ) -> list[Parameter]:
     """The parameters of a function, method, partial or callable object, without those in `skip`.
 
-    `names` are further names that hints may use, for functions written inside other functions.
+    `names` are further names that hints may use, for functions defined inside other functions.
     """
     called = name_of(function)
     said = parse_docstring(docstring_of(function)).names
@@ -129,7 +129,7 @@ def parameters_of(
 
 
 def return_hint_of(function: Callable[..., Any], names: Mapping[str, Any] | None = None) -> Any:
-    """What it promises to return, as it is written; `MISSING` when it does not say, or says it in names that are only there for checkers."""
+    """The return hint; `MISSING` if there is none, or if its names exist only for type checkers."""
     try:
         annotation = _signature(function).return_annotation
         return MISSING if annotation is MISSING else resolved(function, annotation, names)
@@ -138,13 +138,13 @@ def return_hint_of(function: Callable[..., Any], names: Mapping[str, Any] | None
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What to call a callable in a message."""
+    """The name of a callable for messages."""
     inner = _partial_target(function)
     return getattr(inner, "__qualname__", None) or type(inner).__qualname__
 
 
 def docstring_of(function: Callable[..., Any]) -> str | None:
-    """What it says of itself. A partial says what its function says; an object, what its class or its `__call__` says."""
+    """The docstring of a callable: of a partial its function's; of an object its class's or its `__call__`'s."""
     inner = _partial_target(function)
     if not inspect.isroutine(inner) and not inspect.isclass(inner):
         kind = cast("Any", type(inner))
@@ -160,7 +160,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _partial_target(function: Any) -> Any:
-    """What a partial is of."""
+    """The function inside a partial."""
     while _is_partial(function):
         function = function.func
     return function
@@ -171,7 +171,7 @@ def _is_partial(function: Any) -> TypeGuard[partial[Any]]:
 
 
 def _bound_by_keyword(function: Any) -> set[str]:
-    """What a partial has fixed is no longer the caller's to choose, though Python would let it."""
+    """Remove parameters that a partial has bound: callers cannot set them, though Python would allow it."""
     fixed: set[str] = set()
     while _is_partial(function):
         fixed |= function.keywords.keys()
@@ -199,7 +199,7 @@ def _parameter_of(
             if make is None and said.default is not MISSING and said.default is not default:
                 make = _constant(said.default)
             default = said.default
-    hint = refined(Optional[hint] if default is None else hint, where=where)  # noqa: UP045 - `city: str = None` means it
+    hint = refined(Optional[hint] if default is None else hint, where=where)  # noqa: UP045 - `city: str = None` implies Optional
     if make is not None and checks:
         make = _with_checked_default(make, hint)
     return Parameter(name, hint, default, description, alias or name, make)
@@ -214,10 +214,12 @@ def _with_checked_default(make: Callable[[dict[str, Any]], Any], hint: Any) -> C
 
 
 def default_problem(default: Any) -> str | None:
-    """What is wrong with a default where no schema is made of it, and the function would be handed it as it is."""
+    """What is wrong with a default of a function whose schema is written by hand, which gets the default unchanged."""
     pydantic_models = loaded_pydantic()
     if pydantic_models is not None and pydantic_models.is_field(default):
-        return "a Field(…), of which no schema is made here: say it in the schema that is written by hand, and give the value itself"
+        return (
+            "a Field(…), but this schema is written by hand: put the limits there, and write the default value itself"
+        )
     return _foreign_default_problem(default)
 
 
@@ -236,11 +238,11 @@ _FOREIGN: Final = frozenset(
         "dependency_injector",
     }
 )
-"""Packages whose words at a parameter mean something to them, and nothing here."""
+"""Packages whose objects as a default mean something in their own framework, and nothing here."""
 
 
 def _foreign_default_problem(default: Any) -> str | None:
-    """What is wrong with a default that stands for something else, which the function would be handed as it is."""
+    """What is wrong with a default that another framework would replace, and that the function would get unchanged."""
     if isinstance(default, dataclasses.Field) or type(default).__module__.partition(".")[0] == "msgspec":
         return "a field(…), which is for the fields of classes: write the value itself, or None"
     if type(default).__module__.partition(".")[0] in _FOREIGN:
@@ -252,9 +254,9 @@ def _foreign_default_problem(default: Any) -> str | None:
 
 
 def _annotation_problem(said: Any) -> str | None:
-    """What is wrong with a word in `Annotated` that would have no effect, though its author counts on it."""
+    """What is wrong with metadata in `Annotated` that would have no effect, though its author relies on it."""
     if inspect.isroutine(said) or isinstance(said, partial):
-        return f"{_name_of_annotation(said)} is code, which no schema can say, and it would not be called: check it inside of the function, or write pydantic's AfterValidator"
+        return f"{_name_of_annotation(said)} is code, which no schema can express, and it would not be called: check it inside the function, or write pydantic's AfterValidator"
     if hasattr(said, "fullmatch"):
         return f"write msgspec.Meta(pattern={said.pattern!r}) for the pattern"
     if isinstance(said, range | slice):
@@ -264,7 +266,7 @@ def _annotation_problem(said: Any) -> str | None:
     ):
         return "a field(…) is for the fields of classes: write msgspec.Meta(…)"
     if type(said).__module__.partition(".")[0] in _FOREIGN:
-        return f"{_name_of_annotation(said)} has no effect here: write msgspec.Meta(…) or pydantic's Field(…), or check it inside of the function"
+        return f"{_name_of_annotation(said)} has no effect here: write msgspec.Meta(…) or pydantic's Field(…), or check it inside the function"
     return None
 
 
@@ -293,12 +295,12 @@ def _hint_of(function: Callable[..., Any], parameter: inspect.Parameter, names: 
 
 
 def resolved(function: Callable[..., Any], annotation: Any, names: Mapping[str, Any] | None) -> Any:
-    """The hint with its strings evaluated where the function was written. One at a time: what is skipped need not exist."""
+    """The hint with its strings evaluated in the function's module. One hint at a time, since skipped hints need not resolve."""
     home = _plain_function(function)
     closure: dict[str, Any] = {}
     if inspect.isfunction(home):
         for name, cell in zip(home.__code__.co_freevars, home.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # assigned later: only a hint that names it is wrong
+            with contextlib.suppress(ValueError):  # assigned later: only a hint that uses it is wrong
                 closure[name] = cell.cell_contents
     holder = types.SimpleNamespace(__annotations__={"hint": annotation})
     hints = get_type_hints(holder, getattr(home, "__globals__", {}), {**closure, **(names or {})}, include_extras=True)
@@ -306,7 +308,7 @@ def resolved(function: Callable[..., Any], annotation: Any, names: Mapping[str, 
 
 
 def _plain_function(function: Any) -> Any:
-    """The plain function behind a callable: the one that knows its module."""
+    """The plain function behind a callable, which knows its module."""
     inner = _partial_target(function)
     if not inspect.isroutine(inner) and not inspect.isclass(inner):
         inner = type(inner).__call__
@@ -317,7 +319,7 @@ def _plain_function(function: Any) -> Any:
 
 
 def refined(hint: Any, mode: Mode = "validation", where: str = "") -> Any:
-    """The hint as msgspec understands it, with all that was said about it in `msgspec.Meta`. Raises `BadHint`, which begins with `where`."""
+    """The hint for msgspec, with all metadata as `msgspec.Meta`. Raises `BadHint`, whose message begins with `where`."""
     try:
         parts = list(parts_of(hint))
         for part in parts:
@@ -332,7 +334,7 @@ def refined(hint: Any, mode: Mode = "validation", where: str = "") -> Any:
 
 
 def _refined_or_adapted(hint: Any, parts: Iterable[HintPart]) -> Any:
-    """The hint for msgspec; where that cannot keep what a `Field` says (a limit of a date), for pydantic."""
+    """The hint for msgspec, or for pydantic if msgspec cannot enforce a limit of a `Field` (such as a limit of a date)."""
     field = next((part for part in parts if part.is_meta and hasattr(part.it, "json_schema_extra")), None)
     if field is None:
         return _refined(hint)
@@ -345,7 +347,7 @@ def _refined_or_adapted(hint: Any, parts: Iterable[HintPart]) -> Any:
 
 
 def _special_in(parts: Iterable[HintPart]) -> HintPart | None:
-    """The part that pydantic alone understands; in a class, that is any word of pydantic's."""
+    """The first part that only pydantic understands; inside a class, any metadata of pydantic's."""
     pydantic_models = loaded_pydantic()
     if pydantic_models is None:
         return None
@@ -367,24 +369,24 @@ def _adapted(hint: Any, special: HintPart) -> Any:
 
 
 def describe(kind: Any) -> str:
-    """What to call a hint in a message."""
+    """The name of a hint for messages."""
     return kind.__name__ if isinstance(kind, type) else repr(kind) if not hasattr(kind, "metadata") else "Field(…)"
 
 
 @dataclass(frozen=True, slots=True)
 class HintPart:
-    """A type or a word that a hint is made of. `home` is the field of the class in which it stands, if it stands in one."""
+    """A type or metadata inside a hint. `home` is the field of the class in which it stands, if any."""
 
     it: Any
     home: str
     is_meta: bool = False
     default: Any = MISSING
-    """That of the field whose whole hint this is."""
+    """The default of the field, if the part is a field's whole hint."""
     owner: Any = None
 
 
 def parts_of(hint: Any) -> Iterator[HintPart]:
-    """Everything that a hint is made of, the fields of classes included. A model is one part: pydantic knows what it is made of."""
+    """All parts of a hint, the fields of classes included. A pydantic model is one part."""
     seen: list[Any] = []
     waiting = [HintPart(hint, "")]
     while waiting:
@@ -393,7 +395,7 @@ def parts_of(hint: Any) -> Iterator[HintPart]:
         it, home = part.it, part.home
         origin = get_origin(it)
         if part.is_meta:
-            if origin is Annotated:  # a word that is made of others, such as annotated_types.LowerCase
+            if origin is Annotated:  # grouped metadata, such as
                 waiting += (HintPart(one, home, is_meta=True) for one in get_args(it)[1:])
             continue
         if origin is Annotated:
@@ -410,10 +412,10 @@ def parts_of(hint: Any) -> Iterator[HintPart]:
         if hasattr(made_of, "__supertype__"):  # a NewType
             waiting.append(HintPart(cast("Any", made_of).__supertype__, home))
         elif hasattr(made_of, "__value__") and not isinstance(made_of, type):  # `type X = …`
-            with contextlib.suppress(NameError):  # which the schema's maker says
+            with contextlib.suppress(NameError):  # reported when the schema is made
                 waiting.append(HintPart(made_of.__value__, home))
         elif _has_fields(made_of):
-            with contextlib.suppress(NameError, KeyError):  # the schema's maker finds out, and says so
+            with contextlib.suppress(NameError, KeyError):  # reported when the schema is made
                 inner_hints = get_type_hints(made_of, include_extras=True)
                 if bare := [one.name for one in getattr(made_of, "__attrs_attrs__", ()) if one.name not in inner_hints]:
                     raise BadHint(
@@ -427,14 +429,14 @@ def parts_of(hint: Any) -> Iterator[HintPart]:
 
 
 def _defaults_of(kind: Any) -> dict[str, Any]:
-    """The defaults of a class's fields, where another library's words can stand for one."""
+    """The defaults of a class's fields, in which another library's objects may stand."""
     if dataclasses.is_dataclass(kind):
         return {one.name: one.default for one in dataclasses.fields(kind) if one.default is not dataclasses.MISSING}
     return {}
 
 
 def _check_meta(part: HintPart) -> None:
-    """Refuse words that would have no effect."""
+    """Refuse metadata that would have no effect."""
     if part.is_meta and (why := _annotation_problem(part.it)):
         raise BadHint(f"{part.home}: {why}" if part.home else why)
     if part.default is not MISSING and (why := _foreign_default_problem(part.default)):
@@ -444,34 +446,30 @@ def _check_meta(part: HintPart) -> None:
 
 
 def _attrs_field_problem(part: HintPart) -> str | None:
-    """What is wrong with a field of an attrs class that msgspec would fill as if nothing else had been said of it."""
+    """What is wrong with a field of an attrs class whose settings msgspec would ignore."""
     name = part.home.rpartition(".")[2]
     field = next((one for one in getattr(part.owner, "__attrs_attrs__", ()) if one.name == name), None)
     if field is not None:
         if getattr(field.default, "takes_self", False):
-            return (
-                "a factory that takes the object has none yet when a peer's values come: set it in __attrs_post_init__"
-            )
+            return "its factory needs the object, which does not exist yet when a peer's values are converted: set it in __attrs_post_init__"
         if field.converter is not None:
-            return "its converter would not be run for what a peer sends: convert it inside of the function, or take a dataclass with __post_init__"
+            return "its converter would not run for a peer's values: convert inside the function, or take a dataclass with __post_init__"
         if getattr(field, "alias", None) not in (None, name, name.lstrip("_")):
-            return (
-                f"its alias {field.alias} would not be used: call the field so, or take a msgspec.Struct with rename="
-            )
+            return f"its alias {field.alias} would not be used: rename the field, or take a msgspec.Struct with rename="
     return None
 
 
 def _check_inside(part: HintPart, mode: Mode) -> None:
-    """Refuse what would be refined, had it not been written inside of a class, where it cannot be changed any more."""
+    """Refuse metadata inside a class that could only be refined outside of one."""
     it, home = part.it, part.home
     origin = get_origin(it)
     if mode == "validation" and part.owner is not None and not _is_in_init(part.owner, home.rpartition(".")[2]):
         raise BadHint(
-            f"{home}: a field with init=False is set by its class, and a peer could set it: take it out, or let it be a property"
+            f"{home}: a field with init=False is set by its class, but a peer could set it: remove it, or make it a property"
         )
     if isinstance(it, type) and issubclass(it, Flag):
         raise BadHint(
-            f"{it.__name__} is a Flag, and no schema lists its combinations: take a list of an Enum's members, or an int"
+            f"{it.__name__} is a Flag, and a schema cannot list its combinations: take a list of an Enum's members, or an int"
         )
     if isinstance(it, type) and any(base.__module__.startswith("pydantic.v1") for base in it.__mro__):
         raise BadHint(f"{it.__name__} is a model of pydantic 1: derive it from pydantic.BaseModel of version 2")
@@ -488,7 +486,7 @@ def _check_inside(part: HintPart, mode: Mode) -> None:
             "say both in one, or give each a field of its own"
         )
     if part.is_meta and _is_from("annotated_types", it) and not hasattr(it, "documentation"):
-        raise BadHint(f"{home}: inside of a class, limits are written with msgspec.Meta, not with annotated-types")
+        raise BadHint(f"{home}: inside a class, write limits with msgspec.Meta, not with annotated-types")
 
 
 def _is_in_init(owner: Any, name: str) -> bool:
@@ -502,16 +500,16 @@ def _overlaps(members: Sequence[Any]) -> bool:
     try:
         return overlaps(members)
     except TypeError:
-        return False  # the schema's maker says why
+        return False  # the error is reported when the schema is made
 
 
 def _has_fields(kind: Any) -> bool:
-    """Whether msgspec looks at its annotations."""
+    """Whether msgspec reads its annotations."""
     return (
         hasattr(kind, "__dataclass_fields__")
         or hasattr(kind, "__attrs_attrs__")
         or issubclass(kind, (msgspec.Struct, tuple))
-        or hasattr(kind, "__required_keys__")  # typing does not know the TypedDict of typing_extensions
+        or hasattr(kind, "__required_keys__")  # typing does not recognize the TypedDict of typing_extensions
     )
 
 
@@ -519,7 +517,7 @@ def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
     origin = get_origin(hint)
     if hint is object:
         return Any
-    if hint in (datetime, time):  # msgspec leaves the format out, as it also accepts a time that has no zone
+    if hint in (datetime, time):  # msgspec omits the format, as it also accepts a time without a zone
         return Annotated[hint, msgspec.Meta(extra_json_schema={"format": _FORMATS[hint]})]
     if hasattr(hint, "__supertype__"):
         return _refined(hint.__supertype__, inside)
@@ -529,9 +527,9 @@ def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
     if origin is Annotated:
         inner, *said = get_args(hint)
         kept = [meta for one in said for meta in _metas(one)]
-        if (member := _only_member(inner)) is not None:  # `Annotated[int | None, Ge(1)]`: a limit is for what is there
+        if (member := _only_member(inner)) is not None:  # the limit applies to the member that is not None
             limits = [meta for meta in kept if _limits_in(meta)]
-            inner = Union[Annotated[member, *limits], None] if limits else inner  # noqa: UP007 - made of what is there
+            inner = Union[Annotated[member, *limits], None] if limits else inner  # noqa: UP007 - made at run time
             kept = [meta for meta in kept if not _limits_in(meta)]
         if inner not in (datetime, time) or all(meta.tz is None for meta in kept):
             inner = _refined(inner, inside)
@@ -550,7 +548,7 @@ def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
 
 
 def _only_member(hint: Any) -> Any:
-    """What may be there of what may be None, where it is one type."""
+    """The other member of an optional type, if there is only one."""
     if get_origin(hint) not in (Union, types.UnionType):
         return None
     members = [each for each in get_args(hint) if each is not types.NoneType]
@@ -558,13 +556,13 @@ def _only_member(hint: Any) -> Any:
 
 
 def _alias_in(hint: Any) -> Any:
-    """The `type X = …` that a hint is, or is made of by filling in."""
+    """The `type X = …` alias that a hint is, or parametrizes."""
     made_of: Any = get_origin(hint) or hint
     return made_of if hasattr(made_of, "__value__") and not isinstance(made_of, type) else None
 
 
 def _keys_of(hint: Any) -> list[str] | None:
-    """The keys that a dict by this hint may have, where they are listed; msgspec checks them, and leaves them out of the schema."""
+    """The allowed keys of a dict, if its hint lists them; msgspec checks them but leaves them out of the schema."""
     if get_origin(hint) not in MAPPINGS:
         return None
     kind: Any = get_args(hint)[0]
@@ -583,7 +581,7 @@ _FORMATS: Final[Mapping[Any, str]] = {datetime: "date-time", time: "time"}
 def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:
     if is_untagged_union(hint) and any(_limits_in(meta) for meta in metas):
         raise BadHint(
-            "a limit at a union whose members are of one kind would not be kept: write it at the member, as in "
+            "a limit of a union whose members are of the same kind would not be enforced: write it at the member, as in "
             "Annotated[int, msgspec.Meta(ge=1)] | list[int]"
         )
     for meta in metas:
@@ -592,7 +590,7 @@ def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:
 
 
 def _metas(said: Any) -> list[msgspec.Meta]:
-    """What one word in `Annotated` says, as `msgspec.Meta`. What is not meant for us is ignored."""
+    """One metadata of `Annotated` as `msgspec.Meta`. Unrelated metadata is ignored."""
     if isinstance(said, msgspec.Meta):
         return [said]
     if isinstance(said, str):
@@ -611,7 +609,7 @@ def _metas(said: Any) -> list[msgspec.Meta]:
 def _of_annotated_types(said: Any) -> list[msgspec.Meta]:
     match type(said).__name__:
         case "Predicate" | "Not" | "Func":
-            raise BadHint(f"{said!r} is code, which no schema can say; check it inside of the function")
+            raise BadHint(f"{said!r} is code, which no schema can express; check it inside the function")
         case "DocInfo":
             return [msgspec.Meta(description=said.documentation)]
         case "Unit":
@@ -621,7 +619,7 @@ def _of_annotated_types(said: Any) -> list[msgspec.Meta]:
         case _:
             found = [meta for one in said for meta in _metas(one)] if is_iterable(said) else _limits(said)
             if not found and not is_iterable(said):
-                raise BadHint(f"{said!r} has no word in a schema; check it inside of the function")
+                raise BadHint(f"{said!r} cannot be expressed in a schema; check it inside the function")
             return found
 
 
@@ -630,7 +628,7 @@ def _limits_in(meta: msgspec.Meta) -> bool:
 
 
 def _is_from(package: str, said: Any) -> bool:
-    """Whether it is of a package's classes, or of one made from them; the package need not be there."""
+    """Whether it is an instance of a package's class or of a derived class; the package need not be installed."""
     return any(kind.__module__.partition(".")[0] == package for kind in type(said).__mro__)
 
 
@@ -641,11 +639,11 @@ def _limits(said: Any) -> list[msgspec.Meta]:
     try:
         return [msgspec.Meta(**members)] if members else []
     except (TypeError, ValueError) as error:
-        raise BadHint(f"{said!r}: {error}; a limit is a number, others are checked inside of the function") from error
+        raise BadHint(f"{said!r}: {error}; a limit is a number, check others inside the function") from error
 
 
 def choices_in(hint: Any) -> list[Any]:
-    """The values of the literals and enums in a hint, in the order in which their author wrote them."""
+    """The values of literals and enums in a hint, in written order."""
     found: list[Any] = []
     for part in parts_of(hint):
         if part.home or part.is_meta:
@@ -658,7 +656,7 @@ def choices_in(hint: Any) -> list[Any]:
 
 
 def classes_in(hints: Iterable[Any]) -> dict[str, type]:
-    """The enums and classes with fields that hints are made of, by the names that msgspec gives them."""
+    """The enums and classes with fields inside hints, by the names that msgspec gives them."""
     found: dict[str, type] = {}
     for hint in hints:
         for part in parts_of(hint):
@@ -669,7 +667,7 @@ def classes_in(hints: Iterable[Any]) -> dict[str, type]:
 
 
 def fields_of(kind: Any) -> dict[str, Any]:
-    """The fields of a class, in the order in which they were written, with their hints."""
+    """The fields of a class with their hints, in written order."""
     try:
         return get_type_hints(kind, include_extras=True)
     except (NameError, TypeError):
@@ -677,7 +675,7 @@ def fields_of(kind: Any) -> dict[str, Any]:
 
 
 def description_in(hint: Any) -> str | None:
-    """The description in the `Annotated` of a class's field that msgspec does not read: a text, or a `Doc`."""
+    """The description in the `Annotated` of a class's field, which msgspec does not read: a string, or a `Doc`."""
     while get_origin(hint) in (Required, NotRequired):
         hint = get_args(hint)[0]
     said = [

@@ -1,8 +1,8 @@
-"""JSON Schemas from type hints, and values from JSON by the same hints: what the schema says is what the check does.
+"""JSON Schemas from type hints, and conversion of JSON by the same hints: schema and conversion accept the same values.
 
-`arguments_of` reads a function once, at registration, and refuses what cannot be offered to peers. Its `bind` runs at each call:
-msgspec converts, and only when that fails is the value held against the schema, so that a peer hears of all its mistakes at once.
-Nothing is coerced: "3" is no integer, and 1 is no boolean. A number is a number, though: 3 is a float as well, and 3.0 an integer.
+`arguments_of` reads a function once, when it is registered, and refuses what cannot be offered to clients. `bind` runs for each call: msgspec
+converts, and only if that fails the value is checked against the schema, so that the peer gets all mistakes at once. Nothing is coerced: "3"
+is no integer, and 1 is no boolean. But numbers are numbers: 3 is also a float, and 3.0 also an integer.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ __all__ = [
 T = TypeVar("T")
 
 MOST_PROBLEMS: Final = 50
-"""How many of its mistakes a peer is told at once."""
+"""The number of mistakes in one error."""
 _FEW_FOR_PYDANTIC: Final = 1_000
-"""Of so many values pydantic may find out by itself what is wrong."""
+"""Up to this many values, pydantic may report the mistakes itself."""
 
 
 class TypedSchema:
-    """One type with its schema: how values of it are told, made and refused."""
+    """A type with its schema, converter and checks."""
 
     def __init__(self, kind: Any, schema: Mapping[str, Any], *, ours: bool = False) -> None:
-        """`kind` as `hints.refined` left it. Its values are a peer's, unless they are `ours`."""
+        """`kind` comes from `type_hints.refined`. Its values are a peer's, unless they are `ours`."""
         self._convert = converter(kind, ours=ours)
         self.schema = dict(schema)
         self._keys = collision_check_for(kind)
@@ -83,7 +83,7 @@ class TypedSchema:
         self._has_models = not ours and any(map(is_model, types_inside(kind)))
 
     def convert(self, value: Any, meter: StepMeter | None = None) -> Any:
-        """The value that the JSON stands for. Raises `Mismatch` with everything that is wrong.
+        """Convert JSON. Raises `Mismatch` with all mistakes.
 
         With a meter, raises `StepsExceeded` when it is used up; without one, that is a `Mismatch` as well.
         """
@@ -92,9 +92,11 @@ class TypedSchema:
             much = self._has_models and _is_large(value, steps)
             if self._keys is not None:
                 self._keys.check(value, steps)
-            if self._careful or much:  # msgspec matches with `re`, and pydantic makes an error of each mistake
+            if (
+                self._careful or much
+            ):  # Checked before conversion: msgspec matches patterns with `re`, and pydantic allocates an error for each mistake.
                 self._check(value, steps)
-            if much:  # a 3.0 where pydantic wants a 3 is such a mistake, and the schema has nothing against it
+            if much:  # e.g. a 3.0 where pydantic wants 3, which the schema allows
                 value = _with_integers(value, steps)
         except StepsExceeded:
             if meter is not None:
@@ -103,17 +105,17 @@ class TypedSchema:
         try:
             return self._convert(value)
         except msgspec.ValidationError as error:
-            if much:  # it fits the schema, and pydantic knows more; it may not take all that time again
+            if much:  # The value fits the schema, but pydantic checks more. It may not take the whole time again.
                 raise Mismatch([_problem_of(error)]) from None
             return self._make_slowly(value, error, meter)
 
     def validate(self, value: Any, meter: StepMeter | None = None) -> None:
-        """Hold the value against the schema alone. Raises `Mismatch`, and `StepsExceeded` when the meter is used up."""
+        """Check the value against the schema alone. Raises `Mismatch`, and `StepsExceeded` when the meter is used up."""
         self._check(value, meter)
 
     @cached_property
     def _validator(self) -> Validator:
-        from .validation import HintSchemaValidator  # noqa: PLC0415 - without a mistake it is never loaded
+        from .validation import HintSchemaValidator  # noqa: PLC0415 - loaded with the first mistake
 
         return HintSchemaValidator(self.schema)
 
@@ -126,16 +128,14 @@ class TypedSchema:
             raise Mismatch([self._discreet(each) for each in problems] if self._secrets else problems)
 
     def _discreet(self, problem: ValidationProblem) -> ValidationProblem:
-        """What is wrong with a secret is told without the secret."""
+        """The problem without the value, if the value is a secret."""
         path, reason = problem
         if reason.kind in _WITHOUT_VALUE or not (None in self._secrets or (path and path[0] in self._secrets)):
             return problem
-        return ValidationProblem(
-            path, ProblemReason("is not what it has to be (it is a secret, and is not repeated here)", reason.kind)
-        )
+        return ValidationProblem(path, ProblemReason("is invalid (a secret, not repeated here)", reason.kind))
 
     def _make_slowly(self, value: Any, error: msgspec.ValidationError, meter: StepMeter | None) -> Any:
-        """What msgspec refused: either all of the reasons, or a 3.0 where it wanted a 3, which are the same number."""
+        """Convert what msgspec refused: raise all mistakes, or convert 3.0 to 3 where that was the reason."""
         steps = StepMeter() if meter is None else meter
         try:
             try:
@@ -144,7 +144,7 @@ class TypedSchema:
                 if self._has_models and any(each.reason.kind == "no_oneof_match" for each in found.errors):
                     raise Mismatch(
                         [_problem_of(error)]
-                    ) from None  # pydantic knows by the discriminator which was meant
+                    ) from None  # pydantic knows by the discriminator which member was meant
                 raise
             value = _with_integers(value, steps)
             if self._keys is not None:
@@ -162,7 +162,7 @@ _WITHOUT_VALUE: Final = frozenset({"missing_required", "unexpected_property"})
 
 
 def _secrets_in(schema: Mapping[str, Any]) -> frozenset[str | None]:
-    """The members whose values are secrets, wholly or somewhere in them; None where the value itself is one."""
+    """The members that are or contain secrets; None if the value itself is one."""
     defs: Mapping[str, Any] = schema.get("$defs", {})
     members: Mapping[str, Any] | None = schema.get("properties")
     if members is None:
@@ -184,10 +184,10 @@ def _is_secret(value: Any, defs: Mapping[str, Any], seen: set[str]) -> bool:
 
 
 class FunctionArguments(TypedSchema):
-    """What a function takes: the input schema, and arguments as typed values."""
+    """The arguments of a function: the input schema, and conversion to typed values."""
 
     def __init__(self, parameters: Sequence[Parameter], schema: Mapping[str, Any]) -> None:
-        """One parameter each, by name."""
+        """`parameters` by name."""
         members: dict[str, Any] = {
             one.wire: Required[one.hint] if one.required else NotRequired[one.hint] for one in parameters
         }
@@ -197,9 +197,9 @@ class FunctionArguments(TypedSchema):
         self._parameters = [one for one in parameters if one.make_default is not None or one.wire != one.name]
 
     def bind(self, arguments: Mapping[str, Any], meter: StepMeter | None = None) -> dict[str, Any]:
-        """The keyword arguments to call the function with. What was not sent is not in it: the function has its own defaults.
+        """The keyword arguments for the function. Arguments that were not sent are left out: the function has its own defaults.
 
-        Raises `Mismatch` with everything that is wrong, arguments that there are not among it; and `StepsExceeded`, as `make` does.
+        Raises `Mismatch` with all mistakes, unknown arguments included; and `StepsExceeded`, as `convert` does.
         """
         if not arguments.keys() <= self.names:
             self._check(arguments, meter)
@@ -208,7 +208,7 @@ class FunctionArguments(TypedSchema):
 
 
 def filled_arguments(parameters: Iterable[Parameter], bound: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by the function's own names, with defaults that the function does not have itself."""
+    """The arguments by the function's own names, with the defaults that the function does not have itself."""
     for one in parameters:
         if one.wire in bound:
             if one.wire != one.name:
@@ -223,9 +223,9 @@ def arguments_of(
     skip: Collection[str] = frozenset({"ctx"}),
     names: Mapping[str, Any] | None = None,
 ) -> FunctionArguments:
-    """The arguments of a function, method, partial or callable object, by its hints and its docstring.
+    """The arguments of a function, method, partial or callable object, from its hints and its docstring.
 
-    `names` are further names that hints may use. Raises `BadHint` for what cannot be offered to peers, and says what to write instead.
+    `names` are further names that hints may use. Raises `BadHint` for parameters that cannot be offered, with what to write instead.
     """
     parameters = parameters_of(function, skip, names)
     schemas, defs = _schemas([one.hint for one in parameters], name_of(function), [one.name for one in parameters])
@@ -248,13 +248,13 @@ def arguments_of(
 
 
 def _default_fits(parameter: Parameter) -> bool:
-    """Whether a peer might send what the function takes by default; what is no JSON cannot be sent, and is the function's own affair."""
+    """Whether the default fits the hint; a default that is no JSON cannot be sent, and is the function's own matter."""
     try:
         value = to_jsonable(parameter.default)
     except (TypeError, ValueError):
         return True
     if value is True or value is False:
-        return _converts(value, parameter.hint) or _converts(int(value), parameter.hint)  # a bool is an int, in Python
+        return _converts(value, parameter.hint) or _converts(int(value), parameter.hint)  # a bool is an int in Python
     return _converts(value, parameter.hint) or _converts(_with_integers(value, StepMeter()), parameter.hint)
 
 
@@ -267,7 +267,7 @@ def _converts(value: Any, hint: Any) -> bool:
 
 
 def _property_schema(parameter: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
-    """The property of a parameter. What its hint says goes before what the docstring says."""
+    """The schema of a parameter. Its hint's description takes precedence over the docstring's."""
     if parameter.description and "description" not in schema:
         schema = {**schema, "description": parameter.description}
     if parameter.default is MISSING or "default" in schema or schema.get("writeOnly"):
@@ -275,11 +275,11 @@ def _property_schema(parameter: Parameter, schema: dict[str, Any]) -> dict[str, 
     try:
         return {**schema, "default": to_jsonable(parameter.default)}
     except (TypeError, ValueError):
-        return schema  # a default that is no JSON is the function's own affair
+        return schema  # a default that is no JSON is left out
 
 
 def schema_of(hint: Any, mode: Mode = "validation") -> dict[str, Any]:
-    """The schema of a type. An object's schema stands at the root, not behind a `$ref`."""
+    """The schema of a type. An object's schema is at the root, not behind a `$ref`."""
     (schema,), defs = _schemas([refined(hint, mode)], "the hint", [str(hint)], mode)
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if set(schema) == {"$ref"} and name in defs:
@@ -290,12 +290,12 @@ def schema_of(hint: Any, mode: Mode = "validation") -> dict[str, Any]:
 
 
 def convert_json(hint: Any, value: Any) -> Any:
-    """The value of that type that the JSON stands for. Raises `Mismatch` with everything that is wrong."""
+    """Convert JSON to that type. Raises `Mismatch` with all mistakes."""
     return typed_schema_of(hint).convert(value)
 
 
 def cached_by_hint(make: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Keeps what is made of a hint, unless its `Annotated` holds something unhashable."""
+    """Cache a function of a hint, unless the hint's metadata is unhashable."""
     kept = lru_cache(maxsize=1024)(make)
 
     @wraps(make)
@@ -312,18 +312,18 @@ def cached_by_hint(make: Callable[[Any], T]) -> Callable[[Any], T]:
 
 @cached_by_hint
 def typed_schema_of(hint: Any) -> TypedSchema:
-    """The type with its schema, made once for each type."""
+    """The `TypedSchema` of a type, made once for each type."""
     return TypedSchema(refined(hint), schema_of(hint))
 
 
 _NO_SCHEMA: Final = (TypeError, NameError, NotImplementedError)
-"""What msgspec raises for a type that has no schema."""
+"""The errors of msgspec for a type without a schema."""
 
 
 def _schemas(
     kinds: Sequence[Any], where: str, names: Sequence[str], mode: Mode = "validation"
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The schemas, with descriptions in order; or the reason, as a `BadHint` that says which type it was."""
+    """The schemas with their definitions, in written order. Raises `BadHint` naming the type."""
     try:
         schemas, defs = schemas_of(kinds, mode)
     except _NO_SCHEMA as error:
@@ -335,14 +335,14 @@ def _schemas(
         raise BadHint(f"{where}: {_no_schema_reason(error)}") from error
     made = {name: _with_docs(schema) for name, schema in defs.items()}
     if made or any("enum" in schema or "anyOf" in schema or "items" in schema for schema in schemas):
-        # msgspec sorts choices: here they are as their author wrote them.
+        # msgspec sorts choices; restore the written order.
         in_order = [_in_written_order(schema, kind) for schema, kind in zip(schemas, kinds, strict=True)]
         return in_order, _defs_in_order(made, kinds)
     return schemas, made
 
 
 def _defs_in_order(defs: dict[str, Any], kinds: Iterable[Any]) -> dict[str, Any]:
-    """The same of definitions, whose members are in order as well, and described where their author did that in `Annotated`."""
+    """Definitions in written order, with members described by their `Annotated`."""
     classes = classes_in(kinds)
     made: dict[str, Any] = {}
     for name, schema in defs.items():
@@ -358,7 +358,7 @@ def _defs_in_order(defs: dict[str, Any], kinds: Iterable[Any]) -> dict[str, Any]
 
 def _members_in_order(schema: dict[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
     members: Mapping[str, Any] = schema.get("properties", {})
-    if not members.keys() <= hints.keys():  # a struct may rename its fields, and keeps their order
+    if not members.keys() <= hints.keys():  # a struct may rename its fields, but keeps their order
         return schema
     ordered: dict[str, Any] = {}
     for name in (each for each in hints if each in members):
@@ -372,13 +372,13 @@ def _members_in_order(schema: dict[str, Any], hints: Mapping[str, Any]) -> dict[
 
 
 def _in_written_order(schema: Any, hint: Any) -> Any:
-    """The schema of a hint with its choices in the order in which their author wrote them."""
+    """The schema of a hint with its choices in written order."""
     written = choices_in(hint)
     return _ordered(schema, {(type(one), one): place for place, one in reversed(list(enumerate(written)))})
 
 
 def _ordered(schema: Any, places: dict[tuple[Any, Any], int]) -> Any:
-    """What was not written is behind all that was."""
+    """The schema with ordered choices; values that are not in `places` come last."""
     if not places:
         return schema
     if is_object(schema):
@@ -392,18 +392,20 @@ def _ordered(schema: Any, places: dict[tuple[Any, Any], int]) -> Any:
 
 
 def _no_schema_reason(error: Exception) -> str:
-    """Why a type has no schema, and what helps."""
+    """Why a type has no schema, and what to write instead."""
     text = str(error)
     if isinstance(error, NameError):
-        return f"{error.name!r} is not there at run time; define it at the top of its module, outside of `if TYPE_CHECKING`"
+        return (
+            f"{error.name!r} does not exist at run time; define it at the top of its module, outside `if TYPE_CHECKING`"
+        )
     if "schema_hook" in text:
         kind = text.rpartition("type ")[2].removesuffix(" is not supported")
-        return f"{kind} has no form in JSON; take its parts, or a dataclass, TypedDict or model of them"
+        return f"{kind} cannot be expressed in JSON; take its parts, or a dataclass, TypedDict or model of them"
     return text
 
 
 def _with_docs(schema: dict[str, Any]) -> dict[str, Any]:
-    """A definition whose docstring is read as a docstring: its `Attributes:` describe the properties."""
+    """A definition whose docstring was parsed: its `Attributes:` describe the properties."""
     if "description" not in schema:
         return schema
     text, said = parse_docstring(cleandoc(schema["description"]))
@@ -418,7 +420,7 @@ def _with_docs(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_integers(value: Any, meter: StepMeter) -> Any:
-    """The same JSON with each whole number as an int, which every check takes for a float as well. Raises `StepsExceeded`."""
+    """The JSON with each whole float as an int, which is also a valid float for all checks. Raises `StepsExceeded`."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if is_object(value):
@@ -431,19 +433,21 @@ def _with_integers(value: Any, meter: StepMeter) -> Any:
 
 
 def _is_large(value: Any, meter: StepMeter) -> bool:
-    """Whether pydantic is only given it when its schema has nothing against it."""
+    """Whether the value is so large that pydantic gets it only after the schema check."""
     count = 0
     waiting: list[Any] = [[value]]
     for one in waiting:  # which grows meanwhile
         items: Collection[Any] = one.values() if is_object(one) else one
         count += len(items)
-        meter.spend(1 + 2 * len(items))  # so that much is made in the thread, where validators in Python let others run
+        meter.spend(
+            1 + 2 * len(items)
+        )  # conversion of large values runs in a thread, where validators written in Python release the interpreter
         waiting += (item for item in items if isinstance(item, dict | list))
     return count > _FEW_FOR_PYDANTIC
 
 
 def _objects_in(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in a schema that was made from hints."""
+    """All schema objects inside a schema that was made from hints."""
     found = [schema]
     for one in found:  # which grows meanwhile
         if is_object(one):
@@ -457,7 +461,7 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 def _problem_of(error: msgspec.ValidationError) -> ValidationProblem:
-    """The one problem that msgspec names, for the few that a schema cannot say."""
+    """The single problem that msgspec reports, for constraints that a schema cannot express."""
     text, _, place = str(error).partition(" - at `")
     path: Path = tuple(int(index) if index else name for name, index in _STEP.findall(place.rstrip("`")))
     return ValidationProblem(path, ProblemReason(text.replace("`", ""), "type_mismatch"))

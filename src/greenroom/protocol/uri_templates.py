@@ -1,20 +1,20 @@
-"""URI templates: which variables turn a template into this URI, in linear time, and with nothing in them that climbs out.
+"""URI templates: matching a URI in linear time, and expanding a template.
 
-What a template may say, after RFC 6570:
+Supported syntax, after RFC 6570:
 
-- ``{name}`` one segment: at least one character, no ``/``; it stops where what follows can begin. As the very last part of a template
-  it takes all that is left, slashes included, so that ``file:///{path}`` matches ``file:///etc/hosts``; `segments=True` keeps it
-  to one segment there too;
+- ``{name}`` one segment: at least one character, no ``/``; it stops where the following text can begin. As the last part of a template
+    it takes the rest, slashes included, so that ``file:///{path}`` matches ``file:///etc/hosts``; `segments=True` limits it
+    to one segment there as well;
 - ``{+name}`` and ``{name*}`` any number of segments, as many as they can.
 
-Values are percent-decoded, once. A value never matches when it is empty, is not UTF-8 once decoded, contains a NUL, or climbs: has
-``..`` for a segment, in either kind of slash and however often it was encoded; or, unless the template says ``{+name}``, begins with a slash or a
-drive. A handler must still treat a value as what it is, a stranger's text; but joined to a folder it stays below it, unless it is that of a
+Values are percent-decoded once. A URI does not match if a value would be empty, not UTF-8 after decoding, contain a NUL, or escape its folder: have
+``..`` as a segment, with either kind of slash and however often it was encoded; or, unless the template has ``{+name}``, begin with a slash or a
+drive letter. A value is still untrusted text; but joined to a folder it stays below the folder, unless it is the value of
 ``{+name}``, which may be a whole path.
 
-How it is linear: a set of positions is one integer, a bit for each, and a template's part moves the whole set at once, by a shift for a
-character and by an addition, whose carry runs through the bits, for a variable. Nothing is ever tried twice, so there is no
-string that takes long: about 10 µs for an ordinary URI that matches, 0.2 µs for one that does not even begin right.
+Linear time by bit parallelism: a set of positions is one integer with a bit for each, and a template's part moves the whole set at once, by a shift
+for a character and by an addition, whose carry runs through the bits, for a variable. There is no backtracking, so no
+URI is slow: about 10 µs for an ordinary URI that matches, 0.2 µs for one whose beginning differs.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 URI_LIMIT = 65_536
-"""How long a URI may be to match at all, in bytes."""
+"""The longest URI that is matched, in bytes."""
 
 
 class BadTemplate(GreenroomError, ValueError):
-    """A template that cannot be used: found when it is registered, not when it is asked for."""
+    """The template is malformed. Raised when it is registered, not when it is matched."""
 
 
 class TemplateVariable(NamedTuple):
-    """A part of a template that takes something."""
+    """A variable of a template."""
 
     name: str
     crosses: bool
-    """Whether it may take slashes."""
+    """Whether its value may contain slashes."""
     greedy: bool
-    """Whether it takes as much as it can, or stops where what follows can begin."""
+    """Whether it takes the longest match; otherwise it stops where the following text can begin."""
     reserved: bool
-    """Whether it was written `{+name}`: its value may begin anywhere."""
+    """Whether it was written `{+name}`: its value may be an absolute path."""
 
 
 class UriTemplate:
-    """A template, ready to match. Equal to another one that is written the same."""
+    """A compiled URI template. Templates with the same text are equal."""
 
     def __init__(self, text: str, *, segments: bool = False) -> None:
-        """Raises `BadTemplate`, which says what is wrong and where."""
+        """Raises `BadTemplate` with what is wrong and where."""
         self.text = text
         self.segments = segments
         self.parts = tuple(_parts(text, segments=segments))
@@ -63,7 +63,7 @@ class UriTemplate:
         self._suffix = last if isinstance(last, bytes) else b""
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The values of the variables, decoded; None when the URI is another one, or a value may not be."""
+        """The decoded values of the variables; None if the URI does not match or a value is not allowed."""
         try:
             raw = uri.encode()
         except UnicodeEncodeError:
@@ -82,7 +82,7 @@ class UriTemplate:
         return values
 
     def expand(self, values: Mapping[str, str]) -> str:
-        """The URI that has these values. Raises `BadTemplate` for one that is missing or empty."""
+        """The URI with these values. Raises `BadTemplate` for a missing or empty value."""
         pieces: list[str] = []
         for part in self.parts:
             if isinstance(part, str):
@@ -104,17 +104,18 @@ class UriTemplate:
         return f"UriTemplate({self.text!r})"
 
     def _cut(self, raw: bytes) -> list[tuple[TemplateVariable, bytes]] | None:
-        """Which bytes each variable takes.
+        """The bytes of each variable.
 
-        Backwards first: from which places can the rest of the template match the rest of the URI? A place is the number of bytes
-        after it, and bit number p of a set is place p; so is bit p of a mask, for the byte that ends at place p. Then forwards,
-        choosing each variable's end among the places from which the rest can match.
+        First backwards: from which positions can the rest of the template match the rest of the URI? A position is the number of bytes after it; bit
+        number p of a set is position p, and bit p of a mask is the byte that ends at position p. Then forwards, choosing each variable's end among
+        the
+        positions from which the rest can match.
         """
         size = len(raw)
         anything, slash = (1 << size) - 1, _mask(raw, b"/")
         masks = dict[int, int]()
         places = 1
-        later = [places]  # for each step, the last one first: where what follows it may begin
+        later = [places]  # for each part, from the last: the positions where the following part may begin
         for step in reversed(self._steps):
             if isinstance(step, bytes):
                 for byte in reversed(step):
@@ -152,8 +153,7 @@ class UriTemplate:
 def escapes_folder(value: str, *, rooted: bool = True) -> bool:
     """Whether a value may lead out of the folder that it is joined to.
 
-    `rooted` says that one which begins at the root does, too. Looks through the layers of percent-encoding; a value that has more
-    than `_LAYERS` of them is not honest.
+    With `rooted`, an absolute path does too. Undoes repeated percent-encoding; a value with more than `_LAYERS` layers counts as hostile.
     """
     for _ in range(_LAYERS):
         if "\0" in value or any(segment.strip() == ".." for segment in _SLASHES.split(value)):
@@ -177,7 +177,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 
 
 def _mask(raw: bytes, byte: bytes) -> int:
-    """Where a byte stands, as a set of the places that it ends at."""
+    """The positions of a byte, as a set of the positions where it ends."""
     table = bytearray(b"0" * 256)
     table[byte[0]] = ord("1")
     return int(raw.translate(bytes(table)) or b"0", 2)
@@ -191,7 +191,7 @@ def _decode(piece: bytes) -> str | None:
 
 
 def _parts(text: str, *, segments: bool) -> list[str | TemplateVariable]:
-    """A template's parts, or why it is none."""
+    """Split a template into texts and variables. Raises `BadTemplate`."""
     parts: list[str | TemplateVariable] = []
     names: set[str] = set()
     for found in _PIECE.finditer(text):

@@ -1,7 +1,7 @@
-"""Values against schemas from any source, hostile ones included.
+"""Validation of values against schemas, including hostile ones.
 
-A schema is looked through before it is used, compiled once (`Validator`), and no value is checked for ever: a meter counts what it costs. The
-format of a text is not checked unless asked for, as JSON Schema has it.
+A schema is checked before it is used and compiled once (`Validator`). Each check of a value is bounded: a meter counts its steps. The `format`
+of a string is only checked on request, as JSON Schema specifies.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ __all__ = ["BadSchema", "StepsExceeded", "Validator", "check_schema", "first_err
 
 MOST_PROBLEMS: Final = 100
 _PER_PROBLEM: Final = 20
-"""Steps that it takes to say what is wrong."""
+"""The steps charged for writing one problem."""
 
 TYPES: Final[dict[str, Any]] = {
     "date": date, "date-time": datetime, "decimal": Decimal, "duration": timedelta, "time": time, "uuid": UUID,
 }  # fmt: skip
-"""The formats that stand for types."""
+"""Formats that represent types."""
 
 
 def check_schema(schema: Any, *, root_object: bool = False) -> None:
     """Refuse a schema that is wrong, too large, or refers out of its own document. Raises `BadSchema`.
 
-    With `root_object`, its root must be of type "object", as the schemas of tools are. It helps the authors of schemas, and asks jsonschema as
-    well, which takes up to a second. `Validator` refuses by itself what cannot be used.
+    With `root_object`, the root must be of type "object", as in a tool's schemas. For authors: it also asks jsonschema, which takes up to a
+    second. `Validator` by itself refuses schemas that cannot be used.
     """
     if not is_object(schema):
         raise BadSchema((), "a schema is an object")
@@ -77,7 +77,7 @@ def check_schema(schema: Any, *, root_object: bool = False) -> None:
 
 
 class Validator:
-    """A schema to hold values against. It is checked and compiled here, once; what happens to it later does not matter."""
+    """A compiled schema. It is checked and compiled once; later changes to the given object have no effect."""
 
     dialect: str | None = None
     formats: Mapping[str, Callable[[str], bool]] = MappingProxyType({})
@@ -85,7 +85,7 @@ class Validator:
     def __init__(
         self, schema: Mapping[str, Any], *, steps: int = STEPS_ON_LOOP, meter: StepMeter | None = None
     ) -> None:
-        """`steps` bounds what one value may cost, and `meter`, what this may cost. Raises `BadSchema`, and `StepsExceeded` for the meter's sake."""
+        """`steps` limits the check of one value, `meter` the compilation. Raises `BadSchema`, and `StepsExceeded` when the meter is used up."""
         self._steps = steps
         meter = StepMeter(STEPS_IN_THREAD) if meter is None else meter
         if self.dialect is None:
@@ -98,21 +98,21 @@ class Validator:
         ).compile()
 
     def errors(self, value: Any, most: int = MOST_PROBLEMS) -> list[ValidationProblem]:
-        """All that is wrong, up to `most` things, with paths from the root. A value of the wrong type has no other problems."""
+        """The problems of a value, at most `most`, with paths from the root. A value of the wrong type has no further problems."""
         try:
             return self.check(value, StepMeter(self._steps), most)
         except StepsExceeded:
             return [too_costly_reason(self._steps)]
 
     def check(self, value: Any, meter: StepMeter, most: int = MOST_PROBLEMS) -> list[ValidationProblem]:
-        """The same, at the cost of a meter. Raises `StepsExceeded`.
+        """The problems of a value, charged to a meter. Raises `StepsExceeded`.
 
-        Most values are right, so that is asked first, which is quicker than to look for all that is wrong.
+        Most values are valid, so validity is checked first, which is faster than collecting problems.
         """
         try:
             self._root.check(value, meter, None, FAIL_FAST, None)
         except (ViolationLimitReached, TextTooLong):
-            pass  # which is a finding where it is said of what
+            pass  # reported by the caller, for the union's own place
         except RecursionError:
             raise StepsExceeded from None
         else:
@@ -126,12 +126,12 @@ class Validator:
             return [ValidationProblem((), ProblemReason(str(error), "too_complex"))]
         except RecursionError:
             raise StepsExceeded from None
-        meter.left -= _PER_PROBLEM * len(found)  # which has happened: what was found is said, whatever comes next
+        meter.left -= _PER_PROBLEM * len(found)  # which is expected here: the problems found so far are reported
         told = ReasonWriter()
         return [problem for one in found for problem in self._problems_of(one, told)]
 
     def _problems_of(self, one: SchemaViolation, told: ReasonWriter) -> Iterable[ValidationProblem]:
-        """The problem, or problems, that a finding stands for."""
+        """The problems that a violation stands for."""
         path = path_of(one.trail)
         match one.keyword:
             case "required":
@@ -146,7 +146,7 @@ class Validator:
                     ValidationProblem(
                         path,
                         ProblemReason(
-                            "it is more than one of the things of which it may be one", "multiple_oneof_matches"
+                            "it matches more than one alternative, and may match only one", "multiple_oneof_matches"
                         ),
                     )
                 ]
@@ -157,9 +157,9 @@ class Validator:
 
 
 class HintSchemaValidator(Validator):
-    """For schemas that were made from type hints: the formats in them are checked by the code that converts the values.
+    """For schemas made from type hints: their formats are checked by the conversion.
 
-    Of a union it says what is wrong with the one member that was meant, where that is clear.
+    Of a union it reports the problems of the intended member, if that is clear.
     """
 
     dialect: str | None = "own"
@@ -182,12 +182,12 @@ def _is_wrong_type(each: SchemaViolation, union: SchemaViolation) -> bool:
 
 
 def validate(value: Any, schema: Mapping[str, Any] | None) -> list[ValidationProblem]:
-    """All that is wrong with a value, as (path, reason); nothing when there is no schema. Raises `BadSchema`."""
+    """The problems of a value, as (path, reason); none without a schema. Raises `BadSchema`."""
     return [] if schema is None else _validator_of(msgspec.json.encode(schema)).errors(value)
 
 
 def first_error(value: Any, schema: Mapping[str, Any] | None) -> str | None:
-    """The first thing that is wrong, as text; None when nothing is, or when there is no schema. Raises `BadSchema`."""
+    """The first problem as text; None if there is none, or no schema. Raises `BadSchema`."""
     found = validate(value, schema)
     return str(found[0]) if found else None
 
@@ -215,7 +215,7 @@ HintSchemaValidator.formats = MappingProxyType(
 
 
 class FormValidator(HintSchemaValidator):
-    """For the answers to forms: all formats that forms have are checked."""
+    """For form answers: all formats of forms are checked."""
 
     formats: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         {
@@ -227,6 +227,6 @@ class FormValidator(HintSchemaValidator):
 
 
 class ForeignFormValidator(FormValidator):
-    """For the user's answer to a form of a server's: it is bounded and read as any foreign schema is, and its formats are checked."""
+    """For a user's answer to a server's form: the form is bounded like any foreign schema, and its formats are checked."""
 
     dialect = None

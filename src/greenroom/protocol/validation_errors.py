@@ -1,4 +1,4 @@
-"""What is wrong with a value, and where: the one form in which all checks of values speak; and how much a check may cost."""
+"""Validation errors: the one form of all checks, and the meter that bounds what a check costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN: Final = re.compile(r"[\w$-]+")
 
 Path: TypeAlias = "tuple[str | int, ...]"
 Trail: TypeAlias = "tuple[Any, str | int] | None"
-"""The path to a value from its end, as pairs of (path before, name or index): a step costs the same however deep it is."""
+"""The path to a value, from its end: pairs of (path before, name or index). Extending it costs the same at any depth."""
 
 
 def path_of(trail: Trail) -> Path:
@@ -30,20 +30,20 @@ def path_of(trail: Trail) -> Path:
 
 
 class ProblemReason(str):
-    """Why, in words; `kind` is the same as one word for programs, such as `type_mismatch` or `missing_required`."""
+    """The reason as text; `kind` is the same as one word for programs, such as `type_mismatch` or `missing_required`."""
 
     __slots__ = ("kind",)
     kind: str
 
     def __new__(cls, text: str, kind: str = "invalid") -> Self:
-        """The words, and the word."""
+        """`text` for people, `kind` for programs."""
         made = super().__new__(cls, text)
         made.kind = kind
         return made
 
 
 class ValidationProblem(NamedTuple):
-    """One thing that is wrong: the keys and indices from the root to the place, and why."""
+    """One mistake: the keys and indices from the root to its place, and the reason."""
 
     path: Path
     reason: ProblemReason
@@ -53,23 +53,23 @@ class ValidationProblem(NamedTuple):
 
 
 def too_costly_reason(steps: int) -> ValidationProblem:
-    """What is wrong with a value that cannot be checked in so many steps."""
+    """The problem of a value whose check exceeds the steps."""
     return ValidationProblem(
         (), ProblemReason(f"there is too much in it to be checked: more than {steps} steps", "too_complex")
     )
 
 
 class Mismatch(GreenroomError):
-    """A value is not what was asked for. `errors` are all the problems, not only the first."""
+    """A value is invalid. `errors` has all problems, not only the first."""
 
     def __init__(self, errors: Sequence[ValidationProblem]) -> None:
-        """At least one problem."""
+        """`errors` has at least one problem."""
         super().__init__("; ".join(str(problem) for problem in errors))
         self.errors = list(errors)
 
 
 def path_text(path: Sequence[Any]) -> str:
-    """A path as people write it: `days[0].name`."""
+    """A path as text: `days[0].name`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -81,63 +81,63 @@ def path_text(path: Sequence[Any]) -> str:
     return text
 
 
-# --- How much one check may cost, in steps: everything that is done for a peer's schema or value is charged before it is done.
-# A step stands for at most about a microsecond, and most take a quarter of one. A check on the event loop may take `STEPS_ON_LOOP` of them, which is
-# far below the 50 ms for which no peer may hold the loop. What takes more raises `StepsExceeded`, and may be begun again in a thread, where
-# `PacedStepMeter` allows `STEPS_IN_THREAD` and lets go of the interpreter every few hundred microseconds.
+# --- The cost of a check in steps: all work for a peer's schema or value is charged before it is done.
+# A step is at most about a microsecond, and mostly a quarter of one. A check on the event loop may take `STEPS_ON_LOOP`, which is far below the 50 ms
+# for which a peer may block the loop. A longer check raises `StepsExceeded` and may be repeated in a thread, where `PacedStepMeter` allows
+# `STEPS_IN_THREAD` and releases the interpreter every few hundred microseconds.
 
 STEPS_ON_LOOP: Final = 50_000
-"""Steps on the event loop."""
+"""The steps of a check on the event loop."""
 STEPS_IN_THREAD: Final = 5_000_000
-"""Steps of one check in a thread: some seconds, at most."""
+"""The steps of a check in a thread: some seconds at most."""
 
 _SLICE: Final = 2_000
 _PAUSE: Final = 0.000_05
 
 
 class StepsExceeded(Exception):
-    """All steps are used up."""
+    """The check took all its steps."""
 
 
 class StepMeter:
-    """How many steps are left. Hot loops write `meter.left -= n` themselves, and call `exceeded` when it is negative."""
+    """Counts the remaining steps. Hot loops write `meter.left -= n` themselves, and call `refill_or_raise` when it is negative."""
 
     __slots__ = ("left",)
 
     def __init__(self, steps: int = STEPS_ON_LOOP) -> None:
-        """So many may be taken."""
+        """`steps` may be taken."""
         self.left = steps
 
     def spend(self, steps: int) -> None:
-        """Take these. Raises `StepsExceeded` when there are not as many."""
+        """Take steps. Raises `StepsExceeded` if there are not as many."""
         self.left -= steps
         if self.left < 0:
             self.refill_or_raise()
 
     def refill_or_raise(self) -> None:
-        """`left` has become negative. Raises `StepsExceeded`, unless there are more."""
+        """Called when `left` is negative. Raises `StepsExceeded`, unless there are more steps."""
         raise StepsExceeded
 
 
 class PacedStepMeter(StepMeter):
-    """For a check in a thread of its own.
+    """The meter of a check in its own thread.
 
-    The interpreter takes its lock from a busy thread only after 5 ms, each time that the event loop comes back from waiting. So the
-    thread sleeps for a moment after each slice of its steps, which hands the lock over at once; that costs a tenth of its time.
+    The interpreter takes its lock from a busy thread only after 5 ms, each time that the event loop wakes up. So the thread sleeps for a moment
+    after each slice of its steps, which hands over the lock at once and costs a tenth of its time.
     """
 
     __slots__ = ("rest", "stopped")
 
     def __init__(self, steps: int = STEPS_IN_THREAD) -> None:
-        """So many may be taken in all."""
+        """`steps` may be taken in all."""
         super().__init__(min(_SLICE, steps))
         self.rest = steps - self.left
         self.stopped = False
-        """Set by another thread when the result is not wanted any more."""
+        """Set by another thread to stop the check."""
 
     def refill_or_raise(self) -> None:
-        """Begin the next slice. Raises `StepsExceeded` when there is none, or when the check was stopped."""
-        self.rest += self.left  # which have been taken already
+        """Begin the next slice. Raises `StepsExceeded` if there is none, or if the check was stopped."""
+        self.rest += self.left  # taken already
         if self.stopped or self.rest < 0:
             raise StepsExceeded
         self.left = min(_SLICE, self.rest)

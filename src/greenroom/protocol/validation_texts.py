@@ -1,4 +1,4 @@
-"""Why a value is not what a schema asks for: in words for people and models, and in one word for programs."""
+"""Reasons why a value violates a schema: as text for people and models, and as one word for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS: Final = {
     "propertyNames": "bad_name", "required": "missing_required", "type": "type_mismatch", "unevaluatedItems": "too_long",
     "unevaluatedProperties": "unexpected_property", "uniqueItems": "items_not_unique",
 }  # fmt: skip
-"""Keyword -> the one word."""
+"""Keyword -> the reason as one word."""
 
 _NAMES: Final = {
     "array": "an array", "boolean": "true or false", "integer": "an integer", "null": "null", "number": "a number",
@@ -33,23 +33,23 @@ _NAMES: Final = {
 
 
 _LONGEST: Final = 60
-_MOST_SHOWN: Final = 20  # items, which are enough to recognize it
+_MOST_SHOWN: Final = 20  # items, enough to recognize the value
 _MOST_CHOICES: Final = 1_000
 _FEWEST_CHOICES: Final = 10
 _MOST_COMPARED: Final = 20_000  # pairs of characters
 
 
 class ReasonWriter:
-    """Says what is wrong with one value: the first reasons in full, and of very many only as much as costs no more than the check itself."""
+    """Writes the reasons for one value: the first in full, and of very many only as much as costs no more than the check."""
 
     def __init__(self) -> None:
-        """Nothing has been said yet."""
+        """Begin with a full budget."""
         self._compared = _MOST_COMPARED
         self._choices = _MOST_CHOICES
         self._listed: dict[int, str] = {}
 
     def reason(self, keyword: str, wanted: Any, value: Any) -> ProblemReason:
-        """Why the value is not what the keyword wants."""
+        """The reason for one keyword."""
         if keyword == "enum":
             text = f"expected one of {self._listing(wanted)}, got {shown_value(value)}"
         else:
@@ -57,7 +57,7 @@ class ReasonWriter:
         return ProblemReason(text, KINDS.get(keyword, "invalid"))
 
     def _listing(self, choices: Sequence[Any]) -> str:
-        """The choices, as far as there is room for them."""
+        """The choices, shortened."""
         found = self._listed.get(id(choices))
         if found is None:
             some: list[Any] = []
@@ -71,7 +71,7 @@ class ReasonWriter:
         return found
 
     def unexpected(self, name: str, known: Collection[str]) -> ProblemReason:
-        """Why there must be no such member, and which one was probably meant.
+        """The reason for an unexpected member, with a suggestion.
 
         Comparing two names may take as many steps as the product of their lengths.
         """
@@ -82,31 +82,31 @@ class ReasonWriter:
             close = get_close_matches(name, list(islice(known, 100)), 1)
         if close:
             hint = f"; was {close[0]} meant?"
-        elif known and len(known) <= 10:  # noqa: PLR2004 - more are no help
+        elif known and len(known) <= 10:  # noqa: PLR2004 - more do not help
             hint = f"; there are {', '.join(one if len(one) <= _LONGEST else f'{one[:_LONGEST]}…' for one in known)}"
         else:
             hint = ""
         return ProblemReason(f"there is no such member{hint}", "unexpected_property")
 
 
-# What to say where the words hold for every value; `{wanted}` is as the schema has it.
+# Reasons that are the same for all values; `{wanted}` is the keyword's value.
 _WORDS: Final = {
     "additionalItems": "it has more items than it may",
-    "contains": "too few of its items are as they should be",
+    "contains": "too few of its items match",
     "exclusiveMaximum": "expected less than {wanted}, got {value}",
     "exclusiveMinimum": "expected more than {wanted}, got {value}",
     "format": "expected {wanted}, got {value}",
     "contentEncoding": "expected text in {wanted}, got {value}",
     "items": "it has more items than it may",
-    "maxContains": "too many of its items are of a kind that is limited",
+    "maxContains": "too many of its items match",
     "maximum": "expected at most {wanted}, got {value}",
-    "minContains": "too few of its items are as they should be",
+    "minContains": "too few of its items match",
     "minimum": "expected at least {wanted}, got {value}",
     "multipleOf": "expected a multiple of {wanted}, got {value}",
-    "not": "{value} is what it must not be",
+    "not": "{value} is not allowed",
     "pattern": "{value} does not match the pattern {wanted}",
     "unevaluatedItems": "it has more items than it may",
-    "unevaluatedProperties": "it has members that it may not have",
+    "unevaluatedProperties": "it has members that are not allowed",
     "uniqueItems": "its items are not all different",
 }
 
@@ -119,7 +119,7 @@ def _text(keyword: str, wanted: Any, value: Any) -> str:
         case "const":
             return f"expected {shown_value(wanted)}, got {shown_value(value)}"
         case "anyOf" | "oneOf":
-            return f"{shown_value(value)} is none of the {len(wanted)} things that it may be"
+            return f"{shown_value(value)} is none of the {len(wanted)} alternatives"
         case "minLength" | "minItems" | "minProperties":
             return f"expected at least {_count_text(wanted, keyword)}, got {len(value)}"
         case "maxLength" | "maxItems" | "maxProperties":
@@ -134,18 +134,18 @@ def _count_text(count: int, keyword: str) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """A value as a message shows it: JSON, and not much of it."""
+    """A value as JSON for a message, shortened."""
     if (is_object(value) or is_array(value)) and len(value) > _MOST_SHOWN:
         return f"an {'object' if is_object(value) else 'array'} of {len(value)}"
     try:
         text = msgspec.json.encode(_truncated(value, iter(range(_LONGEST)))).decode()
-    except (TypeError, ValueError):  # no JSON at all, which only a local caller can hand in
+    except (TypeError, ValueError):  # no JSON, which only local callers can pass
         text = ascii(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _truncated(value: Any, places: Iterator[int]) -> Any:
-    """The value without what would be cut off its text anyway, however much that is: each of the places is a character at least."""
+    """The value without parts that would be cut off its text, however large: each place is at least one character."""
     if isinstance(value, str):
         return value[: _LONGEST + 20]
     if is_object(value):

@@ -1,8 +1,7 @@
-"""The shapes of params and results, one struct each: what must be there, what may be, and of which type.
+"""The shapes of params and results, one struct each: required members, optional members, and their types.
 
-Only the outer shape: what a handler is free to choose (arguments, schemas, content blocks) is an object here and nothing more.
-Members that are not named are let through, since any revision may add some. A member that may be missing may also be null, which
-several clients send instead.
+Only the outer shape is checked: what a handler chooses freely (arguments, schemas, content blocks) is any object here. Unknown members are
+allowed, since any revision may add some. An optional member may also be null, which several clients send instead of leaving it out.
 """
 
 from __future__ import annotations
@@ -12,44 +11,44 @@ from typing import Any, Literal, TypeAlias, get_args
 from msgspec import Struct, field
 
 ProgressToken: TypeAlias = str | int
-"""What a progress token is, and a request's id."""
+"""A progress token, or a request's id."""
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-"""How grave a log message is, in RFC 5424's words."""
+"""The severity of a log message, with the names of RFC 5424."""
 
 LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
-"""The least grave first."""
+"""In ascending severity."""
 
 JsonObject: TypeAlias = dict[str, Any]
 
 
 class RequestMeta(Struct, rename="camel"):
-    """`_meta` of a request. Everything else in it belongs to its author."""
+    """`_meta` of a request. Members other than the progress token belong to the sender."""
 
     progress_token: ProgressToken | None = None
 
 
 class BaseParams(Struct, rename="camel", kw_only=True):
-    """What any params may have, and those of a method that takes nothing."""
+    """The params that every method accepts, and the params of methods without any."""
 
     meta: RequestMeta | None = field(name="_meta", default=None)
 
 
 class ListParams(BaseParams):
-    """One page of a list. An empty cursor is a cursor."""
+    """The params of every `…/list` method. An empty cursor is a cursor."""
 
     cursor: str | None = None
 
 
 class PeerInfo(Struct, rename="camel"):
-    """Who a peer is."""
+    """`clientInfo` and `serverInfo`."""
 
     name: str
     version: str
 
 
 class InitializeParams(BaseParams):
-    """The handshake's first word."""
+    """The params of `initialize`."""
 
     protocol_version: str
     capabilities: JsonObject
@@ -57,13 +56,13 @@ class InitializeParams(BaseParams):
 
 
 class TaskMetadata(Struct, rename="camel"):
-    """The asker would rather have a task, kept for so many milliseconds."""
+    """Requests a task instead of a result, kept for `ttl` milliseconds."""
 
     ttl: float | None = None
 
 
 class CallToolParams(BaseParams):
-    """A tool and its arguments; what those must be is the tool's own business."""
+    """The params of `tools/call`. The tool's own schema checks the arguments."""
 
     name: str
     arguments: JsonObject | None = None
@@ -71,45 +70,45 @@ class CallToolParams(BaseParams):
 
 
 class ResourceUriParams(BaseParams):
-    """A resource."""
+    """The params of `resources/read`, `subscribe`, `unsubscribe` and `notifications/resources/updated`."""
 
     uri: str
 
 
 class GetPromptParams(BaseParams):
-    """A prompt and its arguments, which are texts."""
+    """The params of `prompts/get`. A prompt's arguments are strings."""
 
     name: str
     arguments: dict[str, str] | None = None
 
 
 class PromptReference(Struct, tag_field="type", tag="ref/prompt"):
-    """Completion for a prompt."""
+    """`ref/prompt` of a completion."""
 
     name: str
 
 
 class ResourceTemplateReference(Struct, tag_field="type", tag="ref/resource"):
-    """Completion for a resource template."""
+    """`ref/resource` of a completion."""
 
     uri: str
 
 
 class CompletionArgument(Struct):
-    """What is being typed: of which argument, and how far it has come."""
+    """The argument to complete, and the text typed so far."""
 
     name: str
     value: str
 
 
 class CompletionContext(Struct):
-    """The arguments that are already filled in."""
+    """The arguments that are filled in already."""
 
     arguments: dict[str, str] | None = None
 
 
 class CompleteParams(BaseParams):
-    """How could this go on?"""
+    """The params of `completion/complete`."""
 
     ref: PromptReference | ResourceTemplateReference
     argument: CompletionArgument
@@ -117,19 +116,19 @@ class CompleteParams(BaseParams):
 
 
 class SetLevelParams(BaseParams):
-    """From which level on log messages are wanted."""
+    """The params of `logging/setLevel`: the lowest level to send."""
 
     level: LogLevel
 
 
 class TaskIdParams(BaseParams):
-    """A task."""
+    """The params of `tasks/get`, `tasks/result` and `tasks/cancel`."""
 
     task_id: str
 
 
 class CreateMessageParams(BaseParams):
-    """Let the client's model say something."""
+    """The params of `sampling/createMessage`."""
 
     messages: list[JsonObject]
     max_tokens: int
@@ -145,7 +144,7 @@ class CreateMessageParams(BaseParams):
 
 
 class ElicitParams(BaseParams):
-    """Ask the user: by a form that has a schema, or by an address to visit."""
+    """The params of `elicitation/create`: a form with a schema, or a URL to open."""
 
     message: str
     mode: Literal["form", "url"] = "form"
@@ -156,14 +155,14 @@ class ElicitParams(BaseParams):
 
 
 class CancelledParams(BaseParams):
-    """The answer to that request is no longer wanted."""
+    """The params of `notifications/cancelled`."""
 
     request_id: ProgressToken | None = None
     reason: str | None = None
 
 
 class ProgressParams(BaseParams):
-    """How far it has come."""
+    """The params of `notifications/progress`."""
 
     progress_token: ProgressToken
     progress: float
@@ -172,7 +171,7 @@ class ProgressParams(BaseParams):
 
 
 class LogMessageParams(BaseParams):
-    """Something happened."""
+    """The params of `notifications/message`."""
 
     level: LogLevel
     data: Any
@@ -180,13 +179,13 @@ class LogMessageParams(BaseParams):
 
 
 class ElicitationCompleteParams(BaseParams):
-    """The user has been where a url elicitation sent them."""
+    """The params of `notifications/elicitation/complete`."""
 
     elicitation_id: str
 
 
 class TaskStatusParams(BaseParams):
-    """How a task stands."""
+    """The params of `notifications/tasks/status`."""
 
     task_id: str
     status: Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -198,13 +197,13 @@ class TaskStatusParams(BaseParams):
 
 
 class BaseResult(Struct, rename="camel", kw_only=True):
-    """What any result may have, and the empty one."""
+    """The members that every result may have, and the empty result."""
 
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
 class InitializeResult(BaseResult):
-    """The handshake's answer."""
+    """The result of `initialize`."""
 
     protocol_version: str
     capabilities: JsonObject
@@ -213,43 +212,43 @@ class InitializeResult(BaseResult):
 
 
 class ListResult(BaseResult, kw_only=True):
-    """A page, and where the next one begins."""
+    """One page of a list, and the cursor of the next page."""
 
     next_cursor: str | None = None
 
 
 class ListToolsResult(ListResult):
-    """The tools."""
+    """The result of `tools/list`."""
 
     tools: list[JsonObject]
 
 
 class ListResourcesResult(ListResult):
-    """The resources."""
+    """The result of `resources/list`."""
 
     resources: list[JsonObject]
 
 
 class ListResourceTemplatesResult(ListResult):
-    """The resource templates."""
+    """The result of `resources/templates/list`."""
 
     resource_templates: list[JsonObject]
 
 
 class ListPromptsResult(ListResult):
-    """The prompts."""
+    """The result of `prompts/list`."""
 
     prompts: list[JsonObject]
 
 
 class ListTasksResult(ListResult):
-    """The tasks."""
+    """The result of `tasks/list`."""
 
     tasks: list[JsonObject]
 
 
 class CallToolResultShape(BaseResult):
-    """What a tool answered, or a task instead."""
+    """The result of `tools/call`, or the task that was created instead."""
 
     content: list[JsonObject] | None = None
     structured_content: JsonObject | None = None
@@ -258,20 +257,20 @@ class CallToolResultShape(BaseResult):
 
 
 class ReadResourceResult(BaseResult):
-    """What a resource holds."""
+    """The result of `resources/read`."""
 
     contents: list[JsonObject]
 
 
 class GetPromptResult(BaseResult):
-    """What a prompt says."""
+    """The result of `prompts/get`."""
 
     messages: list[JsonObject]
     description: str | None = None
 
 
 class CompletionValues(Struct, rename="camel"):
-    """Some completions."""
+    """The suggestions in a completion result."""
 
     values: list[str]
     total: int | None = None
@@ -279,13 +278,13 @@ class CompletionValues(Struct, rename="camel"):
 
 
 class CompleteResult(BaseResult):
-    """How it could go on."""
+    """The result of `completion/complete`."""
 
     completion: CompletionValues
 
 
 class CreateMessageResult(BaseResult):
-    """What the client's model said: one block, or several since the revision that lets it use tools."""
+    """The result of `sampling/createMessage`: one block, or several since the revision with tool use in sampling."""
 
     role: Literal["user", "assistant"]
     content: JsonObject | list[JsonObject]
@@ -294,17 +293,17 @@ class CreateMessageResult(BaseResult):
 
 
 class ListRootsResult(BaseResult):
-    """Where the client lets the server work."""
+    """The result of `roots/list`."""
 
     roots: list[JsonObject]
 
 
 class ElicitResult(BaseResult):
-    """What the user did with an elicitation."""
+    """The result of `elicitation/create`."""
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, str | int | float | bool | list[str] | None] | None = None
 
 
 class GetTaskResult(TaskStatusParams, kw_only=True):
-    """How a task stands, as an answer."""
+    """The result of `tasks/get` and `tasks/cancel`."""

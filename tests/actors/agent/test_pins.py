@@ -62,7 +62,7 @@ def test_the_same_is_the_same_however_it_is_written() -> None:
     report = PINS.compare({"git:log": turned}, "refuse")
     assert report.clean
     assert not report.refused
-    assert str(report) == "all is as it was pinned"
+    assert str(report) == "all tools are as they were pinned"
 
 
 def test_new_gone_and_renamed() -> None:

@@ -62,7 +62,7 @@ def test_names_of_arguments_that_a_provider_refuses(key: str, refused: str) -> N
 def test_what_is_wrong_is_shown_by_name_and_not_all_of_it() -> None:
     (why,) = refusals("anthropic", "x", "", properties("$a", "$b", "$c", "$" + "d" * 200, "$e"))
     assert (
-        why == "names of its arguments have to be 1 to 64 letters, digits, _, . and -: not '$a', '$b', '$c' and 2 more"
+        why == "names of its arguments must be 1 to 64 letters, digits, _, . and -: not '$a', '$b', '$c' and 2 more"
     )
     (why,) = refusals("anthropic", "x", "", properties("$" + "d" * 200))
     assert len(why) < 200
@@ -94,7 +94,7 @@ def test_a_list_that_does_not_say_what_is_in_it(schema: dict[str, Any]) -> None:
 
 def test_a_schema_too_large_to_be_looked_at_is_left_out_and_costs_little() -> None:
     wide = {"type": "object", "properties": {f"a{n}": {"type": "object"} for n in range(20_000)}}
-    assert refusals("openai", "x", "", wide) == ["its schema is too large to be looked at"]
+    assert refusals("openai", "x", "", wide) == ["its schema is too large to check"]
     deep: dict[str, Any] = {"type": "array"}
     for _ in range(5000):
         deep = {"type": "array", "items": deep}
@@ -146,7 +146,7 @@ async def test_a_host_leaves_out_what_a_provider_would_refuse_and_says_so_once(
         "sOpenAI",
         "sGemini",
     ]
-    assert "s:odata is left out for Anthropic: names of its arguments have to be" in caplog.text
+    assert "s:odata is left out for Anthropic: names of its arguments must be" in caplog.text
 
 
 async def test_a_model_of_gemini_has_its_tools_and_its_results() -> None:

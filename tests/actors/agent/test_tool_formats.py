@@ -149,7 +149,7 @@ def test_what_is_no_tool_call_is_refused_with_what_is_taken(given: Any, describe
     with pytest.raises(NotAToolCall) as refused:
         read_call(given)
     assert str(refused.value).startswith(
-        f"{described} is no tool call: what is taken is one tool call: a tool_use block"
+        f"{described} is no tool call: expected one tool call: a tool_use block"
     )
     with pytest.raises(NotAToolCall):
         call_shape(given)

@@ -89,7 +89,7 @@ def unspeakable(thing: asyncio.Event) -> None: ...
         ("t", hello, {"input_schema": {"type": "object", "$ref": "https://x.example/s"}}, "input_schema"),
         ("t", hello, {"output_schema": {"type": "string"}}, "output_schema"),
         ("t", positional, {"input_schema": {"type": "object"}}, "by its name"),
-        ("t", hello, {"meta": {"x": object()}}, "no form in JSON"),
+        ("t", hello, {"meta": {"x": object()}}, "cannot be expressed in JSON"),
     ],
 )
 def test_what_cannot_be_a_tool_says_what_to_write_instead(
@@ -387,12 +387,12 @@ def test_a_resource_is_found_by_its_uri_wherever_it_moves() -> None:
 def test_a_shelf_is_as_it_was_when_a_change_fails() -> None:
     catalogue_ref = CatalogueRef()
     assert catalogue_ref.write(lambda catalogue: catalogue.put(tool_entry("t", hello)))
-    before = catalogue_ref.catalogue
+    before = catalogue_ref.current
     with pytest.raises(RegistrationError):
         catalogue_ref.write(
             lambda catalogue: catalogue.put(tool_entry("u", hello)).put(tool_entry("t", hello), replace=False)
         )
-    assert catalogue_ref.catalogue is before
+    assert catalogue_ref.current is before
     assert not catalogue_ref.write(lambda catalogue: catalogue.drop("tool", "nobody"))
 
 

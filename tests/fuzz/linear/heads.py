@@ -95,7 +95,7 @@ _PIECES: Final = {
 _ANSWERS: Final = {"a reason, NUL": _shape(b"HTTP/1.1 200 ", b"a ", b"\0" + _END)}
 
 _LARGE: Final = (8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB)
-"""Smaller heads are remembered for the next request, which costs the small sizes what the large ones do not pay."""
+"""Smaller heads are cached for the next request, which costs small sizes something that large ones do not pay."""
 
 READERS = (
     Reader("requests", _request, _headers(_REQUEST) | _REQUESTS, (Malformed,), _LARGE),

@@ -1,4 +1,4 @@
-"""Arguments held against what a function takes: right ones, wrong ones, sets, dicts with numbers for keys, texts with a pattern."""
+"""Arguments checked against a function's schema: valid, invalid, sets, dicts with numeric keys, texts with a pattern."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UNITS = ("a", "a.", "=", " ", " a", ",", "\\", "a=b,", 'a="\\', "\t", "é")
 FRONTS = ("", "Bearer ", 'Bearer realm="', "Bearer a.b.")
 SIZES = (256, 1024, 4096, 16384)
-"""No credential is longer than the last."""
+"""No credential is longer than the last size."""
 
 
 def _made(front: str, unit: str, end: str) -> Callable[[int], str]:

@@ -1,4 +1,4 @@
-"""URIs that a peer asks for, templates that they are held against, and what names them: cursors, mentions, patterns of permissions, hosts, origins."""
+"""URIs of a peer, their templates, and other names: cursors, mentions, permission patterns, hosts, origins."""
 
 from __future__ import annotations
 

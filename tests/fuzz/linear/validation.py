@@ -1,4 +1,4 @@
-"""Values held against a schema, and schemas that a peer wrote, within the steps of one check."""
+"""Values checked against a schema, and schemas of a peer, within the steps of one check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PRIME = (1 << 61) - 1
-"""Python's integers are hashed modulo this one."""
+"""The modulus of Python's hash of integers."""
 
 Shape = tuple[Any, Any]
 """A schema, and a value for it."""

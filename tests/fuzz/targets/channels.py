@@ -1,4 +1,4 @@
-"""A channel, from the bytes of a stream to a whole server and back: who asks is answered, once, and under its own id."""
+"""A channel to a complete server, from the bytes of a stream: each request is answered once, under its own id."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def check(data: bytes) -> None:
 
 
 class Talk:
-    """One peer, and the books on what it is owed."""
+    """A peer, and a record of its open requests."""
 
     def __init__(self, company: Company) -> None:
         self._company = company
@@ -130,7 +130,7 @@ class Talk:
         self._heard: list[dict[str, Any]] = []
 
     async def hold(self, stream: Iterable[bytes]) -> None:
-        """Say all this, wait until everything that was asked has ended, and see who was answered."""
+        """Send all this, wait until all requests have ended, and check the answers."""
         async with MemoryPeer(self._company) as wire:
             reading = asyncio.create_task(self._read(wire))
             framer = LineFramer(LIMIT)
@@ -154,18 +154,18 @@ class Talk:
     async def _say(self, wire: MemoryPeer, line: bytes | OversizedMessage) -> None:
         self.owe(line)
         if isinstance(line, OversizedMessage):
-            await wire._channel.refuse(too_long_error(line, LIMIT))  # as stdio does with what it reads
+            await wire._channel.refuse(too_long_error(line, LIMIT))  # as stdio does
         elif line.strip():
             await wire.send(line)
 
     def hear(self, frame: bytes) -> None:
-        """This has come."""
+        """Record a received message."""
         message = json.loads(frame)
         assert message["jsonrpc"] == "2.0"
         self._heard.append(message)
 
     def owe(self, line: bytes | OversizedMessage) -> None:
-        """This was said: the server owes an answer to it, or does not."""
+        """Record a sent message, which may need an answer."""
         if isinstance(line, OversizedMessage):
             error = too_long_error(line, LIMIT)
             self._asked[json.dumps(error.id)] += 1
@@ -183,12 +183,12 @@ class Talk:
             self._cancelled.add(json.dumps(message.params.get("requestId")))
 
     def compare(self) -> None:
-        """Every request was answered, once."""
+        """Assert that every request was answered once."""
         answers = [message for message in self._heard if "method" not in message]
         for answer in answers:
             assert ("result" in answer) != ("error" in answer)
         heard = Counter(json.dumps(answer["id"]) for answer in answers)
-        assert heard <= self._asked, f"answered, and nobody asked: {heard - self._asked}"
+        assert heard <= self._asked, f"answers without a request: {heard - self._asked}"
         missing = self._asked - heard
         assert set(missing) <= self._cancelled, f"asked, and not answered: {missing}"
         for message in self._heard:

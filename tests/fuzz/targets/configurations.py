@@ -1,4 +1,4 @@
-"""Files of servers, as people and other programs write them: whatever stands in one, it is read or told, and no secret with it."""
+"""Server configuration files: any content is read or reported, and no secret is revealed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ NAMES = re.compile(NAME.pattern)
 
 @cache
 def folder() -> Path:
-    """Where the file is; nothing else ever is there."""
+    """The file's own folder."""
     path = tempfile.mkdtemp(prefix="greenroom-fuzz-")
     atexit.register(shutil.rmtree, path)
     return Path(path)
@@ -102,7 +102,7 @@ def check(data: bytes) -> None:
 
 
 def beside(path: Path, text: bytes) -> None:
-    """What other readers make of it, and where everything stands."""
+    """The reference result, and the place of each part."""
     document = load(path)
     for offset in document.offsets.values():
         assert 0 <= offset <= len(text)
@@ -122,7 +122,7 @@ def beside(path: Path, text: bytes) -> None:
     try:
         value = json.loads(written, parse_constant=none)
     except (ValueError, RecursionError):
-        return  # comments, perhaps, or a comma too many
+        return  # such as comments or a trailing comma
     try:
         assert same(JsonParser(written).value, value)
     except InvalidJson as error:
@@ -134,7 +134,7 @@ def none(word: str) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether they are; a number that is none is itself."""
+    """Whether two values are equal; NaN equals itself."""
     return repr(one) == repr(other)
 
 

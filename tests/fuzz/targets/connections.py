@@ -1,4 +1,4 @@
-"""HTTP, from the bytes of a connection to a whole server and back: every answer is one, and the next peer is served as well.
+"""HTTP to a complete server, from the bytes of a connection: every response is valid, and the next peer is served.
 
 In an input, `$S` stands for the id of a session that is there, and `$L` for a body's length.
 """
@@ -39,7 +39,7 @@ def hypercorned(hall: OpenConnections) -> asyncio.Protocol:
 
 CONFIG = HttpConfig(max_body=4096, max_header=2048)
 SPEAKERS: tuple[Callable[[OpenConnections], asyncio.Protocol], ...] = (Http1Connection, hypercorned)
-"""Who may read the bytes."""
+"""The protocols that may read the bytes."""
 STATUSES = {100, 200, 202, 204, 400, 403, 404, 405, 406, 408, 413, 415, 431, 501, 503, 505}
 HELLO: dict[str, Any] = {
     "protocolVersion": LATEST,
@@ -158,7 +158,7 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
     elif end & 2:
         wire.lose()
     if not await wire.ended(PATIENCE):
-        wire.lose()  # a stream, which never ends by itself
+        wire.lose()  # a stream does not end by itself
     found = answers(wire.heard, heads=b"HEAD" in sent)
     look_at(found)
     await check_still_there(company, Wire(SPEAKERS[(end >> 2) % len(SPEAKERS)](hall)))
@@ -195,8 +195,8 @@ async def check_still_there(company: Company, wire: Wire) -> None:
 
 
 async def leave(company: Company) -> None:
-    """All sessions end, and their tasks, which have a moment to notice."""
-    for card in await company.sessions.call(SessionSupervisor.cards):
+    """Assert that all sessions and their tasks end, with a moment to do so."""
+    for card in await company.sessions.call(SessionSupervisor.session_infos):
         await company.peers.end(card.id)
     await asyncio.sleep(10)
 

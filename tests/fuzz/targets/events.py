@@ -1,4 +1,4 @@
-"""Server-sent events: read as the standard reads them, wherever the stream is cut; what is written is read back."""
+"""Server-sent events: parsed as the standard says, wherever the stream is cut; encoded events are parsed back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read(stream: bytes, steps: bytes, limit: int) -> list[SseEvent | OversizedMe
 
 
 def standard(stream: bytes) -> list[SseEvent]:
-    """The algorithm of the standard, on the whole stream at once."""
+    """The standard's algorithm, on the whole stream at once."""
     *lines, _ = _BREAK.split(stream.removeprefix(b"\xef\xbb\xbf"))
     found: list[SseEvent] = []
     data: list[bytes] = []
@@ -79,7 +79,7 @@ def standard(stream: bytes) -> list[SseEvent]:
 
 
 def written(stream: bytes, number: int) -> None:
-    """What is written is one event, whatever is in it, and no more than one."""
+    """Assert that an encoded event is parsed as exactly one event."""
     name, _, data = stream.partition(b"\0")
     id = name[:20].decode(errors="replace")
     try:

@@ -1,4 +1,4 @@
-"""HTTP/2, from the bytes of a connection to a whole server and back: nothing but frames comes out, and the next peer is served as well.
+"""HTTP/2 to a complete server, from the bytes of a connection: all output is valid frames, and the next peer is served.
 
 An input is what comes behind the preface, and is cut anywhere. `$S` stands for the id of a session that is there, inside of headers that are
 not packed; frames say their own lengths, which may be wrong.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ACK = 0x1
 PADDED = 0x8
 SESSION = "mcp_" + "$" * 32
-"""As long as a real one, since the length stands before it."""
+"""As long as a real id, since the length precedes it."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -52,7 +52,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def block(method: str = "POST", path: str = "/mcp", *, session: bool = True, **more: str) -> bytes:
-    """Headers that need no table and no code of Huffman's, so that a fuzzer can read them and write them."""
+    """Headers without HPACK tables and Huffman codes, which a fuzzer can read and write."""
     headers = {":method": method, ":scheme": "https", ":authority": "localhost", ":path": path}
     headers |= {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     if session:
@@ -120,10 +120,10 @@ WORDS = (
 
 
 class Books:
-    """What came back, frame by frame."""
+    """The output, frame by frame."""
 
     def __init__(self, heard: bytes) -> None:
-        """Raises AssertionError for anything that HTTP/2 forbids."""
+        """Raise AssertionError for frames that HTTP/2 forbids."""
         self.statuses: dict[int, int] = {}
         self.bodies: dict[int, bytes] = {}
         self.goodbye: int | None = None
@@ -181,7 +181,7 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
     elif end & 2:
         wire.lose()
     if not await wire.ended(PATIENCE):
-        wire.lose()  # a stream, which never ends by itself
+        wire.lose()  # a stream does not end by itself
     Books(wire.heard)
     await check_still_there(company, hall)
     await hall.drain(0)

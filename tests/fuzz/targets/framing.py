@@ -1,4 +1,4 @@
-"""Lines cut from a stream: the same lines wherever the stream is cut, in order, and never more than one line is held."""
+"""Line framing: the same lines wherever the stream is cut, in order, and at most one line is buffered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS, from the bytes of a connection to a whole server and back: hellos and records that are damaged on their way, and what is said inside.
+"""TLS to a complete server, from the bytes of a connection: damaged handshakes and records, and the data inside.
 
 An input says which flights of a real client are damaged and how, what comes in their stead or behind them, and what the client says when
 they have shaken hands after all. The certificate is made once, when the first input is tried.
@@ -20,7 +20,7 @@ from tests.fuzz.fuzzed_server import Standing
 from tests.fuzz.memory_connection import Wire, answers
 from tests.fuzz.targets import frames
 from tests.fuzz.targets.connections import CONFIG, GET, GOOD, PATIENCE, WORDS, entered, leave, look_at
-from tests.transports.tls.certificate_authority import Authority
+from tests.transports.tls.certificate_authority import CertificateAuthority
 
 from greenroom.transports.asgi import AsgiEndpoint
 from greenroom.transports.http1_connection import Http1Connection
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 FLIGHTS = 3
 SPARE, CUT, FLIP, INSERT, INSTEAD = range(5)
-"""What is done to a flight: nothing, an end too early, a byte changed, bytes put in, others in its stead."""
+"""The damage to a flight: none, truncation, a changed byte, inserted bytes, replacement."""
 RECORDS = (
     b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",
     b"\x15\x03\x03\x00\x02\x02\x28",
     b"\x15\x03\x03\x00\x02\x01\x00",
 )
-"""A hello with nothing in it, an alert, a goodbye."""
+"""An empty hello, an alert, a close notification."""
 
 
 class Both:
-    """What both ends have, for good."""
+    """The shared state of both ends."""
 
     def __init__(self) -> None:
-        """Make it."""
+        """Make the certificate and contexts."""
         with tempfile.TemporaryDirectory() as folder:
-            authority = Authority(Path(folder))
+            authority = CertificateAuthority(Path(folder))
             certfile, keyfile = authority.issue()
             self.server = Certificates(HttpConfig(certfile=certfile, keyfile=keyfile, http2=True))
             self.contexts = {alpn: authority.client(alpn=alpn) for alpn in (("http/1.1",), ("h2",), ())}
@@ -66,10 +66,10 @@ def both() -> Both:
 
 
 class Client:
-    """A real client of TLS, whose words pass through us."""
+    """A real TLS client, whose bytes pass through the test."""
 
     def __init__(self, kind: int) -> None:
-        """`kind` is what it offers."""
+        """`kind` is its offered version."""
         contexts = [*both().contexts.values(), both().old]
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = contexts[kind % len(contexts)].wrap_bio(self._in, self._out, server_hostname="localhost")
@@ -77,7 +77,7 @@ class Client:
         self._taken = 0
 
     def flight(self, wire: Wire) -> bytes:
-        """What it says next, having heard all there is."""
+        """The client's next bytes."""
         self._hear(wire)
         if not self.shaken:
             with suppress(ssl.SSLWantReadError):
@@ -86,13 +86,13 @@ class Client:
         return self._out.read()
 
     def sealed(self, data: bytes) -> bytes:
-        """This, as records."""
+        """Encrypt data as records."""
         if data:
             self.tls.write(data)
         return self._out.read()
 
     def opened(self, wire: Wire) -> bytes:
-        """What the server said inside."""
+        """The decrypted data of the server."""
         self._hear(wire)
         found = b""
         with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError, ssl.SSLEOFError):
@@ -164,7 +164,7 @@ async def connected(company: Company, sent: bytes, front: bytes) -> None:
             spared = spared and not behind
             await wire.send(pieces(client.sealed(inside) + behind, bytes([step])))
     except ssl.SSLError:
-        assert not spared, "a handshake that nobody has disturbed went wrong"
+        assert not spared, "an undisturbed handshake failed"
     if end & 1:
         wire.hang_up()
     elif end & 2:

@@ -1,4 +1,4 @@
-"""Headers: `Host` and `Origin` let in the requests that a strict reader would, and nothing breaks out of an answer."""
+"""Headers: `Host` and `Origin` admit what a strict reader would, and nothing breaks out of a response."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def check(data: bytes) -> None:
 
 
 def netloc(host: str | None) -> str | None:
-    """The name in a `Host`, as the standard library reads addresses."""
+    """The name in a `Host`, as parsed by the standard library."""
     assert host
     return named(f"http://{host}")
 

@@ -1,4 +1,4 @@
-"""A link between nodes: who has no key says what it likes, and who has it says it in sealed frames; the node goes on as before."""
+"""A link between nodes: a stranger without the key sends any bytes, one with the key any sealed frames; the node is unaffected."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from greenroom.supervision.cluster.value_codec import decode, encode
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-KEY = b"a key that nobody can guess     "
+KEY = b"a key that cannot be guessed    "
 MOST = 8 * 1024 * 1024
 
 
 class Adder(GenServer):
-    """A process to talk to."""
+    """A process that adds numbers."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -36,7 +36,7 @@ class Adder(GenServer):
 
 
 class Wire(asyncio.Transport):
-    """A socket's place: what was written, and whether it was closed."""
+    """Replaces a socket: the written bytes, and whether it was closed."""
 
     def __init__(self) -> None:
         super().__init__({"socket": self})
@@ -45,31 +45,31 @@ class Wire(asyncio.Transport):
         self.closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep it."""
+        """Collect the bytes."""
         self.written += data
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """It takes everything."""
+        """Accept all bytes."""
 
     def get_write_buffer_size(self) -> int:
-        """It has taken everything."""
+        """Return at once."""
         return 0
 
     def close(self) -> None:
-        """No more."""
+        """Close."""
         self.closed = True
 
     abort = close
 
 
 def _heard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Of an item that makes no sense the node says so there."""
+    """The logger that gets invalid items."""
     assert loop.is_running()
     assert "message" in context
 
 
 class Standing:
-    """A node that has stood since the first input, and has to stand after the last."""
+    """A node that is kept between all inputs."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -80,7 +80,7 @@ class Standing:
         self.peers._open, self.node.remote_nodes = True, self.peers
 
     async def meet(self, data: bytes, steps: bytes, *, keyed: bool) -> None:
-        """One stranger, from the first byte to the last."""
+        """Run one stranger from the first byte to the last."""
         ref = await start(Adder)
         serial = ref.pid.serial
         link, wire = Link(self.peers, dialling=False), Wire()
@@ -128,7 +128,7 @@ class Standing:
 
 
 def _asked(payload: bytes) -> Tally[Any] | None:
-    """The numbers of the calls in it; None when that is not to be seen from outside."""
+    """The numbers of the calls in it; None if they cannot be read from outside."""
     try:
         batched = decode(payload)
         return Tally(
@@ -136,13 +136,13 @@ def _asked(payload: bytes) -> Tally[Any] | None:
             for item in batched
             if is_list(item) and len(item) > 1 and item[0] in (link_protocol.CALL, link_protocol.ASK)
         )
-    except Exception:  # noqa: BLE001 - whatever was broken in it
+    except Exception:  # noqa: BLE001 - any error of malformed input
         return None
 
 
 @cache
 def standing() -> Standing:
-    """The one node."""
+    """The single node."""
     return Standing()
 
 
@@ -153,7 +153,7 @@ def check(data: bytes) -> None:
     node.loop.run_until_complete(node.meet(rest, bytes(steps), keyed=bool(kind & 1)))
 
 
-SERIAL = 0xFFFEFD  # stands for a process that is there
+SERIAL = 0xFFFEFD  # stands for an existing process
 
 
 def seeds() -> Iterable[bytes]:

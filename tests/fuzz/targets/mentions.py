@@ -1,4 +1,4 @@
-"""Mentions in a text, and templates filled in from the words behind them: what is found stands there, and no word gets out of its place."""
+"""Mentions in a text, and templates filled from the words after them: found mentions occur in the text, and words stay in their places."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check(data: bytes) -> None:
 
 
 def found_in(text: str, *, most: int, sentence: bool) -> list[str]:
-    """What stands in the text, in order; the words behind the last mention."""
+    """The mentions in order; the words after the last one."""
     place = 0
     words: list[str] = []
     for mention in mentions(text):
@@ -77,7 +77,7 @@ def found_in(text: str, *, most: int, sentence: bool) -> list[str]:
 
 
 def filled_in(template: str, words: list[str]) -> None:
-    """Each word is where its place is, escaped, and every word has one."""
+    """Assert that each word is in its place, escaped."""
     names = placeholders(template)
     assert len(set(names)) == len(names)
     try:

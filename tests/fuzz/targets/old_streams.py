@@ -1,4 +1,4 @@
-"""HTTP+SSE as in 2024-11-05, from the bytes of two connections to a whole server and back: one has the stream, the other posts anything.
+"""HTTP+SSE of 2024-11-05 to a complete server, from the bytes of two connections: one has the stream, the other posts anything.
 
 In an input, `$S` stands for the id of the session whose stream is open. A request there is answered on the stream, once.
 """
@@ -57,7 +57,7 @@ def texts() -> Iterable[bytes]:
         *BEGIN, call("ask", 1), {"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}, ask("ping", 1), 5, [ask("ping")]
     )
     yield (
-        post(*BEGIN, where=b"session_id=nobody")
+        post(*BEGIN, where=b"session_id=missing")
         + post(*BEGIN, where=b"")
         + post(*BEGIN, where=b"session_id=$S&session_id=$S")
     )
@@ -79,15 +79,15 @@ WORDS = (*OTHERS, b"GET /sse", b"POST /messages", b"?session_id=", b"$S", b"sess
 
 
 class Reader:
-    """Who has a stream open."""
+    """A client with an open stream."""
 
     def __init__(self, hall: OpenConnections) -> None:
-        """Open it."""
+        """Open the connection."""
         self.wire = Wire(Http1Connection(hall))
         self.session = b""
 
     async def begin(self) -> None:
-        """Ask for the stream, and hear where to post."""
+        """Request the stream, and read the URL for posting."""
         await self.wire.send([GET + b"\r\n"])
         await asyncio.sleep(0.5)
         (first, *_) = self.events()
@@ -96,7 +96,7 @@ class Reader:
         assert self.session
 
     def events(self) -> list[tuple[bytes, bytes]]:
-        """All that came, whole."""
+        """All complete messages."""
         (answer,) = answers(self.wire.heard)
         assert answer.status == 200
         found: list[tuple[bytes, bytes]] = []
@@ -107,7 +107,7 @@ class Reader:
         return found
 
     def check(self) -> list[dict[str, Any]]:
-        """Nothing but messages came, and to each request one answer at the most."""
+        """Assert that only messages came, with at most one answer to each request."""
         messages: list[dict[str, Any]] = []
         for kind, data in self.events()[1:]:
             assert kind == b"message"
@@ -142,7 +142,7 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
     if end & 2:
         wire.hang_up()
     if not await wire.ended(PATIENCE):
-        wire.lose()  # a stream, which never ends by itself
+        wire.lose()  # a stream does not end by itself
     look_at(answers(wire.heard, heads=b"HEAD" in sent))
     if not reader.wire.transport.closed:
         await look_again(hall, reader, sent)
@@ -154,7 +154,7 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
 
 
 async def look_again(hall: OpenConnections, reader: Reader, sent: bytes) -> None:
-    """A client that is still there is answered, and no request twice."""
+    """Assert that a connected client gets exactly one answer to each request."""
     wire = Wire(Http1Connection(hall))
     last = post({"jsonrpc": "2.0", "id": LAST, "method": "ping"}).replace(b"$S", reader.session)
     await wire.send([last])

@@ -1,4 +1,4 @@
-"""JSON-RPC messages: each is what its members say, or refused under no id but its own; what is read can be written again."""
+"""JSON-RPC messages: classified by their members, or refused under their own id only; parsed messages can be encoded again."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def check(data: bytes) -> None:
 
 
 def look_at(error: RemoteProtocolError, text: bytes) -> None:
-    """A refusal travels under the id of what was refused, or under none."""
+    """Assert that an error has the refused message's id, or none."""
     assert error.status in (200, 400, 413)
     assert error.code in (ErrorCode.PARSE_ERROR, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS)
     assert error.id is None or error.answers is None
@@ -112,7 +112,7 @@ def look_at(error: RemoteProtocolError, text: bytes) -> None:
 
 
 def ids(text: bytes) -> list[Any]:
-    """What stands as `id` in the outermost object, as a lenient reader has it."""
+    """The `id` of the outermost object, by a lenient parser."""
     found: list[Any] = []
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def ids(text: bytes) -> list[Any]:
 
 
 class Anything:
-    """Equal to all: the id of a broken text cannot be known."""
+    """Equal to everything: the id of malformed text is unknown."""
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -137,7 +137,7 @@ class Anything:
 
 
 def kind(value: Any) -> type[JsonRpcMessage] | None:
-    """Which message an object is; None for none."""
+    """The kind of message of an object, if any."""
     if not is_object(value) or value.get("jsonrpc") != "2.0":
         return None
     id, method = value.get("id", MISSING), value.get("method", MISSING)
@@ -156,7 +156,7 @@ def kind(value: Any) -> type[JsonRpcMessage] | None:
 
 
 def write(message: JsonRpcMessage) -> None:
-    """What was read can be written, and is read again."""
+    """Assert that a parsed message can be encoded and parsed again."""
     written = writing(message)
     assert b"\n" not in written
     assert parse(written) == message
@@ -173,7 +173,7 @@ def writing(message: JsonRpcMessage) -> bytes:
 
 
 def shape(message: JsonRpcMessage) -> None:
-    """Params and results are in their shape, or the error says what is wrong with them."""
+    """Assert that params and results fit their shape, or the error names the mistake."""
     if isinstance(message, JsonRpcRequest | JsonRpcNotification):
         assert isinstance(message.meta, dict)
         method = METHODS.get(message.method)

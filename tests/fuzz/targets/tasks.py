@@ -1,4 +1,4 @@
-"""Tasks, from the bytes of a channel to a whole server and back: who asks is answered, once, and no task is without an end for long.
+"""Tasks on a complete server, from the bytes of a channel: each request is answered once, and every task ends.
 
 In an input, `$T` stands for the id of the task that was begun last, and `$U` for that of the first.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STATUSES = {"working", "input_required", "completed", "failed", "cancelled"}
 _PAUSE = 0.3
-"""Seconds after each line, in which a task begins, and some end."""
+"""The seconds after each line, in which tasks begin and end."""
 
 
 def task(name: str, id: object = 1, ttl: object = None, **arguments: object) -> dict[str, Any]:
@@ -75,10 +75,10 @@ WORDS = (
 
 
 class Business(Talk):
-    """One peer, who begins tasks."""
+    """A peer that creates tasks."""
 
     def __init__(self, company: Company) -> None:
-        """None yet."""
+        """Begin without tasks."""
         super().__init__(company)
         self._tasks: list[str] = []
 
@@ -89,7 +89,7 @@ class Business(Talk):
         await asyncio.sleep(_PAUSE)
 
     def hear(self, frame: bytes) -> None:
-        """Also what tasks there are, and how they stand."""
+        """Also record tasks and their states."""
         super().hear(frame)
         message: dict[str, Any] = json.loads(frame)
         result: Any = message.get("result")

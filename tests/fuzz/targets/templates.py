@@ -1,4 +1,4 @@
-"""URI templates: what matches is what a regular expression finds; no value is empty, climbs out, or takes long."""
+"""URI templates: matches agree with a regular expression; no value is empty or escapes, and no match is slow."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check(data: bytes) -> None:
 
 
 def tried(template: UriTemplate, uri: bytes) -> dict[str, str] | None:
-    """The same by way of a regular expression, which tries everything."""
+    """The same by a backtracking regular expression."""
     pattern = b""
     for part in template.parts:
         if isinstance(part, TemplateVariable):

@@ -1,4 +1,4 @@
-"""JSON: what is taken, and what it means, is what Python's own parser says; limits are kept to the byte, level and value."""
+"""JSON: accepted texts and their values agree with Python's own parser; limits are exact to the byte, level and value."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check(data: bytes) -> None:
         refused(text, LIMITS)
         return
     value = decode(text)
-    assert repr(value) == repr(expected)  # 1 is not 1.0, and 0.0 not -0.0
+    assert repr(value) == repr(expected)  # tells 1 from 1.0, and 0.0 from -0.0
     written = encode(value)
     assert b"\n" not in written
     assert repr(decode(written, MessageLimits(size=len(written)))) == repr(value)
@@ -104,7 +104,7 @@ def refused(text: bytes, limits: MessageLimits) -> RemoteProtocolError:
 
 
 def measure(value: Any) -> tuple[int, int]:
-    """How deep it is, and how many commas and colons it takes to write it, or opening brackets if those are more."""
+    """The depth, and the larger of the number of separators and of opening brackets."""
     depth = marks = opened = 0
     level = [value]
     while level := [each for each in level if is_object(each) or is_list(each)]:

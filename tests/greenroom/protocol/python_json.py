@@ -1,4 +1,4 @@
-"""What Python's own JSON parser makes of a text, held to the same strictness as ours: the other half of differential tests."""
+"""Python's own JSON parser with the strictness of ours: the reference of differential tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ DIGITS = 308
 
 
 class Twice(ValueError):
-    """A key came twice in one object."""
+    """A duplicate key."""
 
 
 def python_says(data: bytes) -> Any:
-    """The value. Raises ValueError, and RecursionError for what is nested too deeply for it."""
+    """The decoded value. Raises ValueError, and RecursionError for deep nesting."""
     value = json.loads(data.decode(), object_pairs_hook=_pairs, parse_constant=_no, parse_int=_whole, parse_float=_real)
-    json.dumps(value, ensure_ascii=False).encode()  # finds halves of characters
+    json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
     return value
 
 

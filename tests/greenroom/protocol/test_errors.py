@@ -1,4 +1,4 @@
-"""Errors know their code, whose fault they are and how they travel."""
+"""Protocol errors: codes, the side at fault, and the wire form."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_error_is_a_value_and_an_exception() -> None:
 
 @pytest.mark.row("WC-32")
 @pytest.mark.row("SX-07")
-def test_whatever_is_wrapped_gives_nothing_away() -> None:
+def test_a_wrapped_error_reveals_nothing_about_its_cause() -> None:
     own = McpError(-32602, "which?")
     assert McpError.wrap(own) is own
     assert McpError.wrap(RemoteProtocolError(-32700, "broken", 7)) == McpError(-32700, "broken", 7)
@@ -78,7 +78,7 @@ def test_whatever_is_wrapped_gives_nothing_away() -> None:
         assert "secret" not in str(wrapped)
 
 
-def test_the_tree_is_as_it_is_drawn() -> None:
+def test_the_tree_of_errors_is_as_its_docstring_draws_it() -> None:
     assert PeerError.__bases__ == (McpError,)
     assert McpError.__bases__ == ToolError.__bases__ == ProtocolError.__bases__ == (GreenroomError,)
     assert LocalProtocolError.__bases__ == RemoteProtocolError.__bases__ == (ProtocolError,)
@@ -111,7 +111,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
-def test_a_peer_that_cannot_even_complain_has_still_complained(wire: Any) -> None:
+def test_a_malformed_error_object_is_still_an_error(wire: Any) -> None:
     error = PeerError.from_wire(wire)
     assert type(error.code) is int
     assert type(error.message) is str
@@ -136,6 +136,6 @@ def test_a_peers_error_is_read_back_as_it_was_written() -> None:
         (None, True),
     ],
 )
-def test_a_request_may_have_been_done_unless_its_error_says_that_it_was_not(data: object, maybe: bool) -> None:  # noqa: FBT001 - a table's column
+def test_a_request_may_have_been_executed_unless_its_error_says_that_it_was_not(data: object, maybe: bool) -> None:  # noqa: FBT001 - a table's column
     error = PeerError.from_wire({"code": -32603, "message": "Too many requests at once", "data": data})
     assert error.maybe_done is maybe

@@ -1,4 +1,4 @@
-"""What peers say to each other: read from bytes, written to bytes, and told apart."""
+"""JSON-RPC messages: parsing, encoding and classification."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def test_a_message_is_one_line(id: str | int, text: str, members: dict[str, Any]
         ({"id": 1, "error": "broken"}, JsonRpcError),
     ],
 )
-def test_a_message_is_told_by_its_members(members: dict[str, Any], kind: type) -> None:
+def test_the_kind_of_a_message_follows_from_its_members(members: dict[str, Any], kind: type) -> None:
     assert type(parse(wire(**members))) is kind
 
 
 @pytest.mark.row("WC-11")
 @pytest.mark.parametrize("id", [None, 1.0, 1.5, True, {}, [], [1], {"a": 1}])
-def test_a_wrong_id_is_an_invalid_request_that_answers_nobody(id: Any) -> None:
+def test_a_request_with_a_wrong_id_is_refused_without_an_id(id: Any) -> None:
     for method in ("ping", "tools/call", "no/such"):
         error = refusal(wire(id=id, method=method))
         assert (error.code, error.id, error.status) == (ErrorCode.INVALID_REQUEST, None, 200)
@@ -142,7 +142,7 @@ def test_a_batch_is_refused(batch: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b'{"jsonrpc":"2.0","id":1,"method":"ping"', b"hello", b'{"id":1,}', b"\xff\xfe", b"{}{}"]
 )
-def test_what_is_no_json_is_a_parse_error(data: bytes) -> None:
+def test_malformed_json_is_a_parse_error(data: bytes) -> None:
     error = refusal(data)
     assert (error.code, error.id, error.status) == (ErrorCode.PARSE_ERROR, None, 400)
 
@@ -213,7 +213,7 @@ def test_null_params_are_none() -> None:
         {"id": 5, "error": {}, "jsonrpc": None},
     ],
 )
-def test_a_broken_answer_names_the_request_that_it_leaves_open_and_is_not_answered_under_its_id(
+def test_a_broken_response_names_its_request_and_is_not_answered_under_that_id(
     members: dict[str, Any],
 ) -> None:
     error = refusal(json.dumps({"jsonrpc": "2.0", **members}).encode())
@@ -221,7 +221,7 @@ def test_a_broken_answer_names_the_request_that_it_leaves_open_and_is_not_answer
 
 
 @pytest.mark.parametrize("id", [None, 1.5, {}, True])
-def test_an_answer_to_nothing_is_refused(id: Any) -> None:
+def test_a_response_without_an_id_is_refused(id: Any) -> None:
     error = refusal(wire(id=id, result={}))
     assert (error.id, error.answers) == (None, None)
     if id is not None:
@@ -253,7 +253,7 @@ def test_keys_are_compared_exactly() -> None:
 
 
 @pytest.mark.row("WC-19")
-def test_meta_is_whatever_stands_there_and_never_anything_but_an_object() -> None:
+def test_meta_is_an_object_or_empty() -> None:
     request = JsonRpcRequest(1, "a", {"_meta": {"progressToken": "t", "x": 1}})
     assert request.meta == {"progressToken": "t", "x": 1}
     assert request.progress_token == "t"
@@ -276,7 +276,7 @@ def test_two_requests_without_params_share_none() -> None:
     assert other.params == {}
 
 
-def test_complaining_never_fails() -> None:
+def test_encoding_an_error_never_fails() -> None:
     for error in (
         McpError(1, "a", object()),
         McpError(1, "half \ud800", {"a": object()}),
@@ -293,7 +293,7 @@ def test_complaining_never_fails() -> None:
     }
 
 
-def test_saying_what_cannot_be_said_is_our_own_fault() -> None:
+def test_encoding_an_impossible_value_is_a_local_error() -> None:
     with pytest.raises(LocalProtocolError):
         encode_result(1, {"a": object()})
     with pytest.raises(LocalProtocolError):
@@ -322,7 +322,7 @@ def attempt(read: Any, what: Any) -> JsonRpcMessage | RemoteProtocolError:
 
 
 @given(_ANYTHING)
-def test_whatever_is_said_is_a_message_or_refused_with_a_code_and_a_text(value: Any) -> None:
+def test_any_json_is_a_message_or_refused_with_a_code_and_a_text(value: Any) -> None:
     found = attempt(classify, value)
     if isinstance(found, RemoteProtocolError):
         assert found.code in {ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS}
@@ -335,7 +335,7 @@ def test_whatever_is_said_is_a_message_or_refused_with_a_code_and_a_text(value: 
 
 
 @given(st.binary(max_size=120) | _ANYTHING.map(lambda value: json.dumps(value).encode()))
-def test_no_bytes_break_it(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     found = attempt(parse, data)
     assert not isinstance(found, RemoteProtocolError) or found.message
 
@@ -345,7 +345,7 @@ def test_no_bytes_break_it(data: bytes) -> None:
     [JsonRpcRequest(1, "a"), JsonRpcNotification("a"), JsonRpcResponse(1, {}), JsonRpcError(1, PeerError(1, "a"))],
     ids=str,
 )
-def test_a_message_is_what_it_was(message: JsonRpcMessage) -> None:
+def test_an_encoded_message_is_parsed_to_an_equal_one(message: JsonRpcMessage) -> None:
     for name in message.__struct_fields__:
         with pytest.raises(AttributeError):
             setattr(message, name, "changed")

@@ -1,4 +1,4 @@
-"""Lines out of a stream that may be cut anywhere; a line that is too long costs no memory and no other line."""
+"""Line framing: streams cut anywhere, and lines that are too long."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _PIECES = st.lists(st.sampled_from([b"\n", b"\r\n", b"\r", b"a", b"bcd", b"x" * 
 
 
 @given(_PIECES.map(b"".join), st.lists(st.integers(0, 500)))
-def test_it_matters_to_nobody_where_a_stream_is_cut(stream: bytes, cuts: list[int]) -> None:
-    """Only the length that an over-long line is reported with may differ: it may be reported before its end."""
+def test_lines_do_not_depend_on_where_the_stream_is_cut(stream: bytes, cuts: list[int]) -> None:
+    """Only the reported length of an over-long line may differ: it may be reported before its end."""
     whole, cut = read(stream), read(stream, cuts)
     assert [line if isinstance(line, bytes) else None for line in cut] == [
         line if isinstance(line, bytes) else None for line in whole
@@ -38,7 +38,7 @@ def test_it_matters_to_nobody_where_a_stream_is_cut(stream: bytes, cuts: list[in
 
 
 @given(_PIECES.map(b"".join), st.lists(st.integers(0, 500)))
-def test_it_gives_what_splitting_gives(stream: bytes, cuts: list[int]) -> None:
+def test_the_framer_gives_the_lines_that_splitting_gives(stream: bytes, cuts: list[int]) -> None:
     honest = [line.removesuffix(b"\r") for line in stream.split(b"\n")]
     expected = [line if len(line) <= LIMIT else None for line in honest if line]
     assert [line if isinstance(line, bytes) else None for line in read(stream, cuts)] == expected
@@ -77,7 +77,7 @@ def test_an_over_long_line_that_ends_is_reported_once_with_both_its_ends() -> No
     ]
 
 
-def test_one_that_does_not_end_is_reported_without_waiting_and_only_once() -> None:
+def test_an_over_long_line_without_an_end_is_reported_once_without_waiting() -> None:
     lines = LineFramer(1000)
     fed = 0
     while not (found := lines.feed(b"x" * 100)):

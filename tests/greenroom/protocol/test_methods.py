@@ -1,4 +1,4 @@
-"""The table of methods is the protocol's own, revision by revision; and params are what it says."""
+"""The table of methods, and the check of params and results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_method_is_in_some_revision_and_under_its_own_name() -> None:
 
 
 @pytest.mark.row("WC-15")
-def test_a_method_is_found_by_name_revision_and_who_hears_it() -> None:
+def test_a_method_is_found_by_name_revision_and_receiver() -> None:
     assert find_method("tools/call") is METHODS["tools/call"]
     assert find_method("tasks/get", "2025-11-25") is METHODS["tasks/get"]
     assert find_method("tasks/get", "2025-06-18") is None
@@ -51,7 +51,7 @@ def test_a_method_is_found_by_name_revision_and_who_hears_it() -> None:
 
 
 @pytest.mark.row("WC-22")
-def test_what_old_clients_say_instead_of_initialized_is_understood() -> None:
+def test_the_old_name_of_initialized_is_understood() -> None:
     assert find_method("initialized", "2024-11-05", PeerSide.SERVER) is METHODS["notifications/initialized"]
 
 
@@ -62,7 +62,7 @@ def test_an_unknown_method_is_named_but_never_at_length() -> None:
     assert len(method_not_found("x" * 100_000).message) < 300
 
 
-def test_who_has_to_have_declared_it() -> None:
+def test_the_side_that_must_declare_a_capability() -> None:
     assert METHODS["tools/call"].declarer(PeerSide.SERVER) is PeerSide.SERVER
     assert METHODS["sampling/createMessage"].declarer(PeerSide.CLIENT) is PeerSide.CLIENT
     assert METHODS["notifications/tools/list_changed"].declarer(PeerSide.CLIENT) is PeerSide.SERVER
@@ -108,13 +108,13 @@ GOOD: dict[str, dict[str, Any]] = {
         "lastUpdatedAt": "2026-01-01T00:00:00Z",
     },
 }
-"""The least that each method takes; those that are not here take nothing."""
+"""The minimal params of each method; methods that are not listed need none."""
 
 ALL = sorted(METHODS)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_least_is_enough_and_more_does_no_harm(name: str) -> None:
+def test_minimal_params_are_accepted_and_unknown_members_ignored(name: str) -> None:
     params = GOOD.get(name, {})
     check_params(name, dict(params))
     check_params(name, {**params, "later": {"x": [1]}, "_meta": {"progressToken": "a", "x/y": 1}})
@@ -131,7 +131,7 @@ def complaint(name: str, params: dict[str, Any]) -> str:
 
 @pytest.mark.row("WC-18")
 @pytest.mark.parametrize("name", ALL)
-def test_every_member_that_is_needed_is_missed_by_name(name: str) -> None:
+def test_a_missing_required_member_is_named(name: str) -> None:
     needed = GOOD.get(name, {})
     for member in needed:
         without = {key: value for key, value in needed.items() if key != member}
@@ -140,7 +140,7 @@ def test_every_member_that_is_needed_is_missed_by_name(name: str) -> None:
 
 @pytest.mark.row("WC-18")
 @pytest.mark.parametrize("name", ALL)
-def test_every_member_of_another_type_is_refused_by_name(name: str) -> None:
+def test_a_member_of_a_wrong_type_is_named(name: str) -> None:
     for member, value in GOOD.get(name, {}).items():
         if member in {"data", "ttl"}:
             continue
@@ -188,7 +188,7 @@ def test_every_member_of_another_type_is_refused_by_name(name: str) -> None:
         ("sampling/createMessage", {"messages": [1]}, '"messages[0]" must be an object, not an integer'),
     ],
 )
-def test_what_is_wrong_inside_is_named_by_its_path(name: str, members: dict[str, Any], said: str) -> None:
+def test_a_wrong_nested_member_is_named_by_its_path(name: str, members: dict[str, Any], said: str) -> None:
     assert complaint(name, {**GOOD.get(name, {}), **members}) == said
 
 
@@ -210,7 +210,7 @@ def test_initialize_needs_a_revision_capabilities_and_a_name(members: dict[str, 
 
 
 @pytest.mark.row("WC-28")
-def test_eight_levels_and_no_other() -> None:
+def test_a_log_level_is_one_of_eight() -> None:
     assert LOG_LEVELS == ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
     for level in LOG_LEVELS:
         assert check_params("logging/setLevel", {"level": level}).level == level
@@ -218,7 +218,7 @@ def test_eight_levels_and_no_other() -> None:
         assert complaint("logging/setLevel", {"level": level}).startswith('"level" must be one of ')
 
 
-def test_null_is_as_good_as_nothing_where_nothing_is_good() -> None:
+def test_null_in_an_optional_member_counts_as_missing() -> None:
     params: dict[str, Any] = {"name": "a", "arguments": None, "task": None, "_meta": None, "other": None}
     assert check_params("tools/call", params).arguments is None
     assert params == {"name": "a", "other": None}
@@ -228,14 +228,14 @@ def test_null_is_as_good_as_nothing_where_nothing_is_good() -> None:
     assert check_params("tools/list", {"cursor": ""}).cursor == ""
 
 
-def test_whatever_else_is_wrong_is_said_too() -> None:
+def test_other_conversion_errors_are_reported_as_they_are() -> None:
     assert complaint("notifications/progress", {"progressToken": 1, "progress": 10**400}) == (
         '"progress" is wrong: number out of range'
     )
     assert complaint("prompts/get", {"name": "a", "arguments": {1: "a"}}).startswith("it is wrong: expected `str`")
 
 
-def test_a_complaint_quotes_nothing_of_the_peers() -> None:
+def test_an_error_about_params_quotes_no_value() -> None:
     secret = "s3cret" * 1000
     for name, params in (
         ("logging/setLevel", {"level": secret}),
@@ -265,7 +265,7 @@ _JSON = st.recursive(
 @given(
     st.sampled_from(ALL), st.dictionaries(st.sampled_from(["_meta", "name", "arguments", "ref", "uri", "level"]), _JSON)
 )
-def test_no_params_break_it(name: str, params: dict[str, Any]) -> None:
+def test_any_params_are_converted_or_refused(name: str, params: dict[str, Any]) -> None:
     try:
         assert check_params(name, params) is not None
     except McpError as refused:
@@ -273,7 +273,7 @@ def test_no_params_break_it(name: str, params: dict[str, Any]) -> None:
         assert len(refused.message) < 250
 
 
-def test_a_result_is_checked_the_same_way() -> None:
+def test_results_are_checked_like_params() -> None:
     assert check_result("roots/list", {"roots": []}).roots == []
     assert check_result("elicitation/create", {"action": "decline"}).action == "decline"
     many = {"role": "assistant", "content": [{"type": "text", "text": "a"}], "model": "m"}

@@ -1,4 +1,4 @@
-"""What two peers agree on at the beginning, and what may be asked of whom."""
+"""The handshake: revision and capabilities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HELLO: dict[str, Any] = {
 
 
 @pytest.mark.row("WC-02")
-def test_a_hello_is_read_and_its_revision_settled() -> None:
+def test_an_initialize_is_read_and_its_revision_negotiated() -> None:
     hello = read_initialize(dict(HELLO))
     assert hello.requested == hello.version == "2025-06-18"
     assert hello.capabilities == {"roots": {}}
@@ -39,13 +39,13 @@ def test_a_hello_is_read_and_its_revision_settled() -> None:
 @pytest.mark.row("WC-02")
 @pytest.mark.row("WC-06")
 @pytest.mark.parametrize("member", ["protocolVersion", "capabilities", "clientInfo"])
-def test_a_hello_that_lacks_something_is_refused(member: str) -> None:
+def test_an_initialize_with_a_missing_member_is_refused(member: str) -> None:
     with pytest.raises(McpError, match=f'"{member}" is missing') as caught:
         read_initialize({key: value for key, value in HELLO.items() if key != member})
     assert caught.value.code == ErrorCode.INVALID_PARAMS
 
 
-def test_what_is_off_is_not_declared() -> None:
+def test_a_feature_that_is_off_is_not_declared() -> None:
     assert ServerFeatures().to_wire() == {}
     assert ServerFeatures(tools=True, resources=True, prompts=True).to_wire() == {
         "tools": {},
@@ -55,7 +55,7 @@ def test_what_is_off_is_not_declared() -> None:
     assert ServerFeatures(tools_list_changed=True, resources_subscribe=True).to_wire() == {}
 
 
-def test_what_is_on_is_declared() -> None:
+def test_a_feature_that_is_on_is_declared() -> None:
     features = ServerFeatures(
         tools=True,
         tools_list_changed=True,
@@ -80,7 +80,7 @@ def test_what_is_on_is_declared() -> None:
     }
 
 
-def test_a_revision_is_not_told_of_what_it_does_not_know() -> None:
+def test_capabilities_that_a_revision_lacks_are_left_out() -> None:
     features = ServerFeatures(completions=True, tasks={}, logging=True)
     assert [sorted(features.to_wire(version)) for version in SUPPORTED] == [
         ["completions", "logging", "tasks"],
@@ -90,7 +90,7 @@ def test_a_revision_is_not_told_of_what_it_does_not_know() -> None:
     ]
 
 
-def test_a_server_says_who_it_is() -> None:
+def test_an_initialize_result_has_the_servers_name_and_version() -> None:
     assert initialize_result(LATEST, {"tools": {}}, {"name": "s", "version": "1"}) == {
         "protocolVersion": LATEST,
         "capabilities": {"tools": {}},
@@ -103,7 +103,7 @@ def test_a_server_says_who_it_is() -> None:
 @pytest.mark.parametrize(
     "info", [{}, {"name": "s"}, {"version": "1"}, {"name": 1, "version": "1"}, {"name": "s", "version": None}]
 )
-def test_a_server_that_cannot_say_who_it_is_is_broken(info: dict[str, Any]) -> None:
+def test_a_server_without_a_valid_name_or_version_is_an_internal_error(info: dict[str, Any]) -> None:
     with pytest.raises(McpError) as caught:
         initialize_result(LATEST, {}, info)
     assert caught.value.code == ErrorCode.INTERNAL_ERROR
@@ -169,7 +169,7 @@ def test_an_elicitation_that_names_no_mode_means_forms(capabilities: dict[str, A
         ("no/such", {}, []),
     ],
 )
-def test_a_client_is_asked_only_for_what_it_has_declared(
+def test_a_request_to_a_client_needs_a_declared_capability(
     method: str, params: dict[str, Any], needed: list[str]
 ) -> None:
     assert required_capabilities(method, params, PeerSide.CLIENT) == needed
@@ -184,14 +184,14 @@ def test_a_client_is_asked_only_for_what_it_has_declared(
 
 
 @pytest.mark.row("SX-09", "SC-08")
-def test_before_there_were_parts_forms_and_context_needed_no_word_of_their_own() -> None:
+def test_before_sub_capabilities_forms_and_context_needed_none() -> None:
     declared: dict[str, Any] = {"sampling": {}, "elicitation": {"url": {}}}
     for method, params in (("elicitation/create", {}), ("sampling/createMessage", {"includeContext": "allServers"})):
         assert missing_capability(method, params, declared, PeerSide.CLIENT, "2025-06-18") is None
         assert missing_capability(method, params, declared, PeerSide.CLIENT) is not None
 
 
-def test_whatever_a_method_asks_for_can_be_declared() -> None:
+def test_every_required_capability_can_be_declared() -> None:
     names = {"tools", "resources", "prompts", "logging", "completions", "tasks", "roots", "sampling", "elicitation"}
     for method in METHODS.values():
         if method.capability:

@@ -1,6 +1,6 @@
-"""The method table against the four revisions' own schemas.
+"""The method table, compared with the schemas of the four revisions.
 
-`official.json` holds what those say: of each method who says it, and which members its params need and may have.
+`official.json` holds for each method of a schema which side sends it, and which members its params require and allow.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ OFFICIAL: dict[str, dict[str, dict[str, Any]]] = json.loads(
 )
 
 LENIENT = {
-    ("notifications/cancelled", "requestId"): "needed before tasks could be cancelled; one without it cancels nothing",
-    ("elicitation/create", "requestedSchema"): "needed before there were addresses to visit",
+    (
+        "notifications/cancelled",
+        "requestId",
+    ): "required before tasks could be cancelled; without it nothing is cancelled",
+    ("elicitation/create", "requestedSchema"): "required before URL elicitation",
 }
-"""Members that some revision needs and another does not: the table has one shape for all, the more lenient one."""
+"""Members that some revisions require and others do not: the table has one shape for all, the lenient one."""
 
 OURS = {"notifications/replay_truncated"}
 

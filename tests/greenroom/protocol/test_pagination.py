@@ -1,4 +1,4 @@
-"""Pages of a list that may change between them."""
+"""Pagination of a list that may change between pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = st.lists(st.text(max_size=6), unique=True).map(sorted)
 
 
 def walk(keys: list[str], size: int) -> list[str]:
-    """Everything, page by page."""
+    """All items, page by page."""
     seen: list[str] = []
     cursor: str | None = None
     while True:
@@ -46,7 +46,7 @@ def test_the_empty_cursor_is_the_beginning() -> None:
 
 
 @given(NAMES, NAMES, st.integers(1, 4))
-def test_what_comes_and_goes_meanwhile_shifts_nothing(before: list[str], after: list[str], size: int) -> None:
+def test_items_added_or_removed_meanwhile_shift_no_page(before: list[str], after: list[str], size: int) -> None:
     part, cursor = page(before, None, size, "tools")
     assert (cursor is None) is (len(before) <= size)
     assume(cursor is not None)
@@ -77,7 +77,7 @@ def test_a_cursor_that_this_list_never_gave_is_refused(cursor: str) -> None:
 
 
 @given(st.text())
-def test_no_cursor_breaks_it(cursor: str) -> None:
+def test_any_cursor_is_read_or_refused(cursor: str) -> None:
     try:
         assert write_cursor(read_cursor(cursor, "tools"), "tools") == cursor
     except McpError as refused:
@@ -85,7 +85,7 @@ def test_no_cursor_breaks_it(cursor: str) -> None:
 
 
 @given(st.text(st.characters(), max_size=50), st.sampled_from(["tools", "resources"]))
-def test_a_cursor_says_where_to_go_on(key: str, kind: str) -> None:
+def test_a_written_cursor_is_read_back(key: str, kind: str) -> None:
     cursor = write_cursor(key, kind)
     assert read_cursor(cursor, kind) == key
     assert cursor.isascii()

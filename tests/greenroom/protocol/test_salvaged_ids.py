@@ -1,4 +1,4 @@
-"""The id of a message that could not be taken: told where it can be told, never guessed."""
+"""The id of a refused message: found only if it is certain."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def told(data: bytes) -> SalvagedId:
         (b'"%s', SalvagedId()),
     ],
 )
-def test_the_id_is_told_from_either_end(data: bytes, expected: SalvagedId) -> None:
+def test_the_id_is_found_at_either_end(data: bytes, expected: SalvagedId) -> None:
     assert told(data.replace(b"%s", BULK.encode())) == expected
 
 
@@ -63,7 +63,7 @@ _MEMBERS = st.fixed_dictionaries(
 
 
 @given(_MEMBERS, st.randoms(use_true_random=False), st.sampled_from([None, 1]), st.booleans())
-def test_what_is_told_is_true(members: dict[str, Any], random: Any, indent: Any, bulky: bool) -> None:  # noqa: FBT001
+def test_a_salvaged_id_is_the_messages_id(members: dict[str, Any], random: Any, indent: Any, bulky: bool) -> None:  # noqa: FBT001
     keys = list(members)
     random.shuffle(keys)
     if bulky and "params" in members:
@@ -74,12 +74,12 @@ def test_what_is_told_is_true(members: dict[str, Any], random: Any, indent: Any,
 
 
 @given(st.binary(max_size=100), st.binary(max_size=100))
-def test_no_bytes_break_it(head: bytes, tail: bytes) -> None:
+def test_any_bytes_can_be_searched_for_an_id(head: bytes, tail: bytes) -> None:
     salvage_id(head, tail)
     salvage_id(b'{"method":"a",' + head, tail + b',"id":3}')
 
 
-def test_the_error_says_how_long_it_was_and_answers_the_right_one() -> None:
+def test_the_error_for_an_oversized_message_has_its_size_and_its_id() -> None:
     request = too_long_error(OversizedMessage.of(b'{"method":"a","id":3,"params":{}}' + b" " * 1000), 100)
     assert (request.code, request.status, request.id, request.answers) == (ErrorCode.INVALID_REQUEST, 413, 3, None)
     assert request.message == "Message too large: 1033 bytes, the limit is 100"
@@ -100,7 +100,7 @@ def test_the_error_says_how_long_it_was_and_answers_the_right_one() -> None:
         (b'{"method":"a","id":3,"id":4,"params":{"x":1,"x":2}}', None),
     ],
 )
-def test_whoever_has_said_an_id_twice_has_said_none(data: bytes, expected: int | None) -> None:
+def test_a_message_with_two_ids_has_none(data: bytes, expected: int | None) -> None:
     with pytest.raises(RemoteProtocolError, match="stands twice") as caught:
         parse(data.replace(b"%s", BULK.encode()))
     assert caught.value.id == expected

@@ -1,4 +1,4 @@
-"""Which messages are legal when: the table is total, and has the properties that sessions rely on."""
+"""The table of session states: it is total, and has the properties that sessions rely on."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from greenroom.protocol.methods import (
 BOTH = (TABLE, UNGATED)
 
 
-def test_there_is_a_rule_for_everything() -> None:
+def test_the_table_has_a_transition_for_every_state_and_event() -> None:
     for table in BOTH:
         assert set(table) == set(itertools.product(SessionState, SessionEvent))
 
 
-def test_a_refusal_changes_nothing_and_says_why() -> None:
+def test_a_refused_message_keeps_the_state_and_has_an_error_text() -> None:
     for table in BOTH:
         for (state, event), rule in table.items():
             if rule.action is not SessionAction.TAKE:
@@ -39,7 +39,7 @@ def test_a_refusal_changes_nothing_and_says_why() -> None:
                     SessionEvent.INITIALIZE,
                     SessionEvent.PING,
                     SessionEvent.REQUEST,
-                }  # only those can be answered
+                }  # only requests can be answered
                 assert rule.error().code == ErrorCode.INVALID_REQUEST
                 assert rule.error().message == rule.why
 
@@ -54,7 +54,7 @@ def test_a_closed_session_stays_closed_and_says_so() -> None:
 
 
 @pytest.mark.row("WC-24")
-def test_before_it_is_ready_a_session_takes_nothing_but_ping() -> None:
+def test_a_session_accepts_only_ping_before_it_is_ready() -> None:
     for state in (SessionState.NEW, SessionState.INITIALIZING):
         assert next_transition(state, JsonRpcRequest(1, "ping")).is_accepted
         for method in ("tools/list", "logging/setLevel", "tasks/get", "no/such"):
@@ -65,7 +65,7 @@ def test_before_it_is_ready_a_session_takes_nothing_but_ping() -> None:
 
 
 @pytest.mark.row("WC-24")
-def test_without_the_gate_it_takes_requests_all_the_time() -> None:
+def test_an_ungated_session_accepts_requests_in_every_open_state() -> None:
     for state in (SessionState.NEW, SessionState.INITIALIZING, SessionState.READY):
         assert next_transition(state, JsonRpcRequest(1, "tools/list"), gate=False).is_accepted
     assert not next_transition(SessionState.CLOSED, JsonRpcRequest(1, "tools/list"), gate=False).is_accepted

@@ -1,4 +1,4 @@
-"""Server-sent events, written and read; the reader is given streams that are cut anywhere, and streams that no server would write."""
+"""Server-sent events: encoding, and parsing of streams that are cut anywhere or malformed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_frame_is_id_data_and_a_blank_line() -> None:
 
 @pytest.mark.row("ST-10")
 @pytest.mark.row("ST-11")
-def test_an_event_with_empty_data_sets_a_mark_and_may_ask_to_come_back() -> None:
+def test_an_event_with_empty_data_sets_a_position_and_a_retry() -> None:
     assert encode_event("g0:0", b"") == b"id: g0:0\ndata: \n\n"
     assert encode_event("p1:3", b"", retry=500) == b"id: p1:3\nretry: 500\ndata: \n\n"
     assert encode_event("", None, retry=500) == b"retry: 500\n\n"
@@ -44,7 +44,7 @@ def test_an_event_with_empty_data_sets_a_mark_and_may_ask_to_come_back() -> None
 
 
 @pytest.mark.row("ST-11")
-def test_a_comment_is_seen_by_nobody() -> None:
+def test_a_comment_yields_no_event() -> None:
     assert encode_comment("keep-alive") == KEEP_ALIVE == b": keep-alive\n\n"
     assert encode_comment("two\nlines\r\nthree\rfour") == b": two\n: lines\n: three\n: four\n\n"
     assert read(
@@ -118,7 +118,7 @@ def shape(found: list[SseEvent | OversizedMessage]) -> list[SseEvent | None]:
 
 
 @given(_SCRAPS, st.lists(st.integers(0, 1000)))
-def test_it_matters_to_nobody_where_a_stream_is_cut(stream: bytes, cuts: list[int]) -> None:
+def test_events_do_not_depend_on_where_the_stream_is_cut(stream: bytes, cuts: list[int]) -> None:
     whole = shape(read(stream))
     assert shape(read(stream, cuts)) == whole
     assert shape(read(stream, range(len(stream)))) == whole
@@ -131,7 +131,7 @@ def test_the_kind_of_line_break_makes_no_difference(stream: bytes) -> None:
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300)))
-def test_no_bytes_break_it(stream: bytes, cuts: list[int]) -> None:
+def test_any_bytes_can_be_parsed(stream: bytes, cuts: list[int]) -> None:
     parser = SseParser(LIMIT)
     for found in parser.feed(stream) + read(stream, cuts):
         assert isinstance(found, OversizedMessage) or len(found.data) <= LIMIT
@@ -161,11 +161,11 @@ def test_no_bytes_break_it(stream: bytes, cuts: list[int]) -> None:
         (b"data: a\r\r", [SseEvent(b"a")]),
     ],
 )
-def test_it_reads_as_the_standard_reads(stream: bytes, expected: list[SseEvent]) -> None:
+def test_the_parser_reads_the_standards_examples(stream: bytes, expected: list[SseEvent]) -> None:
     assert read(stream) == read(stream, range(len(stream))) == expected
 
 
-def test_it_knows_where_to_go_on_and_when() -> None:
+def test_the_parser_keeps_the_last_event_id_and_the_retry() -> None:
     parser = SseParser()
     parser.feed(b"retry: 1500\nid: g0:4\ndata: a\n")
     assert (parser.last_event_id, parser.retry) == ("", 1500)

@@ -1,4 +1,4 @@
-"""JSON between strangers: nothing ambiguous comes in, nothing unbounded, and whatever is refused says what and where."""
+"""Strict JSON: nothing ambiguous or unbounded is accepted, and errors say what is wrong and where."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BIG = 10**308
 
 
 def attempt(data: bytes) -> Any:
-    """The value, or the refusal."""
+    """The value, or the error."""
     try:
         return decode(data)
     except RemoteProtocolError as error:
         return error
 
 
-# Any JSON value; texts of all characters but halves of one, numbers that are doubles or whole.
+# Any JSON value; strings without lone surrogates, numbers that are doubles or integers.
 SCALARS = (
     st.none()
     | st.booleans()
@@ -52,7 +52,7 @@ def refusal(data: bytes, limits: MessageLimits = LIMITS) -> RemoteProtocolError:
 
 
 @given(VALUES)
-def test_what_is_written_is_read_back(value: Any) -> None:
+def test_an_encoded_value_is_decoded_to_an_equal_one(value: Any) -> None:
     line = encode(value)
     assert b"\n" not in line
     assert b"\r" not in line
@@ -129,7 +129,7 @@ SCRAPS = st.sampled_from(
 @example(b'{"a:":1,"b":":"}')
 @example(b'["\\\\","\\"",{"x":"\\\\\\":"}]')
 @example(b'"' + b"9" * 400 + b'"')
-def test_it_takes_what_pythons_own_parser_takes_and_means_the_same(data: bytes) -> None:
+def test_texts_are_decoded_as_pythons_own_parser_does(data: bytes) -> None:
     try:
         expected = python_says(data)
     except (ValueError, RecursionError):
@@ -140,11 +140,11 @@ def test_it_takes_what_pythons_own_parser_takes_and_means_the_same(data: bytes) 
         assert len(error.message) < 300
     else:
         assert decode(data) == expected
-        assert repr(decode(data)) == repr(expected)  # 1 is not 1.0, and 0.0 not -0.0
+        assert repr(decode(data)) == repr(expected)  # tells 1 from 1.0, and 0.0 from -0.0
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_it(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     found = attempt(data)
     assert not isinstance(found, RemoteProtocolError) or found.message
 
@@ -181,7 +181,7 @@ def test_no_bytes_break_it(data: bytes) -> None:
         (b'{"":1,"":2}', "the key '' stands twice"),
     ],
 )
-def test_a_refusal_says_what_is_wrong_and_where(data: bytes, said: str) -> None:
+def test_a_refusal_names_the_mistake_and_its_place(data: bytes, said: str) -> None:
     error = refusal(data)
     assert said in error.message
     assert (error.code, error.status, error.id) == (ErrorCode.PARSE_ERROR, 400, None)
@@ -192,7 +192,7 @@ def test_a_long_key_is_not_sent_back_whole() -> None:
     assert len(refusal(b'{"' + key + b'":1,"' + key + b'":2}').message) < 150
 
 
-def test_whoever_is_refused_though_well_formed_is_told_so_by_type() -> None:
+def test_a_well_formed_text_that_is_refused_raises_unacceptable() -> None:
     for data in (b'{"a":1,"a":1}', b"[" * 65 + b"]" * 65, b"9" * 309):
         assert type(refusal(data)) is Unacceptable
     for data in (b"{", b"nul", b"\xff"):
@@ -276,7 +276,7 @@ def test_values_inside_each_other_are_counted(opened: bytes, closed: bytes) -> N
     ],
     ids=lambda data: repr(data[:12]),
 )
-def test_four_megabytes_of_malice_take_no_longer_than_honest_ones(data: bytes) -> None:
+def test_four_hostile_megabytes_take_no_longer_than_ordinary_ones(data: bytes) -> None:
     begun = time.process_time()
     found = attempt(data)
     assert not isinstance(found, RemoteProtocolError) or len(found.message) < 300
@@ -330,14 +330,14 @@ def test_every_number_is_the_double_that_python_reads(numbers: list[str], long: 
 @pytest.mark.parametrize(
     "module", ["reply_values", "handler_results", "tool_formats", "validation"], ids=lambda name: name.replace("_", " ")
 )
-def test_no_part_of_the_protocol_gives_a_peers_numbers_to_msgspec(module: str) -> None:
-    """`decode_checked` is the one decoder of texts that came inside of a message."""
+def test_all_modules_decode_nested_texts_with_decode_checked(module: str) -> None:
+    """Nested texts are decoded by `decode_checked` only."""
     source = importlib.import_module(f"greenroom.protocol.{module}")
     assert source.decode_checked is decode_checked
     assert "json.decode(" not in inspect.getsource(source)
 
 
-def test_what_json_cannot_say_is_our_own_fault() -> None:
+def test_encoding_an_impossible_value_is_a_local_error() -> None:
     loop: list[Any] = []
     loop.append(loop)
     for value, said in (
@@ -353,7 +353,7 @@ def test_what_json_cannot_say_is_our_own_fault() -> None:
         assert said in str(caught.value)
 
 
-def test_what_json_has_no_number_for_becomes_null() -> None:
+def test_nan_and_infinity_become_null() -> None:
     assert encode([math.nan, math.inf, -math.inf]) == b"[null,null,null]"
 
 

@@ -1,4 +1,4 @@
-"""URI templates: what matches what, that nothing climbs out, and that no string takes long."""
+"""URI templates: matching, values that escape their folder, and linear time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def match(template: str, uri: str, **options: Any) -> dict[str, str] | None:
 @pytest.mark.parametrize(
     ("template", "uri", "expected"),
     [
-        # The very last variable takes the rest; one in the middle ends where what follows begins, and at a slash.
+        # The last variable takes the rest; one in the middle ends where the following text begins, and at a slash.
         ("file:///{path}", "file:///etc/hosts", {"path": "etc/hosts"}),
         ("weather://{city}", "weather://Oslo", {"city": "Oslo"}),
         ("test://template/{id}/data", "test://template/123/data", {"id": "123"}),
@@ -36,7 +36,7 @@ def match(template: str, uri: str, **options: Any) -> dict[str, str] | None:
         ("{a}-{b}", "x/y-z", None),
         ("x:{a}.txt", "x:one.txt.txt", {"a": "one.txt"}),
         ("x:{owner}/{name}", "x:a/b/c", {"owner": "a", "name": "b/c"}),
-        # `+` and `*` cross segments, as far as they can.
+        # `+` and `*` match as many segments as possible.
         ("files://{+path}", "files:///etc/hosts", {"path": "/etc/hosts"}),
         ("x:{+path}/raw", "x:a/raw/b/raw", {"path": "a/raw/b"}),
         ("x:{path*}/{name}", "x:a/b/c", {"path": "a/b", "name": "c"}),
@@ -60,7 +60,7 @@ def match(template: str, uri: str, **options: Any) -> dict[str, str] | None:
         ("x:{a}", "x:%ff", None),
         ("x:{a}", "x:%c0%ae", None),
         ("x:{a}", "x:\ud800", None),
-        # Letters are what they are.
+        # Letters are literal.
         ("X:{a}", "x:1", None),
         ("é:{a}:ü", "é:ö:ü", {"a": "ö"}),
         ("x:(.*)[a]{b}$", "x:(.*)[a]1$", {"b": "1"}),
@@ -69,12 +69,12 @@ def match(template: str, uri: str, **options: Any) -> dict[str, str] | None:
         ("x:{a.b_1}", "x:1", {"a.b_1": "1"}),
     ],
 )
-def test_what_matches(template: str, uri: str, expected: dict[str, str] | None) -> None:
+def test_a_uri_matches_a_template_with_these_values(template: str, uri: str, expected: dict[str, str] | None) -> None:
     assert match(template, uri) == expected
 
 
 @pytest.mark.row("RG-19")
-def test_by_choice_a_last_variable_keeps_to_its_segment() -> None:
+def test_with_segments_the_last_variable_stays_in_its_segment() -> None:
     assert match("file:///{path}", "file:///etc/hosts", segments=True) is None
     assert match("file:///{path}", "file:///hosts", segments=True) == {"path": "hosts"}
     assert match("file:///{+path}", "file:///etc/hosts", segments=True) == {"path": "etc/hosts"}
@@ -102,20 +102,20 @@ def test_by_choice_a_last_variable_keeps_to_its_segment() -> None:
         ("%" + "25" * 20 + "2e") * 2 + "/x",
     ],
 )
-def test_what_climbs_out_matches_nothing(value: str) -> None:
+def test_a_value_that_escapes_its_folder_does_not_match(value: str) -> None:
     assert match("file:///{path}", "file:///" + value) is None
     assert match("x:{a}/end", f"x:{value}/end") is None
     assert escapes_folder(unquote(value))
 
 
-def test_what_only_looks_like_climbing_is_let_through() -> None:
+def test_a_value_that_only_resembles_an_escape_matches() -> None:
     for value in ("a..b", "...", "main..feature", ".hidden", "a/.../b", "..a", "b..", "a/./b", "C:x", "50%25", "x:y"):
         assert match("file:///{path}", f"file:///{value}") == {"path": unquote(value)}
         assert not escapes_folder(unquote(value))
 
 
 @pytest.mark.row("RG-19")
-def test_a_reserved_variable_may_begin_at_the_root_and_climb_no_more_than_others() -> None:
+def test_a_reserved_variable_may_be_absolute_but_not_escape() -> None:
     assert match("files://{+path}", "files:///a") == {"path": "/a"}
     assert match("files://{path*}", "files:///a") is None
     for value in ("/../a", "/a/%2e%2e/b", "..", "/a%00", "/%252e%252e/"):
@@ -144,7 +144,7 @@ def test_a_reserved_variable_may_begin_at_the_root_and_climb_no_more_than_others
         ),
     ],
 )
-def test_a_template_that_cannot_be_is_refused_when_it_is_made(template: str, said: str) -> None:
+def test_a_malformed_template_is_refused_when_it_is_made(template: str, said: str) -> None:
     with pytest.raises(BadTemplate, match=re.escape(said)) as caught:
         UriTemplate(template)
     assert isinstance(caught.value, GreenroomError | ValueError)
@@ -152,7 +152,7 @@ def test_a_template_that_cannot_be_is_refused_when_it_is_made(template: str, sai
 
 
 @given(st.text("{}+*?a/b,:.-é", max_size=12))
-def test_whatever_is_made_a_template_of_is_one_or_refused(text: str) -> None:
+def test_any_text_is_a_template_or_refused(text: str) -> None:
     try:
         template = UriTemplate(text)
     except BadTemplate as refused:
@@ -170,7 +170,7 @@ def test_a_template_is_a_value() -> None:
     assert UriTemplate("a") != "a"
 
 
-# --- against a matcher that tries everything
+# --- compared with an exhaustive matcher
 
 _LITERALS = st.text("ab/-", min_size=1, max_size=3)
 
@@ -185,7 +185,7 @@ def templates(draw: st.DrawFn) -> str:
 
 
 def all_cuts(parts: tuple[str | TemplateVariable, ...], text: str) -> list[tuple[str, ...]]:
-    """Every way in which the variables can share the text."""
+    """All ways to split the text among the variables."""
     if not parts:
         return [()] if not text else []
     first, rest = parts[0], parts[1:]
@@ -202,7 +202,7 @@ def all_cuts(parts: tuple[str | TemplateVariable, ...], text: str) -> list[tuple
 @given(templates(), st.text("ab/-", max_size=12), st.booleans())
 @example("{+v0}a{v1}", "aaaa", False)  # noqa: FBT003
 @example("{v0}-{v1}b", "a-b-ab", True)  # noqa: FBT003
-def test_it_finds_what_trying_everything_finds(text: str, uri: str, segments: bool) -> None:  # noqa: FBT001
+def test_matching_agrees_with_an_exhaustive_matcher(text: str, uri: str, segments: bool) -> None:  # noqa: FBT001
     template = UriTemplate(text, segments=segments)
     cuts = all_cuts(template.parts, uri)
     found = template.match(uri)
@@ -210,7 +210,7 @@ def test_it_finds_what_trying_everything_finds(text: str, uri: str, segments: bo
         assert found is None
         return
     variables = [part for part in template.parts if isinstance(part, TemplateVariable)]
-    # The first variable chooses first: as much as it can, or as little; then the next one.
+    # The first variable is matched first, as long or as short as possible; then the next one.
     best = min(
         cuts, key=lambda cut: [-len(v) if part.greedy else len(v) for v, part in zip(cut, variables, strict=True)]
     )
@@ -224,7 +224,7 @@ _VALUES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\
 
 
 @given(_VALUES, _VALUES, st.sampled_from(["x://{a}/y/{b}", "x:{a}/{+b}", "{a}/{b*}", "x://{a}/y/{b}/z"]))
-def test_what_is_expanded_matches_back(a: str, b: str, text: str) -> None:
+def test_an_expanded_uri_matches_its_values(a: str, b: str, text: str) -> None:
     template = UriTemplate(text)
     values = {"a": a, "b": b}
     variables = {part.name: part for part in template.parts if isinstance(part, TemplateVariable)}
@@ -232,7 +232,7 @@ def test_what_is_expanded_matches_back(a: str, b: str, text: str) -> None:
     assert template.match(template.expand(values)) == expected
 
 
-def test_what_is_expanded_keeps_to_its_place() -> None:
+def test_an_expanded_value_stays_in_its_place() -> None:
     assert UriTemplate("x:{a}/{b}").expand({"a": "1/2 3", "b": "4/5?"}) == "x:1%2F2%203/4/5%3F"
     assert UriTemplate("x:{+a}").expand({"a": "/1/2?3=é"}) == "x:/1/2?3=%C3%A9"
     for values in ({}, {"a": ""}):
@@ -241,7 +241,7 @@ def test_what_is_expanded_keeps_to_its_place() -> None:
 
 
 @given(st.text(max_size=60), st.sampled_from(["x:{a}", "{a}", "{a}/{+b}", "{a*}-{b}", "file:///{path}"]))
-def test_no_text_breaks_it(uri: str, template: str) -> None:
+def test_any_uri_can_be_matched(uri: str, template: str) -> None:
     for value in (match(template, uri) or {}).values():
         assert value
         assert "\0" not in value

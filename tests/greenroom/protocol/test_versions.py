@@ -1,4 +1,4 @@
-"""The revisions, and which one two peers settle on."""
+"""Revisions and their negotiation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_known_revision_is_echoed(version: str) -> None:
 
 @pytest.mark.row("WC-02")
 @given(st.text() | st.none() | st.integers() | st.lists(st.text()) | st.just(versions.STATELESS))
-def test_any_other_is_answered_with_the_latest(requested: Any) -> None:
+def test_an_unknown_revision_is_answered_with_the_latest(requested: Any) -> None:
     if not versions.is_supported(requested):
         assert versions.negotiate(requested) == versions.LATEST
 

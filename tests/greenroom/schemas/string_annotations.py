@@ -1,4 +1,4 @@
-"""Functions whose hints are strings, and whose names are partly there for type checkers only."""
+"""Functions with string hints, whose names partly exist only for type checkers."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 
 def tree(root: Leaf, ctx: OnlyForCheckers) -> list[Leaf]:
-    """Uses a class that comes further down."""
+    """Uses a class that is defined below."""
     return [root]
 
 
 def unresolvable(amount: OnlyForCheckers) -> None:
-    """Needs at run time what is not there."""
+    """Its hint does not exist at run time."""
 
 
 def unresolvable_result() -> OnlyForCheckers:
-    """Promises what is not there at run time."""
+    """Its return hint does not exist at run time."""
     raise NotImplementedError
 
 
 @dataclass
 class Leaf:
-    """A leaf of leaves."""
+    """A recursive class."""
 
     name: str
     inner: list[Leaf] | None = None

@@ -1,4 +1,4 @@
-"""Functions as input schemas, and arguments as typed values: what is taken, what is refused, and how that is said."""
+"""Functions as input schemas, conversion of arguments, and the errors."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ UserId = NewType("UserId", int)
 
 
 def problems(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[tuple[str | int, ...], str]:
-    """Path -> the kind of what is wrong there."""
+    """Path -> the kind of the mistake there."""
     with pytest.raises(Mismatch) as caught:
         arguments_of(function).bind(arguments)
     return {path: reason.kind for path, reason in caught.value.errors}
@@ -163,7 +163,7 @@ HINTS: list[tuple[Any, Any]] = [
         (Annotated[int, "how many"], {"type": "integer", "description": "how many"}),
         (Annotated[int, Doc("how many")], {"type": "integer", "description": "how many"}),
         (Optional[Annotated[int, "how many"]], {"anyOf": [{"type": "integer", "description": "how many"}, {"type": "null"}]}),  # noqa: UP045
-        (Annotated[int, {"somebody": "else's"}, int], {"type": "integer"}),
+        (Annotated[int, {"another": "tool's"}, int], {"type": "integer"}),
         (date | str, {"anyOf": [{"type": "string", "format": "date"}, {"type": "string"}]}),
 ]  # fmt: skip
 
@@ -228,7 +228,7 @@ def test_values(hint: Any, sent: Any, value: Any) -> None:
     assert type(made) is type(value)
 
 
-def test_of_two_members_that_fit_the_one_that_knows_more_is_meant() -> None:
+def test_the_member_that_knows_more_keys_is_chosen() -> None:
     @dataclass
     class Less:
         a: int
@@ -243,7 +243,7 @@ def test_of_two_members_that_fit_the_one_that_knows_more_is_meant() -> None:
 
 
 def test_defaults_are_the_functions_own() -> None:
-    def tool(a: int, many: list[int] = [], when: datetime = datetime(1, 1, 1, tzinfo=UTC)) -> None: ...  # noqa: B006 - that is the point
+    def tool(a: int, many: list[int] = [], when: datetime = datetime(1, 1, 1, tzinfo=UTC)) -> None: ...  # noqa: B006 - the subject of this test
 
     arguments = arguments_of(tool)
     assert arguments.bind({"a": 1}) == {"a": 1}
@@ -298,7 +298,7 @@ def test_nothing_is_coerced(hint: Any, sent: Any) -> None:
 
 @pytest.mark.row("TF-07")
 @pytest.mark.row("SM-01")
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     def tool(city: str, days: int, when: date, at: list[Point], unit: Color, opt: int | None = None) -> None: ...
 
     sent = {
@@ -321,7 +321,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     }
 
 
-def test_the_words_say_what_to_do() -> None:
+def test_reasons_say_what_is_expected() -> None:
     def tool(city: str, days: int | None = 3) -> None: ...
 
     with pytest.raises(Mismatch) as caught:
@@ -334,21 +334,21 @@ def test_the_words_say_what_to_do() -> None:
     ]
 
 
-def test_what_a_schema_cannot_say_is_said_by_who_converts() -> None:
+def test_mistakes_beyond_the_schema_are_reported_by_the_conversion() -> None:
     def tool(by_number: dict[int, str]) -> None: ...
 
     assert arguments_of(tool).bind({"by_number": {"1": "a"}}) == {"by_number": {1: "a"}}
     assert problems(tool, {"by_number": {"one": "a"}}) == {("by_number",): "type_mismatch"}
 
 
-# --- what msgspec has to be kept from
+# --- unions that crash msgspec
 
 LETTERS = Annotated[str, msgspec.Meta(pattern="^[a-c]*$")]
 
 
 @pytest.mark.parametrize("other", [list[int], set[int], tuple[int, ...], dict[str, int], list[Any]], ids=str)
 def test_a_text_with_a_pattern_beside_a_list_is_taken_apart(other: Any) -> None:
-    """As msgspec 0.22 takes the list's insides for the pattern, and the process with it."""
+    """In msgspec 0.22 the conversion reads the list's items as the pattern, and crashes the process."""
     hint = LETTERS | other
     for _ in range(100):
         assert convert_json(hint, "abc") == "abc"
@@ -361,7 +361,7 @@ class Dangerous:
     inner: list[LETTERS | list[int]]
 
 
-def test_where_it_cannot_be_taken_apart_it_is_refused() -> None:
+def test_a_dangerous_union_inside_a_class_is_refused() -> None:
     with pytest.raises(BadHint, match="a text with a pattern may not stand beside a list or dict"):
         schema_of(dict[str, Dangerous])
 
@@ -383,22 +383,22 @@ class Apart:
     color: Color | int = 1
 
 
-def test_inside_of_a_class_such_members_are_refused() -> None:
+def test_overlapping_members_inside_a_class_are_refused() -> None:
     with pytest.raises(BadHint, match=r"Overlapping\.amount: two members of the union are of one kind"):
         schema_of(list[Overlapping])
     assert convert_json(Apart, {"amount": 1.5, "color": "red"}) == Apart(1.5, Color.RED)
 
 
-def test_limits_that_nobody_would_see_are_refused() -> None:
+def test_limits_without_effect_are_refused() -> None:
     @dataclass
     class Limited:
         amount: Annotated[int, annotated_types.Gt(1)]
 
-    with pytest.raises(BadHint, match=r"Limited\.amount: inside of a class, limits are written with msgspec\.Meta"):
+    with pytest.raises(BadHint, match=r"Limited\.amount: inside a class, write limits with msgspec\.Meta"):
         schema_of(Limited)
 
 
-def test_a_malicious_text_does_not_stop_who_wrote_a_careless_pattern() -> None:
+def test_a_hostile_text_does_not_stall_a_careless_pattern() -> None:
     def tool(code: Annotated[str, msgspec.Meta(pattern="^(a+)+$")]) -> None: ...
 
     assert arguments_of(tool).bind({"code": "aaa"}) == {"code": "aaa"}
@@ -412,7 +412,7 @@ def test_a_pattern_may_be_in_pythons_dialect() -> None:
     assert problems(tool, {"code": "abc"}) == {("code",): "pattern_mismatch"}
 
 
-def test_what_annotated_says_to_others_need_not_be_hashable() -> None:
+def test_unrelated_metadata_need_not_be_hashable() -> None:
     assert convert_json(Annotated[int, {"for": "others"}], 3) == 3
     with pytest.raises(BadHint):
         convert_json(Annotated[complex, {"for": "others"}], 3)
@@ -449,10 +449,10 @@ def test_the_keys_of_a_dict_that_are_listed_are_in_the_schema(hint: Any, keys: l
 @pytest.mark.row("SM-01")
 def test_a_default_that_does_not_fit_its_hint_is_refused() -> None:
     def wrong(x: int = "abc") -> None:  # type: ignore[assignment]
-        """Have a text for a number."""
+        """Its default is a string for a number."""
 
     def outside(x: Annotated[int, annotated_types.Gt(0)] = 0) -> None:
-        """Have what a peer may not send."""
+        """Its default is a value that a peer may not send."""
 
     for function in (wrong, outside):
         with pytest.raises(BadHint, match=r"the default of x, .*, does not fit its own hint"):
@@ -464,7 +464,7 @@ def test_a_default_that_fits_in_pythons_way_is_taken() -> None:
 
     def right(  # noqa: PLR0913, PLR0917 - one of each
         a: float = 1,
-        b: int = True,  # noqa: FBT002 - what this is about
+        b: int = True,  # noqa: FBT002 - the subject of this test
         c: Sequence[str] = (),
         d: _Side = _Side.LEFT,
         e: str = None,  # type: ignore[assignment]  # noqa: RUF013
@@ -474,6 +474,6 @@ def test_a_default_that_fits_in_pythons_way_is_taken() -> None:
         i: datetime = datetime(2020, 1, 1, tzinfo=UTC),
         j: Decimal = Decimal(1),
     ) -> None:
-        """Take all this."""
+        """Takes one of each."""
 
     assert arguments_of(right).names == set("abcdefghij")

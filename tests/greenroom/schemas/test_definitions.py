@@ -1,4 +1,4 @@
-"""Definitions and blocks on the wire: camelCase, `_meta`, nothing that is empty, and what a user wrote unchanged."""
+"""Definitions and blocks on the wire: camelCase, `_meta`, no empty members, and user data unchanged."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_template_and_a_prompt() -> None:
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_what_is_empty_is_left_out(definition: Any) -> None:
+def test_empty_members_are_left_out(definition: Any) -> None:
     assert definition.to_wire().keys() <= {"name", "inputSchema", "uri", "uriTemplate"}
 
 
@@ -201,7 +201,7 @@ def test_builders_take_annotations_and_meta(block: Any) -> None:
 @pytest.mark.parametrize(
     "kind", [Text, Image, Audio, ResourceLink, Embedded, Contents, Tool, Prompt, Icon, Annotations]
 )
-def test_what_is_read_from_the_wire_is_what_was_written(kind: Any) -> None:
+def test_a_definition_is_read_back_from_the_wire(kind: Any) -> None:
     whole: dict[Any, Any] = {
         Text: text("a", annotations={"x": 1}, meta={"m": 1}),
         Image: image(b"\x00", "image/png"),
@@ -218,7 +218,7 @@ def test_what_is_read_from_the_wire_is_what_was_written(kind: Any) -> None:
     assert kind.from_wire(value.to_wire()) == value
 
 
-def test_what_is_no_block_is_refused() -> None:
+def test_a_value_that_is_no_block_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="mimeType"):
         Image.from_wire({"type": "image", "data": "AA=="})
     with pytest.raises(msgspec.ValidationError, match="base64"):
@@ -238,7 +238,7 @@ def test_what_is_no_block_is_refused() -> None:
         None,
     ],
 )
-def test_data_that_only_looks_like_a_block_is_none(value: Any) -> None:
+def test_data_that_resembles_a_block_is_no_block(value: Any) -> None:
     assert not is_block(value)
 
 

@@ -36,7 +36,7 @@ def test_sections_are_not_the_description() -> None:
     }
 
 
-def test_what_comes_after_a_section_is_description_again() -> None:
+def test_text_after_a_section_belongs_to_the_description() -> None:
     assert parse_docstring("A.\n\nArgs:\n    a: b\n\nZ.") == ("A.\n\nZ.", {"a": "b"})
 
 
@@ -45,7 +45,7 @@ def test_no_docstring() -> None:
     assert parse_docstring("") == ("", {})
 
 
-def test_what_is_no_section() -> None:
+def test_a_line_that_resembles_a_section_is_description() -> None:
     text = "Example:\n    a: b\n\nSee also: c"
     assert parse_docstring(text) == (text, {})
 

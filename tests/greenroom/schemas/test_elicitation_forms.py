@@ -1,4 +1,4 @@
-"""Forms from types, in all the shapes that elicitation has, and answers held against them."""
+"""Elicitation forms from types, and conversion of answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Choices:
 
 @dataclass
 class Texts:
-    """Who it is.
+    """A person.
 
     Attributes:
         mail: where to write to
@@ -61,7 +61,7 @@ class Texts:
 
 
 def field(kind: Any) -> Any:
-    """The one field of a type alone."""
+    """The field of a form from a single type."""
     return form_of(kind)["properties"]["value"]
 
 
@@ -122,7 +122,7 @@ def test_formats_limits_and_descriptions() -> None:
     }  # fmt: skip
 
 
-def test_what_a_form_cannot_say_is_still_checked() -> None:
+def test_constraints_beyond_the_form_are_still_checked() -> None:
     answer = {"mail": "a@b.c", "page": "https://b.c", "born": "2026-01-02", "seen": "2026-01-02T03:04:05Z"}
     assert refused(Texts, {**answer, "nick": "ABC"}) == {("nick",)}
 
@@ -131,7 +131,7 @@ def test_what_a_form_cannot_say_is_still_checked() -> None:
     ("kind", "value", "sent"),
     [(int, 3, 3), (str, "a", "a"), (bool, True, True), (float, 2.0, 2), (Status, Status.ACTIVE, "active"), (list[Status], [Status.ACTIVE], ["active"])],
 )  # fmt: skip
-def test_one_value_alone(kind: Any, value: Any, sent: Any) -> None:
+def test_a_single_type_is_a_form_with_one_field(kind: Any, value: Any, sent: Any) -> None:
     form = form_of(kind)
     assert form["required"] == ["value"]
     assert parse_answer(kind, {"value": sent}) == value
@@ -178,18 +178,18 @@ class Numbers(Enum):
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        (Nested, "inner is no text, number.*flat"),
-        (list[int], "list of anything"),
+        (Nested, "inner is no string, number.*flat"),
+        (list[int], "list without choices"),
         (dict[str, int], "flat"),
         (bytes, "flat"),
-        (Numbers, "choices that are not texts"),
+        (Numbers, "choices that are not strings"),
         (int | str, "flat"),
         ({"type": "array"}, "a form is an object"),
         ({"type": "object", "properties": {"a": {"type": "object"}}}, "a has the type 'object'"),
-        ({"type": "object", "properties": {"a": {"type": "array"}}}, "list of nothing"),
+        ({"type": "object", "properties": {"a": {"type": "array"}}}, "items without choices"),
     ],
 )
-def test_what_is_no_form_is_refused(kind: Any, why: str) -> None:
+def test_a_type_that_is_no_flat_form_is_refused(kind: Any, why: str) -> None:
     with pytest.raises(BadHint, match=why):
         form_of(kind)
 

@@ -1,4 +1,4 @@
-"""What can be offered to peers: functions, methods, partials, objects; and what is refused at registration, with the reason."""
+"""Callables as tools: functions, methods, partials, objects; and refusals at registration with their reasons."""
 
 import functools
 import importlib.util
@@ -25,19 +25,19 @@ def late() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["string_annotations"] = module  # where dataclasses look for their hints' names
+    sys.modules["string_annotations"] = module  # where dataclasses resolve their hints
     spec.loader.exec_module(module)
     return module
 
 
 def problems(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[tuple[str | int, ...], str]:
-    """Path -> the kind of what is wrong there."""
+    """Path -> the kind of the mistake there."""
     with pytest.raises(Mismatch) as caught:
         arguments_of(function).bind(arguments)
     return {path: reason.kind for path, reason in caught.value.errors}
 
 
-# --- what is a function
+# --- supported callables
 
 
 def test_methods_partials_and_callable_objects() -> None:
@@ -70,7 +70,7 @@ def test_methods_partials_and_callable_objects() -> None:
     assert docstring_of(shop) == "Count.\n\nArgs:\n    count: how many"
 
 
-def test_what_a_partial_has_fixed_is_nobodys_to_choose() -> None:
+def test_arguments_bound_by_a_partial_cannot_be_sent() -> None:
     def add(a: int, b: int, c: int = 1) -> int:
         """Add them."""
         return a + b + c
@@ -119,7 +119,7 @@ def test_a_parameter_without_a_hint_takes_anything() -> None:
     assert arguments_of(tool).schema["properties"] == {"a": {}, "b": {"default": 1}}
 
 
-# --- what is refused at registration
+# --- refusals at registration
 
 
 def args(*values: int) -> None: ...
@@ -144,15 +144,15 @@ def mixed(it: Mixed) -> None: ...
         (args, r"args: \*values has no names.*take a list"),
         (kwargs, r"kwargs: \*\*values has no schema.*dict"),
         (positional, "positional: a is positional-only.*remove the `/`"),
-        (callback, "callback: done has no schema.*Callable.*has no form in JSON"),
-        (number, "number: it has no schema.*complex.*has no form in JSON"),
+        (callback, "callback: done has no schema.*Callable.*cannot be expressed in JSON"),
+        (number, "number: it has no schema.*complex.*cannot be expressed in JSON"),
         (mixed, "mixed: it has no schema.*all str or all int"),
-        (code, "Predicate.*inside of the function"),
+        (code, "Predicate.*inside the function"),
         (print, r"print: \*args"),
         (dict, "dict: its parameters cannot be read"),
     ],
 )
-def test_what_cannot_be_offered_is_refused_with_the_reason(function: Any, reason: str) -> None:
+def test_a_function_that_cannot_be_offered_is_refused_with_the_reason(function: Any, reason: str) -> None:
     with pytest.raises(BadHint, match=reason):
         arguments_of(function)
 

@@ -1,4 +1,4 @@
-"""What handlers return, in every shape, and what travels of it."""
+"""Return values of handlers, in every form, and the results that are sent."""
 
 from __future__ import annotations
 
@@ -182,13 +182,13 @@ def test_a_result_made_by_hand() -> None:
 @pytest.mark.parametrize(
     "value", [object(), [object()], {"a": print}, Structured(object()), WithMeta("x", {"m": object()})]
 )
-def test_what_has_no_form_in_json_is_the_handlers_bug(value: Any) -> None:
-    with pytest.raises(UnserializableResult, match="has no form in JSON"):
+def test_a_result_that_json_cannot_express_is_the_handlers_bug(value: Any) -> None:
+    with pytest.raises(UnserializableResult, match="cannot be expressed in JSON"):
         tool_result(value)
 
 
-def test_what_may_never_end_is_no_data() -> None:
-    with pytest.raises(UnserializableResult, match="count has no form in JSON"):
+def test_an_iterator_is_no_data() -> None:
+    with pytest.raises(UnserializableResult, match="count cannot be expressed in JSON"):
         tool_result({"a": itertools.count()})
 
 
@@ -203,12 +203,12 @@ def test_collections_mappings_and_paths_of_any_class_are_data() -> None:
     }
 
 
-def test_half_a_character_is_the_handlers_bug() -> None:
+def test_a_lone_surrogate_is_the_handlers_bug() -> None:
     with pytest.raises(UnserializableResult, match="cannot be written"):
         tool_result({"a": "\ud800"})
 
 
-def test_what_refers_to_itself_is_the_handlers_bug() -> None:
+def test_a_cyclic_result_is_the_handlers_bug() -> None:
     endless: list[Any] = []
     endless.append({"a": endless})
     with pytest.raises(UnserializableResult):
@@ -247,12 +247,12 @@ def test_what_refers_to_itself_is_the_handlers_bug() -> None:
         ([], []),
     ],
 )  # fmt: skip
-def test_what_resources_return(value: Any, contents: Any) -> None:
+def test_results_of_resources(value: Any, contents: Any) -> None:
     assert resource_contents(value, "u:a") == {"contents": contents}
 
 
 @pytest.mark.row("RG-16")
-def test_the_registered_type_is_for_what_names_none() -> None:
+def test_the_registered_type_is_the_default_type() -> None:
     assert resource_contents("a", "u:a", "text/html")["contents"][0]["mimeType"] == "text/html"
     assert resource_contents({"b": 1}, "u:a", "text/x")["contents"][0] == {
         "uri": "u:a",
@@ -266,7 +266,7 @@ def test_the_registered_type_is_for_what_names_none() -> None:
 def test_a_list_without_anything_in_it_is_data_where_the_resource_is_json(mime: str) -> None:
     assert resource_contents([], "u:a", mime) == {"contents": [{"uri": "u:a", "mimeType": mime, "text": "[]"}]}
     assert resource_contents([], "u:a", "text/plain") == {"contents": []}
-    assert resource_contents(["a"], "u:a", mime)["contents"][0]["text"] == "a"  # a text is what it says
+    assert resource_contents(["a"], "u:a", mime)["contents"][0]["text"] == "a"  # text is sent as it is
 
 
 def test_no_resource_is_not_found_rather_than_empty() -> None:
@@ -277,7 +277,7 @@ def test_no_resource_is_not_found_rather_than_empty() -> None:
 
 
 @pytest.mark.row("WC-19")
-def test_meta_on_what_is_no_tool() -> None:
+def test_meta_on_resources_and_prompts() -> None:
     assert resource_contents(WithMeta("a", {"m": 1}), "u:a")["_meta"] == {"m": 1}
     assert prompt_result(WithMeta("a", {"m": 1}))["_meta"] == {"m": 1}
     assert completion_result(WithMeta(["a"], {"m": 1}))["_meta"] == {"m": 1}
@@ -318,7 +318,7 @@ def test_only_tools_have_tool_errors(normalise: Any) -> None:
         ({"messages": [user_message("a")]}, [("user", "a")]),
     ],
 )
-def test_what_prompts_return(value: Any, messages: Any) -> None:
+def test_results_of_prompts(value: Any, messages: Any) -> None:
     expected = [{"role": role, "content": {"type": "text", "text": one}} for role, one in messages]
     assert prompt_result(value) == {"messages": expected}
     assert prompt_result(value, "d") == {"description": "d", "messages": expected}
@@ -337,7 +337,7 @@ def test_a_message_may_be_any_block() -> None:
 
 
 @pytest.mark.parametrize("value", [3, [3], {"role": "king", "content": "a"}, {"a": 1}])
-def test_what_is_no_message(value: Any) -> None:
+def test_a_value_that_is_no_message_is_refused(value: Any) -> None:
     with pytest.raises(UnserializableResult):
         prompt_result(value)
 
@@ -359,7 +359,7 @@ def test_what_is_no_message(value: Any) -> None:
         ((["a"], {"has_more": True}), {"values": ["a"], "hasMore": True}),
     ],
 )
-def test_what_completions_return(value: Any, completion: Any) -> None:
+def test_results_of_completions(value: Any, completion: Any) -> None:
     assert completion_result(value) == {"completion": completion}
 
 
@@ -371,7 +371,7 @@ def test_a_hundred_values_travel_and_the_rest_is_told_of() -> None:
 
 
 @pytest.mark.row("WC-27")
-def test_suggestions_that_never_end_are_taken_a_hundred_of() -> None:
+def test_only_a_hundred_of_endless_suggestions_are_read() -> None:
     wire = completion_result(str(number) for number in itertools.count())["completion"]
     assert len(wire["values"]) == 100
     assert wire["hasMore"] is True
@@ -379,6 +379,6 @@ def test_suggestions_that_never_end_are_taken_a_hundred_of() -> None:
 
 @pytest.mark.row("WC-27")
 @pytest.mark.parametrize("value", ["abc", [1], [None], 3, {"values": "abc"}, {"values": [], "total": "many"}, b"ab"])
-def test_what_is_no_completion_is_the_handlers_bug(value: Any) -> None:
+def test_a_value_that_is_no_completion_is_the_handlers_bug(value: Any) -> None:
     with pytest.raises(UnserializableResult):
         completion_result(value)

@@ -1,11 +1,11 @@
-"""What a peer sends for a set or a dict shares no hash with a thousand others, and is refused before it is one."""
+"""Sets and dicts of a peer's values with colliding keys are refused before they are built."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction  # noqa: TC003 - pydantic reads it
+from fractions import Fraction  # noqa: TC003 - read by pydantic
 from functools import partial
 from ipaddress import IPv6Network
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
@@ -22,7 +22,7 @@ from greenroom.protocol.type_schemas import Mismatch, arguments_of, typed_schema
 from greenroom.protocol.validation_errors import STEPS_ON_LOOP, StepMeter, StepsExceeded
 
 PRIME = (1 << 61) - 1
-"""Python's integers are hashed modulo this one."""
+"""The modulus of Python's hash of integers."""
 ONES = [PRIME * number for number in range(1, 1001)]
 T = TypeVar("T")
 B = TypeVar("B", bound=UUID)
@@ -30,7 +30,7 @@ Ids = NewType("Ids", set[int])
 Id = NewType("Id", int)
 Alias = TypeAliasType("Alias", dict[T, str], type_params=(T,))
 TURNED = [sum(1 << (10 * bit - 10 * first) % 61 for bit in range(6)) for first in range(6)]
-"""One number of 61 bits, turned to begin with each of its bits, so that it is a float: a float by 2**61 has the same hash."""
+"""The rotations of a number of 61 bits, as floats: a float times 2**61 has the same hash."""
 FLOATS = [float(one) * 2.0 ** (10 * first + 61 * turn) for first, one in enumerate(TURNED) for turn in range(-9, 15)]
 UUIDS = [str(UUID(int=one)) for one in ONES]
 
@@ -58,7 +58,7 @@ class Model(BaseModel):
 
 
 class Networks(BaseModel):
-    """Of keys that pydantic alone makes."""
+    """A model with keys that only pydantic makes."""
 
     inside: set[IPv6Network] = set()
     parts: dict[Fraction, str] = {}
@@ -165,7 +165,7 @@ def test_keys_of_one_hash_are_refused(kind: Any, value: Any) -> None:
         (set[UUID], [str(UUID(int=number)) for number in range(500)]),
     ],
 )
-def test_all_others_are_made(kind: Any, value: Any) -> None:
+def test_collections_without_collisions_are_converted(kind: Any, value: Any) -> None:
     assert typed_schema_of(kind).convert(value) == msgspec.convert(value, kind, str_keys=True)
 
 
@@ -177,7 +177,7 @@ def test_types_without_such_keys_are_not_looked_at(kind: Any) -> None:
 
 
 def test_no_two_keys_of_one_hash_are_compared_with_all_others() -> None:
-    """Counted, and not timed: the number of comparisons is bounded by the number of keys."""
+    """Counted, not timed: the number of comparisons is bounded by the number of keys."""
     compared = 0
 
     class Key(int):
@@ -208,7 +208,7 @@ def test_an_alias_with_a_parameter_is_looked_into() -> None:
 
 
 def test_looking_through_keys_is_charged() -> None:
-    """So that a call with many of them goes on in a thread, and lets go of the interpreter."""
+    """The charge moves a call with many keys to a thread, where it releases the interpreter."""
     checked = collision_check_for(list[set[int]])
     assert checked is not None
     values: list[Any] = [
@@ -232,7 +232,7 @@ def test_looking_through_keys_is_charged() -> None:
 
 def test_an_argument_of_a_tool_is_refused_with_its_name() -> None:
     def tool(numbers: set[int]) -> None:
-        """Take them."""
+        """Takes them."""
 
     with pytest.raises(Mismatch, match="numbers"):
         arguments_of(tool).bind({"numbers": ONES})

@@ -1,4 +1,4 @@
-"""Python's tables of hashes, as they are simulated, are those that Python has; and keys that are chosen to fill them are refused."""
+"""The simulated hash tables agree with Python's, and keys that are chosen to fill them are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATTERNS = [
 
 
 def walk(key: int) -> list[int]:
-    """All slots of a dict that a key looks at, until there is nothing left of its hash: written apart from the product."""
+    """All slots that a key probes in a dict, until its hash is used up: written independently of the product."""
     slots = [key % SIZE]
     while key:
         key >>= 5
@@ -34,7 +34,7 @@ def walk(key: int) -> list[int]:
 
 
 def chosen(room: int) -> list[int]:
-    """Keys of different hashes that fill one circle of slots, and keys that then walk through most of it."""
+    """Keys with different hashes that fill one cycle of slots, and keys that then probe most of it."""
     at = 0
     circle: dict[int, int] = {}
     while len(circle) < room * 0.62:
@@ -51,7 +51,7 @@ def chosen(room: int) -> list[int]:
 
 
 def chosen_for_sets(size: int) -> list[int]:
-    """The same for a set: rows of ten slots along the circle, a part of the table that is full, and keys that walk from there onto the circle."""
+    """The same for a set: rows of ten slots along the cycle, a full part of the table, and keys that probe from there into the cycle."""
     mask = size - 1
     taken = bytearray(size + 16)
     dense, rows = size * 2 // 5, size * 3 // 20
@@ -114,7 +114,7 @@ def test_tables_grow_when_pythons_own_do() -> None:
 
 
 def test_the_slots_of_a_set_are_those_in_which_python_finds_its_keys() -> None:
-    """What a set yields is in the order of its slots, so that tells where each key is."""
+    """A set iterates in slot order, which shows where each key is."""
     for keys in (*(pattern[:5000] for pattern in PATTERNS), FOR_SETS[-8000:]):
         table, real = SetTable(StepMeter(ENOUGH)), set[int]()
         for key in keys:
@@ -175,7 +175,7 @@ def test_numbers_of_honest_shapes_are_made(keys: list[int]) -> None:
 
 
 def test_texts_of_tiny_floats_are_counted_as_what_they_cost() -> None:
-    """Keys such as 1.5e-310, which msgspec alone turns into floats, and slowly."""
+    """Keys such as 1.5e-310, which msgspec converts to floats slowly."""
     honest = {f"{each}e-50": 1 for each in range(5000)}
     assert len(typed_schema_of(dict[float, int]).convert(honest, StepMeter(ENOUGH))) == 5000
     with pytest.raises(Mismatch, match="fill the same slots"):

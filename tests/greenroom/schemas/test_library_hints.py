@@ -1,4 +1,4 @@
-"""Hints and defaults from the libraries that tool authors already use: each is kept, or refused with what to write; none is lost."""
+"""Hints and defaults of common libraries: each is enforced, or refused with what to write instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import enum
 import re
-from collections.abc import Callable  # noqa: TC003 - a model has one
+from collections.abc import Callable  # noqa: TC003 - read by a model
 from dataclasses import InitVar, dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NewType, NotRequired, Optional, Required, TypedDict, TypeVar, cast
@@ -282,7 +282,7 @@ class OfItself:
 
 @attrs.define
 class Bare:
-    x = attrs.field(default=3)  # type: ignore[var-annotated]  # pyright: ignore[reportGeneralTypeIssues] - that is the mistake
+    x = attrs.field(default=3)  # the mistake under test
 
 
 @dataclass
@@ -302,9 +302,9 @@ def dependency() -> str:
 @pytest.mark.parametrize(
     ("hint", "default", "why"),
     [
-        (int, Field(exclude=True), r"x: Field\(exclude=…\) says nothing of a parameter"),
-        (int, Field(validation_alias=AliasChoices("a", "b")), r'AliasChoices is no name.*Field\(alias="one_name"\)'),
-        (int, Field(serialization_alias="a"), r"serialization_alias is for what goes out.*Field\(alias=…\)"),
+        (int, Field(exclude=True), r"x: Field\(exclude=…\) has no effect on a parameter"),
+        (int, Field(validation_alias=AliasChoices("a", "b")), r'AliasChoices is no argument name.*Field\(alias="one_name"\)'),
+        (int, Field(serialization_alias="a"), r"serialization_alias is for output.*Field\(alias=…\)"),
         (int, Field(3, le=2), "the default of x, 3, does not fit its own hint"),
         (list[Annotated[int, Field(alias="a")]], REQUIRED, "pydantic would ignore a part of it: The 'alias' attribute"),
         (Struct, REQUIRED, r"Struct\.x: .*it does not know Struct: .*msgspec\.Meta"),
@@ -317,30 +317,30 @@ def dependency() -> str:
         (int, msgspec.field(default=1), "its default is a field.*write the value itself"),
         (int, attrs.field(default=1), "which means nothing here: write the value itself"),
         (Annotated[int, attrs.validators.gt(1)], REQUIRED, "has no effect here: write msgspec.Meta"),
-        (Annotated[int, doubled], REQUIRED, "is code, which no schema can say.*AfterValidator"),
+        (Annotated[int, doubled], REQUIRED, "is code, which no schema can express.*AfterValidator"),
         (Annotated[str, re.compile("^a")], REQUIRED, r"write msgspec\.Meta\(pattern='\^a'\)"),
         (Annotated[int, range(3)], REQUIRED, r"write msgspec\.Meta with ge="),
         (Annotated[dt.date, at.Gt(dt.date(2020, 1, 1))], REQUIRED, "a limit is a number"),
-        (Annotated[str, at.LowerCase], REQUIRED, "is code, which no schema can say"),
-        (Annotated[str, at.Timezone("Europe/Oslo")], REQUIRED, "has no word in a schema"),
+        (Annotated[str, at.LowerCase], REQUIRED, "is code, which no schema can express"),
+        (Annotated[str, at.Timezone("Europe/Oslo")], REQUIRED, "cannot be expressed in a schema"),
         (Annotated[int, at.MaxLen(3)], REQUIRED, "Can only set `max_length` on"),
         (Annotated[list[int] | list[str], at.MinLen(1)], REQUIRED, "write it at the member"),
-        (Converted, REQUIRED, r"Converted\.x: its converter would not be run"),
+        (Converted, REQUIRED, r"Converted\.x: its converter would not run"),
         (Renamed, REQUIRED, r"Renamed\.x: its alias y would not be used"),
         (SetByItself, REQUIRED, r"SetByItself\.x: a field with init=False"),
-        (OfItself, REQUIRED, r"OfItself\.y: a factory that takes the object"),
+        (OfItself, REQUIRED, r"OfItself\.y: its factory needs the object"),
         (Bare, REQUIRED, r"Bare\.x has no hint"),
         (SetByClass, REQUIRED, r"SetByClass\.x: a field with init=False"),
         (ForInit, REQUIRED, "InitVar"),
         ("what to look for", REQUIRED, r"is no type.*Annotated\[str"),
     ],
 )
-def test_what_would_be_lost_is_refused_at_registration(hint: Any, default: Any, why: str) -> None:
+def test_metadata_that_would_be_lost_is_refused_at_registration(hint: Any, default: Any, why: str) -> None:
     with pytest.raises(BadHint, match=why):
         arguments(hint, default)
 
 
-def test_what_is_in_annotated_for_other_tools_is_left_to_them() -> None:
+def test_metadata_for_other_tools_is_ignored() -> None:
     assert schema_of(Annotated[int, {"for": "others"}, int]) == {"type": "integer"}
 
 
@@ -414,11 +414,11 @@ def test_a_generic_alias_is_filled_in() -> None:
     ],
     ids=str,
 )
-def test_other_words_of_annotated_types(hint: Any, schema: Any) -> None:
+def test_further_annotated_types(hint: Any, schema: Any) -> None:
     assert schema_of(hint) == schema
 
 
-# --- the author's order and words
+# --- written order and descriptions
 
 
 class Stat(TypedDict):
@@ -473,5 +473,5 @@ def test_a_prompts_argument_is_described_by_its_field() -> None:
 
 
 def test_a_field_beside_a_schema_by_hand_is_refused() -> None:
-    with pytest.raises(ValueError, match="say it in the schema that is written by hand"):
+    with pytest.raises(ValueError, match="this schema is written by hand"):
         Server("x").tool(input_schema={"type": "object"})(taking(str, Field(description="a")))

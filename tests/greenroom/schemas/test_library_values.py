@@ -1,4 +1,4 @@
-"""What tools return of the libraries that they use: each value goes out as data or as a picture, and as its hint has announced."""
+"""Values of common libraries in results: sent as data or as pictures, as their hints announce."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ from greenroom.protocol.handler_results import (
 from greenroom.protocol.serialization import is_slow_to_serialize, to_jsonable
 from greenroom.protocol.validation_errors import Mismatch
 
-pd: Any = import_module("pandas")  # it has no types of its own
+pd: Any = import_module("pandas")  # the library has no type hints
 
 
 class Celsius(float):
-    """A float of its own kind."""
+    """A subclass of float."""
 
 
 class Count(int):
-    """An int of its own kind."""
+    """A subclass of int."""
 
 
-class Name(str):  # noqa: SLOT000 - that is what users have
-    """A text of its own kind."""
+class Name(str):  # noqa: SLOT000 - as users write it
+    """A subclass of str."""
 
 
 class Stamp(datetime):
-    """A time of its own kind."""
+    """A subclass of datetime."""
 
 
 class Wait(timedelta):
-    """A span of its own kind."""
+    """A subclass of timedelta."""
 
 
 @dataclass
@@ -148,13 +148,13 @@ def test_values_of_everyday_libraries_are_data(value: Any, sent: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({(1, 2): 3}, "a key of a dict is no text, number or date: write the dict with texts for keys"),
+        ({(1, 2): 3}, "a dict key is no text, number or date: use text keys"),
         ({None: 1, "null": 2}, "two keys of a dict are 'null' in JSON"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "the frame has two columns called 'a'"),
-        (1j, "complex has no form in JSON"),
+        (1j, "complex cannot be expressed in JSON"),
     ],
 )
-def test_what_would_lose_a_part_is_refused(value: Any, why: str) -> None:
+def test_a_value_that_would_lose_a_part_is_refused(value: Any, why: str) -> None:
     with pytest.raises(UnserializableResult, match=why):
         tool_result(value)
 
@@ -246,7 +246,7 @@ def test_hints_of_libraries_are_announced_and_kept(hint: Any, value: Any, schema
     assert returns.errors({"result": {"not": "this"}}) != []
 
 
-def test_what_takes_long_to_write_is_known() -> None:
+def test_slow_values_are_recognized() -> None:
     assert is_slow_to_serialize(np.zeros(20_000))
     assert is_slow_to_serialize({"a": [drawing()]})
     assert is_slow_to_serialize(Chart(Image.new("L", (2, 2)), 1))
@@ -283,14 +283,14 @@ ADA = {"firstName": "Ada", "age": 4, "loud": "ADA"}
     ],
     ids=str,
 )
-def test_what_is_returned_under_a_model_is_what_was_announced(hint: Any, value: Any, sent: Any) -> None:
+def test_a_model_result_fits_the_announced_schema(hint: Any, value: Any, sent: Any) -> None:
     returns: ReturnSchema = promising(hint)
     result = tool_result(value, returns)
     assert result["structuredContent"] == sent
     assert returns.errors(sent) == []
 
 
-def test_what_the_model_does_not_take_is_told() -> None:
+def test_a_value_that_the_model_refuses_is_reported() -> None:
     with pytest.raises(Mismatch, match="firstName: Field required"):
         tool_result({"last": "Ada"}, promising(Person))
     assert [path for path, _ in promising(Person).errors({"firstName": "Ada", "age": 4})] == [("loud",)]
@@ -320,7 +320,7 @@ class Statistics:
 
 
 def of_inf() -> Any:
-    """What tools return with an infinity in it: the hint, the value, where the infinity is, and how it is called."""
+    """Results with an infinity: the hint, the value, the place of the infinity, and its name."""
     frame = pd.DataFrame({"a": [1.0, 2.0], "x": [NAN, -INF]})
     return [
         (Any, frame, "[1].x", "-inf"),
@@ -342,7 +342,7 @@ def of_inf() -> Any:
 
 
 async def returned(hint: Any, value: Any) -> ToolReply:
-    """What a client gets of a tool with this hint that returns this value."""
+    """The result of a tool with this hint that returns this value, as a client gets it."""
     server = Server("numbers")
 
     def tool() -> Any:
@@ -360,13 +360,12 @@ async def test_an_infinity_is_an_error_that_says_where_it_is(hint: Any, value: A
     told = f"{place}: {said}" if place else said
     assert reply.is_error
     assert (
-        reply.text
-        == f"The result of tool cannot be sent: {told} is no number in JSON: write None or a text in its place"
+        reply.text == f"The result of tool cannot be sent: {told} cannot be written in JSON: use None or text instead"
     )
 
 
 def of_nan() -> Any:
-    """What is missing in tables and where the hint takes null: the hint, the value, and what is sent."""
+    """NaN under hints that allow null: the hint, the value, and the sent data."""
     frame = pd.DataFrame({"x": [NAN, 1.0]})
     return [
         (Any, frame, [{"x": None}, {"x": 1.0}]),
@@ -405,7 +404,7 @@ async def test_nan_is_null_where_the_hint_takes_null(hint: Any, value: Any, sent
 async def test_nan_where_the_hint_has_no_null_is_an_error_that_says_nan(hint: Any, value: Any, place: str) -> None:
     reply = await returned(hint, value)
     assert reply.is_error
-    assert f"promises: {place}: expected a number, got NaN: JSON has null for it" in reply.text
+    assert f"promises: {place}: expected a number, got NaN is null in JSON" in reply.text
     assert "`float | None`" in reply.text
 
 
@@ -430,7 +429,7 @@ async def test_an_infinity_in_a_resource_is_in_no_answer_as_null(caplog: pytest.
     async with Client(server) as client:
         with pytest.raises(PeerError):
             await client.read_resource("data://x")
-    assert "rows[1]: inf is no number in JSON" in caplog.text
+    assert "rows[1]: inf cannot be written in JSON" in caplog.text
 
 
 async def test_a_clients_infinity_is_refused_before_anything_is_sent() -> None:
@@ -441,7 +440,7 @@ async def test_a_clients_infinity_is_refused_before_anything_is_sent() -> None:
         return str(x)
 
     async with Client(server) as client:
-        with pytest.raises(LocalProtocolError, match=r"the arguments of 'tool' .* x: inf is no number in JSON"):
+        with pytest.raises(LocalProtocolError, match=r"the arguments of 'tool' .* x: inf cannot be written in JSON"):
             await client.call("tool", x=INF)
         assert await client.call("tool", x=NAN) == "None"
 

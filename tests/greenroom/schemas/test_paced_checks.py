@@ -1,4 +1,4 @@
-"""Long checks leave the event loop: in a thread, at their own pace, and each peer's in its turn."""
+"""Long checks run in a thread, paced, and fairly between peers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVIL = {"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": 
 
 
 class Steps:
-    """A check that takes so many steps, and notes the threads that it was in."""
+    """A check that takes this many steps, and records its threads."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -69,7 +69,7 @@ def test_a_check_that_never_ends_is_given_up() -> None:
     assert taken == STEPS_IN_THREAD + 100_000
 
 
-def test_a_cancelled_check_leaves_the_thread_to_others() -> None:
+def test_a_cancelled_check_frees_its_thread() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         running = asyncio.Event()

@@ -28,7 +28,7 @@ class Trip(BaseModel):
 
 
 def plan(trip: Trip, title: str | None = None, home: Town | None = None) -> Trip:
-    """Plan a trip."""
+    """Plans a trip."""
     return trip
 
 
@@ -110,7 +110,7 @@ TOO_MUCH: list[Any] = [
 def test_pydantic_is_not_given_many_values_that_its_schema_refuses(
     monkeypatch: pytest.MonkeyPatch, sent: Any, kind: Any
 ) -> None:
-    """It makes an error of each mistake, and holds the interpreter meanwhile."""
+    """An error is allocated by pydantic for each mistake, which blocks the interpreter meanwhile."""
     given: list[Any] = []
 
     def spied(_: Any, value: Any, **__: Any) -> None:
@@ -142,7 +142,7 @@ def test_pydantic_is_not_given_more_than_it_makes_in_a_moment(monkeypatch: pytes
         pytest.fail("it was given them")
 
     monkeypatch.setattr(Parcel, "model_validate_json", spied)
-    with pytest.raises(Mismatch, match=f"more than {MOST} texts, lists and objects, which is too much for a Parcel"):
+    with pytest.raises(Mismatch, match=f"more than {MOST} strings, lists and objects, which is too much for a Parcel"):
         typed_schema_of(Parcel).convert(sent, StepMeter(STEPS_IN_THREAD))
 
 
@@ -150,7 +150,7 @@ def test_only_models_are_bounded() -> None:
     many = ["a"] * (MOST + 1)
 
     def tool(parcel: Parcel, others: list[str]) -> None:
-        """Take a parcel and others."""
+        """Takes a parcel and others."""
 
     assert arguments_of(tool).bind({"parcel": {}, "others": many}, StepMeter(STEPS_IN_THREAD))["others"] == many
     assert (
@@ -169,7 +169,7 @@ def test_much_for_a_model_goes_on_in_a_thread() -> None:
 
 
 def test_pydantic_is_given_much_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fits the schema and not the model is no number that is written differently."""
+    """A value that fits the schema but not the model has no differently written number."""
     given: list[Any] = []
 
     def refused(_: Any, value: Any, **__: Any) -> Any:
@@ -185,12 +185,12 @@ def test_pydantic_is_given_much_only_once(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("hint", [Parcel, list[Parcel], Parcel | Trip])
 def test_a_result_of_ours_may_be_larger(hint: Any) -> None:
     def tool() -> None:
-        """Return one."""
+        """Returns one."""
 
     tool.__annotations__["return"] = hint
     returns = return_schema_of(tool)
     assert returns is not None
     parcel = {"words": ["a"] * (MOST + 1)}
     value = [parcel] if hint == list[Parcel] else parcel
-    # It is held against the schema that was announced, which costs steps: as many as a thread has.
+    # The result is checked against the announced schema, which costs steps: as many as a thread has.
     assert returns.errors({"result": value} if returns.wrapped else value, StepMeter(STEPS_IN_THREAD)) == []

@@ -1,4 +1,4 @@
-"""Return hints as output schemas, and data that has to be what they promise."""
+"""Return hints as output schemas, and the check of returned data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_object_is_its_own_schema() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_object_is_under_result(hint: Any, inner: Any) -> None:
+def test_a_value_that_is_no_object_goes_under_result(hint: Any, inner: Any) -> None:
     schema = dict(returns(hint).schema)
     schema.pop("$defs", None)
     assert schema == {"type": "object", "properties": {"result": inner}, "required": ["result"]}
@@ -88,8 +88,8 @@ def test_no_hint_promises_nothing() -> None:
     assert return_schema_of(tool) is None
 
 
-def test_what_has_no_schema_is_refused_at_registration() -> None:
-    with pytest.raises(BadHint, match=r"complex.*no form in JSON"):
+def test_a_return_hint_without_a_schema_is_refused_at_registration() -> None:
+    with pytest.raises(BadHint, match=r"complex.*cannot be expressed in JSON"):
         return_schema_of(promising(complex))
 
 
@@ -111,14 +111,14 @@ def test_a_promised_value_is_structured_and_shown() -> None:
     assert tool_result(7, returns(int))["content"] == [{"type": "text", "text": "7"}]
 
 
-def test_who_returns_a_whole_result_decides_alone() -> None:
+def test_a_whole_result_is_sent_as_returned() -> None:
     assert "structuredContent" not in tool_result(ToolError("no"), returns(Day))
     assert "structuredContent" not in tool_result(CallToolResult.ok("x"), returns(Day))
     assert tool_result(Structured({"name": "a"}), returns(Day))["structuredContent"] == {"name": "a"}
 
 
 @pytest.mark.row("TF-08")
-def test_a_broken_promise_is_told_with_all_its_breaks() -> None:
+def test_a_result_that_breaks_its_schema_is_reported_with_all_problems() -> None:
     assert returns(Day).errors({"name": "Mon", "high": 3}) == []
     assert [(path, reason.kind) for path, reason in returns(Day).errors({"high": "x"})] == [
         (("high",), "type_mismatch"),
@@ -130,7 +130,7 @@ def test_a_broken_promise_is_told_with_all_its_breaks() -> None:
     assert returns(int).errors({}) != []
 
 
-def test_what_arrives_is_what_is_checked() -> None:
+def test_the_checked_data_is_the_sent_data() -> None:
     assert [(path, str(reason)) for path, reason in returns(float).errors({"result": float("nan")})] == [
-        (("result",), "expected a number, got NaN: JSON has null for it, which the hint has to take (`float | None`)"),
+        (("result",), "expected a number, got NaN is null in JSON, which the hint must allow (`float | None`)"),
     ]

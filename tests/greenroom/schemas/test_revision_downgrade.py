@@ -1,4 +1,4 @@
-"""What older revisions do not know is left out, or said otherwise; the newest gets everything, and nothing is changed in place."""
+"""Results for older revisions: unknown members are left out or rewritten, and nothing is modified in place."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_newest_revision_gets_the_very_same(method: str) -> None:
     assert downgrade(method, RESULTS[method], None) is RESULTS[method]
 
 
-def test_what_has_no_table_goes_as_it_is() -> None:
+def test_a_method_without_a_table_is_sent_unchanged() -> None:
     result: dict[str, Any] = {"anything": 1}
     assert downgrade("ping", result, "2024-11-05") is result
 
@@ -124,13 +124,13 @@ def test_results_of_tools() -> None:
     assert old["content"][4] == {"type": "resource", "resource": {"uri": "u:a", "text": "t"}}
 
 
-def test_data_that_nobody_would_see_is_shown() -> None:
+def test_structured_content_that_a_revision_lacks_becomes_text() -> None:
     result = tool_result(Structured({"a": 1}, []))
     assert downgrade("tools/call", result, "2025-03-26")["content"] == [{"type": "text", "text": '{"a":1}'}]
     assert downgrade("tools/call", result, "2025-06-18")["content"] == []
 
 
-def test_what_servers_send_on_their_own() -> None:
+def test_requests_and_notifications_of_servers() -> None:
     assert downgrade("notifications/progress", RESULTS["notifications/progress"], "2024-11-05") == {
         "progressToken": 1,
         "progress": 1,
@@ -175,12 +175,14 @@ def test_choices_with_titles_as_they_were_first_written() -> None:
         ("sampling/createMessage", {"messages": {}}),
     ],
 )
-def test_what_others_say_oddly_is_passed_on_as_oddly(method: str, params: dict[str, Any], version: str) -> None:
-    """A gateway's clients get what its upstreams say, whatever that is."""
+def test_malformed_results_of_upstreams_are_passed_on_unchanged(
+    method: str, params: dict[str, Any], version: str
+) -> None:
+    """A gateway passes the results of its upstreams on."""
     assert downgrade(method, params, version) == params
 
 
-def test_what_only_the_newest_can_be_told_is_told_in_text() -> None:
+def test_new_block_types_become_text_for_older_revisions() -> None:
     use = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
     told = downgrade("sampling/createMessage", {"messages": [{"role": "assistant", "content": [use]}]}, "2025-06-18")
     (message,) = told["messages"]

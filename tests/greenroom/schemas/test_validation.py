@@ -1,4 +1,4 @@
-"""Foreign JSON Schemas: what is checked, how it is said, and which schemas are refused."""
+"""Foreign JSON Schemas: validation, error texts, and refused schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.protocol.validation import BadSchema, Validator, check_schema, fi
 from greenroom.protocol.validation_errors import STEPS_ON_LOOP
 from greenroom.protocol.versions import SUPPORTED
 
-# All that 2020-12 has and that a tool must be able to say: a dialect, an anchor, composition, conditions, closedness.
+# The parts of 2020-12 that a tool needs: a dialect, an anchor, composition, conditions, closed objects.
 RICH: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
@@ -44,7 +44,7 @@ RICH: dict[str, Any] = {
 
 
 def kinds(value: Any, schema: Any) -> dict[tuple[str | int, ...], str]:
-    """Path -> the kind of what is wrong there."""
+    """Path -> the kind of the mistake there."""
     return {path: reason.kind for path, reason in validate(value, schema)}
 
 
@@ -141,7 +141,7 @@ def test_all_errors_come_with_their_paths() -> None:
 
 
 @pytest.mark.row("SM-03")
-def test_what_has_the_wrong_type_has_no_other_problems() -> None:
+def test_a_value_of_the_wrong_type_has_no_other_problems() -> None:
     assert kinds(3, {"type": "string", "enum": ["a"], "minLength": 3}) == {(): "type_mismatch"}
     assert kinds({"a": 1}, {"properties": {"a": {"type": "string", "const": "b"}}}) == {("a",): "type_mismatch"}
 
@@ -183,7 +183,7 @@ def test_older_dialects_that_many_write_are_understood() -> None:
     assert kinds(["x", 2], draft7) == {(0,): "type_mismatch", (): "too_long"}
 
 
-# --- what is refused at registration
+# --- refusals at registration
 
 
 @pytest.mark.row("RG-24")
@@ -204,12 +204,12 @@ def test_the_root_of_a_tools_schema_is_an_object(schema: Any) -> None:
         ({"type": "strin"}, "type"),
         ({"properties": {"a": {"minimum": "1"}}}, r"properties\.a\.minimum"),
         ({"required": "a"}, "required"),
-        ({"$ref": "https://example.com/schema.json"}, "leads out of the document, and nothing is fetched"),
+        ({"$ref": "https://example.com/schema.json"}, "leads out of the document, which is not fetched"),
         ({"$ref": "other.json#/a"}, "leads out of the document"),
         ({"$ref": "file:///etc/passwd"}, "leads out of the document"),
         ({"$dynamicRef": "https://example.com/x"}, "leads out of the document"),
         ({"properties": {"a": {"$ref": "#/$defs/no"}}}, "leads nowhere"),
-        ({"$ref": "#nobody"}, "leads nowhere"),
+        ({"$ref": "#missing"}, "leads nowhere"),
         ({"$ref": 3}, "a reference is a string"),
         ({"$ref": "#/x", "x": {"$ref": "http://example.com"}}, "leads out of the document"),
         ({"$ref": "#"}, r"\$ref: it refers to itself"),
@@ -218,14 +218,14 @@ def test_the_root_of_a_tools_schema_is_an_object(schema: Any) -> None:
         ({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"not": {"$ref": "#/$defs/a"}}}}, "refers to itself"),
         ({"properties": {"a": {"$id": "https://example.com/a"}}}, "only the root may have one"),
         ({"pattern": "("}, "never closed"),
-        ({"pattern": "(?=a+)+b"}, "has to be simpler"),
+        ({"pattern": "(?=a+)+b"}, "simplify it"),
         ({"patternProperties": {"[": {}}}, "never closed"),
         ({"pattern": "x" * 3000}, "too long"),
         ({"enum": list(range(20_000))}, "too large"),
     ],
     ids=lambda one: str(one)[:60],
 )
-def test_what_nobody_should_be_made_to_use(schema: Any, why: str) -> None:
+def test_an_unusable_schema_is_refused_with_the_reason(schema: Any, why: str) -> None:
     with pytest.raises(BadSchema, match=why):
         check_schema(schema)
     with pytest.raises(BadSchema):
@@ -238,7 +238,7 @@ def test_a_schema_that_is_too_deep() -> None:
         schema = {"not": schema}
     with pytest.raises(BadSchema, match="too deep"):
         check_schema(schema)
-    while schema:  # taken apart by hand: such a thing is not even deleted safely
+    while schema:  # taken apart by hand: even deleting such a value would overflow the stack
         schema = schema.pop("not")
 
 
@@ -265,7 +265,7 @@ def test_references_inside_of_the_document() -> None:
 
 def test_nothing_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     def no(*_: Any, **__: Any) -> Any:
-        raise AssertionError("somebody asked the network")
+        raise AssertionError("the network was used")
 
     monkeypatch.setattr(socket, "socket", no)
     monkeypatch.setattr(socket, "getaddrinfo", no)
@@ -274,18 +274,18 @@ def test_nothing_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Validator({"$id": "https://example.com/a", "$ref": "#/$defs/b", "$defs": {"b": {}}}).errors(1) == []
 
 
-def test_what_happens_to_the_schema_later_does_not_matter() -> None:
+def test_later_changes_to_the_schema_have_no_effect() -> None:
     schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
     validator = Validator(schema)
     schema["properties"]["a"]["type"] = "integer"
     assert validator.errors({"a": "x"}) == []
 
 
-# --- what never takes for ever
+# --- bounded time
 
 
 def doubling(keyword: str, levels: int = 30) -> dict[str, Any]:
-    """A small schema that asks twice as often at each level."""
+    """A small schema that doubles the work at each level."""
     defs: dict[str, Any] = {
         f"a{level}": {keyword: [{"$ref": f"#/$defs/a{level + 1}"}, {"$ref": f"#/$defs/a{level + 1}"}]}
         for level in range(levels)
@@ -310,7 +310,7 @@ BOMBS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("schema", "value"), BOMBS, ids=range(len(BOMBS)))
 def test_bombs_run_out_of_steps(schema: Any, value: Any) -> None:
-    """What a step is worth is counted in `test_costs`."""
+    """The cost of a step is tested in `test_costs`."""
     (found,) = Validator(schema).errors(value, most=100_000)
     assert found.reason.kind == "too_complex"
     assert str(found) == f"there is too much in it to be checked: more than {STEPS_ON_LOOP} steps"
@@ -333,7 +333,7 @@ def test_a_value_as_deep_as_the_wire_allows() -> None:
     assert [len(path) for path, _ in validate(deep, {"type": ["array", "string"], "items": {"$ref": "#"}})] == [60]
 
 
-def test_what_is_no_json_is_shown_all_the_same() -> None:
+def test_a_value_that_is_no_json_is_shown_in_errors() -> None:
     assert first_error(["\ud800"], {"type": "string"}) == "expected a string, got ['\\ud800']"
     assert first_error({1, 2}, {"type": "string"}) == "expected a string, got [1,2]"
 

@@ -29,7 +29,7 @@ OPERATORS = {
 
 
 class _Meaning(ast.NodeTransformer):
-    """Removes what has no effect when the program runs."""
+    """Removes code without effect at run time."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         node.annotation = ast.Constant(None)
@@ -51,7 +51,7 @@ class _Meaning(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         if any(isinstance(name, ast.Name) and name.id == "TYPE_CHECKING" for name in ast.walk(node.test)):
-            return None  # both ways: what such a block imports is used in annotations alone
+            return None  # imports of such a block are used in annotations only
         return self.generic_visit(node)
 
     def _without_docstring(self, node: ast.AST) -> ast.AST:
@@ -61,7 +61,7 @@ class _Meaning(ast.NodeTransformer):
 
 
 def meaning(code: str) -> str | None:
-    """What the program does, as far as its syntax tells; None for a mutation that is no Python."""
+    """The program's syntax tree without ineffective code; None for malformed code."""
     try:
         return ast.dump(_Meaning().visit(ast.parse(code)))
     except SyntaxError:
@@ -69,7 +69,7 @@ def meaning(code: str) -> str | None:
 
 
 def positions(path: Path) -> Iterator[tuple[int, str, int]]:
-    """Each place at which an operator can be applied: (line, operator's name, occurrence)."""
+    """The places where mutation operators apply: (line, operator's name, occurrence)."""
     tree = get_ast(path.read_text("utf-8"))
     nodes = list(ast_nodes(tree))
     for name, operator in OPERATORS.items():

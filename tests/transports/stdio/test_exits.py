@@ -63,7 +63,7 @@ def test_the_main_thread_does_not_exit_beside_the_thread_that_ends_the_program()
     assert done.stderr == "greenroom: stopped in order; not waiting for the-child\n"
 
 
-def test_nobody_reading_the_errors_does_not_hold_up_the_end() -> None:
+def test_an_unread_stderr_does_not_delay_the_end() -> None:
     reading, writing = os.pipe()
     try:
         os.set_blocking(writing, False)

@@ -1,4 +1,4 @@
-"""A call by method reference has the type of what the method returns, and takes what the method takes."""
+"""A call by method reference has the method's return type and parameters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from greenroom.supervision import GenServer, Ref
 
 
 class Counter(GenServer):
-    """Counts."""
+    """A counter."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Begin at zero."""
         self.total = 0
 
     def add(self, amount: int) -> int:
@@ -20,7 +20,7 @@ class Counter(GenServer):
         return self.total
 
     async def add_slowly(self, amount: int, *, times: int = 1) -> int:
-        """Add in a while."""
+        """Add asynchronously."""
         return self.add(amount * times)
 
 
@@ -33,7 +33,7 @@ class Greeter(GenServer):
 
 
 async def right(ref: Ref[Counter]) -> None:
-    """What both checkers accept."""
+    """Accepted by both checkers."""
     assert_type(await ref.call(Counter.add, 2), int)
     assert_type(await ref.call(Counter.add_slowly, 2), int)
     assert_type(await ref.call(Counter.add_slowly, 2, times=3), int)
@@ -42,7 +42,7 @@ async def right(ref: Ref[Counter]) -> None:
 
 
 async def wrong(ref: Ref[Counter]) -> None:
-    """What both checkers refuse."""
+    """Refused by both checkers."""
     await ref.call(Counter.add, "two")  # expect-error: call-overload, reportCallIssue, reportArgumentType
     await ref.call(Counter.add)  # expect-error: call-overload, reportCallIssue
     await ref.call(Counter.add, 1, 2)  # expect-error: call-overload, reportCallIssue

@@ -1,4 +1,4 @@
-"""What a handler's context gives back has the type of what was asked for, and decorators leave functions as they are."""
+"""Results of a context's questions have the requested types, and decorators keep the types of functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def called(city: str) -> int:
 
 
 async def right(ctx: Context) -> None:
-    """What both checkers accept."""
+    """Accepted by both checkers."""
     assert_type(await bare("Oslo", days=2), list[str])
     assert_type(called("Oslo"), int)
     answer = await ctx.elicit("What may it be?", Order)
@@ -56,7 +56,7 @@ async def right(ctx: Context) -> None:
 
 
 async def wrong(ctx: Context) -> None:
-    """What both checkers refuse."""
+    """Refused by both checkers."""
     await bare(7)  # expect-error: arg-type, reportArgumentType
     await ctx.log("loud", "x")  # expect-error: arg-type, reportArgumentType
     await ctx.sample("x", tool_choice="weather")  # expect-error: arg-type, reportArgumentType

@@ -1,4 +1,4 @@
-"""The front door loads lazily, and type checkers know nevertheless what is behind it."""
+"""Lazily loaded names are known to type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state machine's events are typed calls, its results name its states, and its actions take what they can bring."""
+"""State machines: typed events, results that name their states, and actions with matching parameters."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class AnyWay(GenStatem[tuple[str, int]]):
 
 
 async def right() -> None:
-    """What both checkers accept."""
+    """Accepted by both checkers."""
     ref = await start(Lamp, 40)
     assert_type(ref, Ref[Lamp])
     assert_type(await ref.call(Lamp.press, "thumb"), int)
@@ -110,7 +110,7 @@ async def right() -> None:
 
 
 async def wrong(ref: Ref[Lamp]) -> None:
-    """What both checkers refuse."""
+    """Refused by both checkers."""
     await start(Lamp, "bright")  # expect-error: arg-type, reportArgumentType
     await ref.call(Lamp.press)  # expect-error: call-overload, reportCallIssue
     await ref.call(Lamp.press, 7)  # expect-error: call-overload, reportCallIssue, reportArgumentType
@@ -121,7 +121,7 @@ async def wrong(ref: Ref[Lamp]) -> None:
 
 
 class Wrong(GenStatem[Light]):
-    """What both checkers refuse."""
+    """Refused by both checkers."""
 
     @state(Light.ON)
     def on(self, event: Event) -> Result[Light]:

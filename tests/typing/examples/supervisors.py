@@ -1,4 +1,4 @@
-"""A child spec knows what its start returns, and takes the words of OTP and no others."""
+"""A child spec has the type of its start's result, and accepts only OTP's values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def pair() -> tuple[Ref[Counter], str]:
 
 
 async def right(sup: Ref[Supervisor], dynamic: Ref[DynamicSupervisor]) -> None:
-    """What both checkers accept."""
+    """Accepted by both checkers."""
     assert_type(child(Counter, 2), ChildSpec[Ref[Counter]])
     assert_type(child(Counter, 2).but(restart="transient", shutdown=3), ChildSpec[Ref[Counter]])
     assert_type(child(Counter, 2).but(restart=TRANSIENT, shutdown=BRUTAL_KILL, name="hits"), ChildSpec[Ref[Counter]])
@@ -60,7 +60,7 @@ async def right(sup: Ref[Supervisor], dynamic: Ref[DynamicSupervisor]) -> None:
 
 
 async def wrong() -> None:
-    """What both checkers refuse."""
+    """Refused by both checkers."""
     child(Counter)  # expect-error: call-arg, reportCallIssue
     child(Counter, "two")  # expect-error: arg-type, reportArgumentType
     child(Counter, 2).but(restart="prmanent")  # expect-error: arg-type, reportArgumentType
