@@ -1,8 +1,9 @@
-"""One peer's session: what was agreed with it, what it has under way, and what it was told.
+"""A session's process: one peer's agreed revision and capabilities, its calls in flight, its questions and its tasks.
 
-Its process takes what transports bring (`request`, `notify`, `respond`, `listen`, `end`) and what workers send. It never runs user code and
-never waits: calls become workers, linked to it, and each is decided once (`calls`). A call whose worker dies is answered all the same; when
-the session dies, its workers go with it, its streams end, and callers that waited for it hear so at once.
+Transports call it (`request`, `notify`, `respond`, `listen`, `end`); workers, task processes and timers send it
+messages. It never runs user code and never waits: each request becomes a call in a worker, and each call gets one
+reply (`session_calls`). When the session dies, its workers are ended, its streams are closed, and waiting callers get
+`ProcessExited`.
 """
 
 from __future__ import annotations
@@ -81,37 +82,37 @@ if TYPE_CHECKING:
 
 _DEFERRED: Any = object()
 _MAX_INTRODUCTION_BYTES: Final = 64 * 1024
-"""How many bytes a peer may say of itself."""
+"""How many bytes `clientInfo` and `capabilities` may take together."""
 REPLY_LATER: Final = object()
-"""The answer comes later, and until then nothing else is taken."""
+"""The reply comes later, and the channel takes no further request until then."""
 JOIN_SUBSCRIPTIONS: Final = object()
 _REJOIN_SECONDS: Final = 0.05
-"""After how many seconds a process that is not there just now is looked for again."""
+"""How many seconds to wait before looking again for the subscriptions' process."""
 ENDED = Shutdown("the peer has ended the session")
 IDLE = Shutdown("the session was idle for too long")
 EXPIRED = Shutdown("the session has reached its lifetime")
 REFUSED = Shutdown("the session could not be initialized")
 _CHECK_IDLE, _LIFETIME_OVER, _DROP_STREAMS = object(), object(), object()
 _CLAIM_SECONDS = 10.0
-"""How long a session waits for its opener to take note."""
+"""How long a session waits until its opener has taken it."""
 FORBIDDEN = 403
 FINISHED_STREAM_SECONDS = 30.0
-"""How long the stream of an answered call is kept at least, and at most twice as long, for a reader that lost its end."""
+"""How long the stream of a finished call is kept at least, and at most twice as long, for a reader that lost its end."""
 _SUBSCRIPTION_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe"})
 _TASK_METHODS = frozenset({"tasks/get", "tasks/list", "tasks/result", "tasks/cancel"})
 
 
 class TooManyRequests(McpError):
-    """The peer has as many requests under way as it may have: refused, and logged as refusals are."""
+    """The peer has as many requests in flight as `max_in_flight` allows."""
 
 
 class SessionProcess(GenServer):
-    """One peer's."""
+    """The process of one session."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, company: Company, info: SessionInfo, reply_sink: ReplySink, *, gated: bool = True) -> None:
-        """`reply_sink` is where its words go; `gated` whether the peer has to introduce itself first."""
+        """`reply_sink` takes all outgoing messages. With `gated`, the peer has to send `initialize` first."""
         self.company = company
         self.info = info
         self.reply_sink = reply_sink
@@ -121,23 +122,24 @@ class SessionProcess(GenServer):
         self.tasks = TaskCalls(self)
         self.level = LOG_LEVELS.index(company.settings.log_level)
         self.state: Any = None
-        """What the server's own `init` returned for this session."""
+        """The result of the server's `init` hook for this session."""
         self._facts: SessionFacts | None = None
         self._subscriptions_monitor: Monitor | None = None
-        self._roots_hook_since: float | None = None  # since when the hook has been at the peer's new roots
+        self._roots_hook_since: float | None = None  # when the running hook was started
         self._next_roots_params: Mapping[str, Any] | None = None
         self.own_ref: Ref[SessionProcess]
         self.last_used = 0.0
         self._stop_reason: Shutdown | None = None
         self._dropping_streams = False
         self._stream_after: float | None = None
-        """Of the request that is being taken."""
+        """The `quiet` of the request that is being handled."""
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> None:
-        """Nothing was said yet; only the clocks run."""
+        """Start the timers."""
         self.own_ref = self.ref()
         process = self.process
+        # `on_exit` runs for every end, a kill included, where `terminate` would not: callers must never wait for the dead.
         process.add_exit_waiter(self)
         settings = self.company.settings
         self.last_used = self.now()
@@ -146,27 +148,27 @@ class SessionProcess(GenServer):
             self._set_timer(settings.session_lifetime, _LIFETIME_OVER)
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The process is gone, however that came: nothing may wait for it any more."""
+        """Runs however the process ended: release everything that waits for it."""
         for timer in self._timers.values():
-            timer.cancel()  # or the loop would remember the dead until it goes off
+            timer.cancel()  # a pending timer would keep the ended session in memory
         self.calls.abandon_all("the session has ended", reason)
         self.questions.abandon_all()
         self.tasks.abandon_all()
-        if self.info.channel is not None:  # streams know what is owed on them, a channel does not
+        if self.info.channel is not None:  # streams know which replies they owe, a channel does not
             for call in self.calls.table:
                 self.reply_sink.reply(call, _session_ended_error(call.id))
         self.reply_sink.end(_session_ended_error)
 
     def report_state(self) -> str:
-        """What a crash report says: nothing that the peer said."""
+        """The state in a crash report, without anything that the peer sent."""
         return f"session {short_id(self.info.id)}, {len(self.calls.table)} calls under way, {len(self.questions.table)} questions open"
 
-    # --- what transports bring
+    # --- called by transports
 
     def request(self, request: JsonRpcRequest, peer: Peer | None = None, quiet: float | None = None) -> SessionReply:
-        """Answer it now, or begin to. `peer` is who asks: the session's own, who may have been granted other scopes meanwhile.
+        """Reply to a request at once, or start a call. `peer` is the current caller, whose scopes may differ from those at the session's start.
 
-        After `quiet` seconds without a word the reply is a stream.
+        After `quiet` seconds without a message, the reply is a stream.
         """
         self.last_used = self.now()
         self._stream_after = quiet
@@ -181,7 +183,7 @@ class SessionProcess(GenServer):
             return self.reply_sink.reply_now(request.id, encode_error(request.id, error))
         except McpError as error:
             body = encode_error(request.id, error)
-        except LocalProtocolError:  # what is registered, or set, cannot be said: one answer's fault, not the session's
+        except LocalProtocolError:  # a registration or setting that cannot be encoded fails one reply, not the session
             body = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error"))
         if body is _DEFERRED:
             return self.reply_sink.reply_later()  # type: ignore[no-any-return]
@@ -192,13 +194,13 @@ class SessionProcess(GenServer):
         return self.reply_sink.reply_now(request.id, body)
 
     def _log(self, request: JsonRpcRequest, outcome: str) -> None:
-        """Log a call that was answered on the spot."""
+        """Log a request that was answered inline."""
         if is_on():
             seconds, facts = self.now() - self.last_used, self.facts
             log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, self.info.version)
 
     def notify(self, notification: JsonRpcNotification) -> None:
-        """Take note of what is known; ignore the rest."""
+        """Handle a notification. Unknown ones are ignored."""
         self.last_used = self.now()
         name = methods.ALIASES.get(notification.method, notification.method)
         params = notification.params
@@ -215,27 +217,27 @@ class SessionProcess(GenServer):
             self._on_roots_changed(params)
 
     def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
-        """The answer to a question of ours."""
+        """Take the peer's reply to one of our questions."""
         self.last_used = self.now()
         self.questions.on_reply(answer)
 
     def listen(self, last_event_id: str | None = None) -> Feed:
-        """A reader for what belongs to no call, or for a stream that was left."""
+        """Open a reader for the general stream, or for the stream that the event was on."""
         self.last_used = self.now()
         return self.reply_sink.listen(last_event_id, self.version)
 
     def end(self) -> None:
-        """The peer has done with it."""
+        """End the session, as the peer asks."""
         return stopping(None, ENDED)
 
     def close(self, reason: Shutdown) -> None:
-        """The company has done with it."""
+        """End the session, as the company asks."""
         return stopping(None, reason)
 
-    # --- for the company
+    # --- called by the company
 
     def snapshot(self) -> dict[str, Any]:
-        """What it is doing, for inspection."""
+        """The session's state, for inspection."""
         return {
             "id": self.info.id,
             "version": self.info.version,
@@ -249,19 +251,22 @@ class SessionProcess(GenServer):
         }
 
     def set_level(self, level: str) -> None:
-        """What the peer wants to hear of, from now on."""
+        """Set the lowest level of log messages that the peer gets."""
         if level not in LOG_LEVELS:
             raise Reject(ValueError(f"a level is one of {', '.join(LOG_LEVELS)}, not {level!r}"))
         self.level = LOG_LEVELS.index(level)
 
     def notify_peer(self, body: bytes, level: str | None = None) -> bool:
-        """A notification that belongs to no call. Whether it was taken."""
+        """Send a notification that belongs to no call. Whether it was accepted."""
         return self._send_notification(PeerNotification(None, body, level))
 
     # --- requests
 
     def _answer_request(self, request: JsonRpcRequest) -> Any:
-        """The answer; nothing, if it was cancelled before it came; `_DEFERRED` or `REPLY_LATER`, if it comes later."""
+        """The encoded reply, or None if the request was cancelled before it arrived.
+
+        If the reply comes later, `_DEFERRED` or `REPLY_LATER`.
+        """
         table = self.calls.table
         if table.has(request.id):
             raise McpError(
@@ -306,7 +311,7 @@ class SessionProcess(GenServer):
     def begin(
         self, request: JsonRpcRequest, timeout: float | None, *, fixed_deadline: bool = True, waits: bool = False
     ) -> SessionCall:
-        """An entry for it. On a channel no caller waits for the reply, unless the next step needs it (`waits`)."""
+        """Add a call. On a channel no caller waits for the reply, unless the next message must wait for it (`waits`)."""
         settings = self.company.settings
         if len(self.calls.table) >= settings.max_in_flight:
             why = f"Too many requests at once: at most {settings.max_in_flight} may be under way"
@@ -315,11 +320,11 @@ class SessionProcess(GenServer):
         return self.calls.begin(request, caller, timeout, fixed_deadline=fixed_deadline, quiet=self._stream_after)
 
     def open_stream(self, call: SessionCall) -> None:
-        """Have the answer to a call come on a stream, where it has none yet."""
+        """Give a call its stream, if it has none."""
         self.reply_sink.open_stream(call, self.version)
 
     def _start_job(self, request: JsonRpcRequest, own: float | None) -> Any:
-        """Have a worker do it. `own` is how long it may take, where its handler has a limit of its own."""
+        """Start a worker for the request. `own` is the handler's own timeout, if it has one."""
         company = self.company
         call = self.begin(
             request, company.settings.call_timeout if own is None else own, fixed_deadline=own is not None
@@ -342,17 +347,19 @@ class SessionProcess(GenServer):
         self.calls.start(call, run_job, company.work, job)
         return _DEFERRED
 
-    # --- what was agreed: the revision, who the peer is and what it can do, how much it wants to hear; and the server's own state for it.
-    # Where the server wants to be called for one of them, a worker does that (`run_hook`), and nothing is agreed before it came through.
+    # --- the handshake: the revision, the client's identity and capabilities, its log level, and the server's state
+    # for the session.
+    # Where the server has a hook for one of them, a worker runs it (`run_hook`), and the value takes effect when the
+    # hook has returned.
 
     @property
     def version(self) -> str:
-        """The revision that was agreed on, or what is assumed before."""
+        """The agreed revision, or the default one before the handshake."""
         return self.info.version or DEFAULT_NEGOTIATED
 
     @property
     def facts(self) -> SessionFacts:
-        """What handlers may know of this session."""
+        """The facts about this session that handlers may read."""
         if self._facts is None:
             info = self.info
             id = info.id if info.visible_to_peer else ""
@@ -362,12 +369,12 @@ class SessionProcess(GenServer):
         return self._facts
 
     def _set_peer(self, peer: Peer | None) -> None:
-        """This peer asks now. It may have been granted more, or less, than when the session began."""
+        """Note the peer of this request, which may have been granted more or less than at the session's start."""
         if peer is not None and peer.auth is not self.facts.peer.auth:
             self._facts = replace(self.facts, peer=peer)
 
     def _initialize(self, request: JsonRpcRequest) -> Any:
-        """The welcome, or a wait for the server's own `init`. Whatever comes next on a channel waits as well."""
+        """The reply to `initialize`, or a wait for the `init` hook. Further messages on a channel wait as well."""
         hello = check_introduction(request.params)
         hook = self.company.hooks.init
         if hook is None:
@@ -381,13 +388,13 @@ class SessionProcess(GenServer):
         return REPLY_LATER
 
     def _on_initialized(self) -> None:
-        """The peer has said that it is initialized."""
+        """Handle `notifications/initialized`."""
         if self.info.version is not None and self.info.state is not SessionState.READY:
             self.info.state = SessionState.READY
             self._join_subscriptions()
 
     def _on_roots_changed(self, params: Mapping[str, Any]) -> None:
-        """The server hears of it, once at a time: what comes while it is at it is one more change afterwards, however often it came."""
+        """Run the `roots_changed` hook, one at a time. Changes that arrive while it runs become one more run afterwards."""
         hook = self.company.hooks.roots_changed
         if hook is None or self.info.version is None:
             return
@@ -398,14 +405,14 @@ class SessionProcess(GenServer):
             self._roots_hook_since = now
 
     def _on_roots_hook_done(self) -> None:
-        """The server has heard of it."""
+        """The hook has ended: run it again if the roots changed meanwhile."""
         self._roots_hook_since = None
         again, self._next_roots_params = self._next_roots_params, None
         if again is not None:
             self._on_roots_changed(again)
 
     def _join_subscriptions(self) -> None:
-        """Hear of changes from the subscriptions' process; its successor is asked again."""
+        """Register with the subscriptions' process for changes, and again with its successor."""
         if self._subscriptions_monitor is not None:
             demonitor(self._subscriptions_monitor)
             self._subscriptions_monitor = None
@@ -415,11 +422,11 @@ class SessionProcess(GenServer):
             send_after(_REJOIN_SECONDS, self.own_ref, JOIN_SUBSCRIPTIONS)
 
     def _is_subscriptions_monitor(self, ref: Monitor) -> bool:
-        """Whether that is our monitor on the subscriptions' process."""
+        """Whether this is the monitor on the subscriptions' process."""
         return ref is self._subscriptions_monitor
 
     def _set_level_requested(self, request: JsonRpcRequest, level: str) -> bytes | None:
-        """The answer to a peer that wants another level; None when the server is asked first."""
+        """Reply to `logging/setLevel`; None when the server's hook decides first."""
         hook = self.company.hooks.level
         if hook is None:
             self.level = LOG_LEVELS.index(level)
@@ -430,13 +437,13 @@ class SessionProcess(GenServer):
         return None
 
     def _subscribe(self, request: JsonRpcRequest) -> None:
-        """Have the subscriptions' process note this one down, or strike it off. It may take a moment, and is not waited for."""
+        """Have a worker add or remove a subscription: the session does not wait for the subscriptions' process."""
         call = self.begin(request, self.company.settings.call_timeout)
         method = Subscriptions.subscribe if request.method == "resources/subscribe" else Subscriptions.unsubscribe
         self._run_hook(call, self.company.subscriptions.call, method, self.pid, request.params["uri"])
 
     def _apply_hook_result(self, call: SessionCall, value: Any) -> bytes:
-        """The server's own code came through: what waited for it is agreed, and this is the answer."""
+        """The hook returned: what it decided takes effect, and this is the reply."""
         if call.method == "initialize":
             return self._finish_initialize(call.id, call.hook_argument, value)
         if call.method == "logging/setLevel":
@@ -448,7 +455,9 @@ class SessionProcess(GenServer):
         company = self.company
         answer = encode_result(id, initialize_result(company.settings, company.catalogue_ref.current, hello.version))
         if info.version is not None:
-            company.subscriptions.cast(Subscriptions.leave, self.pid)  # it begins anew, and asks for them again
+            company.subscriptions.cast(
+                Subscriptions.leave, self.pid
+            )  # a second `initialize`: its subscriptions end with the first
         info.version = hello.version
         info.client_info = hello.client_info
         info.client_capabilities = hello.capabilities
@@ -460,23 +469,23 @@ class SessionProcess(GenServer):
     def _run_hook(self, call: SessionCall, hook: Callable[..., Any], *args: Any) -> None:
         self.calls.start(call, run_hook, self.own_ref, call.key, self.company.threads, hook, *args)
 
-    # --- what workers and clocks send
+    # --- messages of workers and timers
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
-        """A question for the peer; the peer answers it."""
+        """Take a question for the peer; the peer's reply answers the caller."""
         if not isinstance(request, AskPeer):
             return super().handle_call(request, caller)  # type: ignore[return-value]
         self.questions.ask(request, caller)
         return NoReply()
 
     def handle_info(self, message: Any) -> Stop | None:  # noqa: C901, PLR0912 - one line for each message there is
-        """Anything that is no request of a transport."""
+        """Handle every message that is not a transport's request."""
         calls = self.calls
         match message:
             case JobReply(key=key, body=body):
                 calls.finish(key, body)
             case Exit():
-                pass  # of a hook's worker: what it had to say is said
+                pass  # of a hook's worker, which has sent its result
             case CallWorkerLost(call=call, reason=reason):
                 calls.on_worker_lost(call, reason)
             case PeerNotification():
@@ -537,7 +546,7 @@ class SessionProcess(GenServer):
         if said.key is not None:
             call = self.calls.table.get(said.key)
             if call is None and peer_channel is None:
-                return False  # decided: the call has no stream any more
+                return False  # the call has its reply, and no stream any more
             if call is not None and call.peer_channel is not None:
                 call.peer_channel.queued -= 1
         if said.level is not None and LOG_LEVELS.index(said.level) < self.level:
@@ -553,13 +562,13 @@ class SessionProcess(GenServer):
             self.reply_sink.notify(None, body, self.version)
 
     def on_stream_end(self) -> None:
-        """The stream of a call is over: some time later, it is forgotten."""
+        """A call's stream has ended: schedule its removal."""
         if not self._dropping_streams:
             self._dropping_streams = True
             self._set_timer(FINISHED_STREAM_SECONDS, _DROP_STREAMS)
 
     def _check_idle(self) -> None:
-        """End the session if nothing was said for long; calls and readers count as saying something."""
+        """End the session if it has been idle too long. Calls in flight and open streams count as activity."""
         if not self.info.claimed:
             self._stop_reason = REFUSED
             return
@@ -588,7 +597,10 @@ def _session_ended_error(id: str | int) -> bytes:
 
 
 def check_introduction(params: dict[str, Any]) -> InitializeRequest:
-    """What the peer says of itself. Raises `McpError` when it says too little, or more than can be kept as long as the session lives."""
+    """Read the params of `initialize`.
+
+    Raises `McpError` when they say too little, or more than may be kept as long as the session lives.
+    """
     hello = read_initialize(params)
     if len(encode([hello.client_info, hello.capabilities])) > _MAX_INTRODUCTION_BYTES:
         raise McpError(
@@ -598,13 +610,13 @@ def check_introduction(params: dict[str, Any]) -> InitializeRequest:
     return hello
 
 
-# --- What a server says when a peer introduces itself: what it can do, and who it is.
-# Pure: the session's state changes elsewhere. What is not registered is not declared, so that a client asks for nothing in vain; a server that
-# has nothing yet may come to have anything, and declares all of it.
+# --- The result of `initialize`: what the server can do, and its identity.
+# Pure functions. Nothing is declared that is not registered, so that a client asks for nothing in vain. A server that
+# has nothing registered may get anything later, and declares all of it.
 
 
 def initialize_result(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
-    """The result of `initialize`, as that revision has it."""
+    """The result of `initialize` in that revision."""
     who = server_info(settings)
     result = methods.initialize_result(
         version, declared_capabilities(settings, catalogue, version), who, settings.instructions
@@ -613,7 +625,7 @@ def initialize_result(settings: Settings, catalogue: Catalogue, version: str) ->
 
 
 def declared_capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
-    """What the server can do for this peer, as it is set up and by what is registered now."""
+    """The server's capabilities for this peer, from its settings and from what is registered now."""
     tools, prompts = bool(catalogue.count("tool")), bool(catalogue.count("prompt"))
     resources = bool(catalogue.count("resource") or catalogue.count("resource_template"))
     nothing = not (tools or prompts or resources)

@@ -1,8 +1,9 @@
-"""The streams of one session: what was said on each, numbered and kept for readers that come back.
+"""The streams of one session, as SSE needs them: numbered events, kept for readers that reconnect.
 
-`g0` carries what belongs to no request; each call that says something before its answer has its own, `p1`, `p2` and so on, which ends with
-the answer. Each keeps its newest events, bounded by count and by bytes, and so does the session as a whole. The session's process writes,
-the readers' (`feeds.py`) read; when the process dies, however, `exited` ends all streams, and answers what was still owed on them.
+`g0` carries messages that belong to no request. Each call that sends a message before its reply has a stream of its
+own (`p1`, `p2` and so on), which ends with the reply. Each stream keeps its newest events, bounded by count and by
+bytes, and so does the session as a whole. The session's process writes, and readers' tasks read. When the process
+dies, `on_exit` ends all streams, with the error replies that they owe.
 """
 
 from __future__ import annotations
@@ -27,45 +28,48 @@ if TYPE_CHECKING:
 
 GENERAL_STREAM: Final = "g0"
 _KEPT_FINISHED: Final = 16
-"""How many streams of answered calls are kept for readers that lost the end of one."""
+"""How many streams of finished calls are kept for readers that lost the end of one."""
 _SESSION_LIMIT_FACTOR: Final = 4
-"""How many times what one stream may keep the session may keep."""
+"""The session may keep this many times as much as one stream."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class SessionStream:
-    """One stream, and who reads it."""
+    """One stream, and its reader."""
 
     name: str
     _store: SessionStreams
     answers: str | int | None = None
-    """The id of the request whose answer ends the stream."""
+    """The id of the request whose reply ends the stream."""
     last: int = 0
     delivered: int = 0
     size: int = 0
     over: bool = False
     stale: bool = False
-    _reader: ref[StreamFeed] | None = None  # weak: a reader that got lost on its way must not count as one
-    # Bodies alone: what all sessions are told is one thing in memory, and events are made for who reads them. Most say nothing.
+    _reader: ref[StreamFeed] | None = (
+        None  # weak: a reply that was lost on its way to the transport must not count as a reader
+    )
+    # Bodies only: a notification to all sessions is one object in memory, and events are made when they are read.
+    # None until the first message, as most streams stay empty.
     _bodies: deque[bytes] | None = None
     _answered: str | int | None = None
 
     @property
     def reader(self) -> StreamFeed | None:
-        """The reader that it has now; None without one."""
+        """The current reader; None without one."""
         return None if self._reader is None else self._reader()
 
     def set_reader(self, reader: ref[StreamFeed] | None) -> None:
-        """From now on it is read by that reader, or by none."""
+        """Set the reader, or None."""
         self._reader = reader
 
     @property
     def first(self) -> int:
-        """The number of the oldest event that is still kept; one more than the last when none is."""
+        """The number of the oldest kept event; one more than the last when none is kept."""
         return self.last + 1 - (len(self._bodies) if self._bodies else 0)
 
     def push(self, body: bytes) -> None:
-        """Say something. Whatever is too much goes, the oldest first; the newest always stays."""
+        """Append a message. Beyond the limits the oldest are dropped; the newest always stays."""
         self.last += 1
         if self._bodies is None:
             self._bodies = deque()
@@ -80,18 +84,18 @@ class SessionStream:
         self.wake()
 
     def finish(self, body: bytes) -> None:
-        """Say the last thing: the answer."""
+        """Append the reply, and end the stream."""
         self._answered, self.answers = self.answers, None
         self.over = True
         self.push(body)
 
     def end(self) -> None:
-        """Nothing will be said any more."""
+        """End the stream."""
         self.over = True
         self.wake()
 
     def drop(self) -> bool:
-        """Let go of the oldest event, unless it is the only one."""
+        """Drop the oldest event, unless it is the only one."""
         bodies = self._bodies
         if bodies is None or len(bodies) < 2:  # noqa: PLR2004 - one always stays
             return False
@@ -101,14 +105,14 @@ class SessionStream:
         return True
 
     def events_from(self, number: int) -> Iterator[FeedEvent]:
-        """The events from this number on, as far as they are kept."""
+        """The kept events from this number on."""
         first, answer = self.first, self.last if self.over else 0
         skip = max(0, number - first)
         for at, body in enumerate(islice(self._bodies or (), skip, None), first + skip):
             yield FeedEvent(f"{self.name}:{at}", body, answers=self._answered if at == answer else None)
 
     def wake(self) -> None:
-        """There is something new for the reader."""
+        """Wake the reader."""
         reader = self.reader
         if reader is not None:
             reader.wake()
@@ -120,7 +124,6 @@ class SessionStreams:
     __slots__ = ("_count", "_finished", "_posts", "general", "max_bytes", "max_events", "size")
 
     def __init__(self, settings: Settings) -> None:
-        """Nothing has been said."""
         self.max_events = settings.buffer_events
         self.max_bytes = settings.buffer_bytes
         self.size = 0
@@ -130,7 +133,7 @@ class SessionStreams:
         self._count = 0
 
     def begin(self, answers: str | int) -> SessionStream:
-        """A stream for one call."""
+        """Make the stream of a call."""
         self._count += 1
         stream = SessionStream(f"p{self._count}", self, answers)
         if self._posts is None:
@@ -139,7 +142,7 @@ class SessionStreams:
         return stream
 
     def finish(self, stream: SessionStream, body: bytes | None) -> None:
-        """The call is answered, or will never be; its stream is kept for a while."""
+        """End the stream of a call, with its reply or without; it is kept for a while."""
         if body is None:
             stream.answers = None
             stream.end()
@@ -152,7 +155,7 @@ class SessionStreams:
             self._forget(self._finished.popleft())
 
     def drop_finished(self) -> bool:
-        """Forget finished streams that have no reader and were finished the last time already; whether any are left."""
+        """Drop finished streams that have no reader and were finished at the last call of this; whether any are left."""
         finished = self._finished
         if not finished:
             return False
@@ -167,7 +170,7 @@ class SessionStreams:
         return bool(finished)
 
     def find(self, event_id: str) -> tuple[SessionStream, int] | None:
-        """The stream that an event was on, and its number; None for what was never said here or is not kept any more."""
+        """The stream that an event was on, and the event's number; None if it is unknown or no longer kept."""
         name, _, digits = event_id.partition(":")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 16):  # noqa: PLR2004 - more digits than any count
             return None
@@ -183,7 +186,7 @@ class SessionStreams:
         return self.general.reader is not None or any(each.reader is not None for each in (self._posts or {}).values())
 
     def trim(self) -> None:
-        """Keep what the session as a whole may: finished streams go first, then the oldest events of the largest."""
+        """Apply the session's limit: finished streams go first, then the oldest events of the largest stream."""
         limit = self.max_bytes * _SESSION_LIMIT_FACTOR
         while self.size > limit:
             if self._finished and (idle := next((each for each in self._finished if each.reader is None), None)):
@@ -195,7 +198,7 @@ class SessionStreams:
                 return
 
     def end_all(self, owed: Callable[[str | int], bytes]) -> None:
-        """The session is gone: end every stream, `owed` making the last words where an answer was still to come."""
+        """End every stream; `owed` makes the error reply where one is still owed."""
         for stream in (self.general, *(self._posts or {}).values()):
             if stream.answers is not None:
                 stream.finish(owed(stream.answers))
@@ -207,35 +210,35 @@ class SessionStreams:
             self.size -= stream.size
 
 
-# --- Reading a stream: what a transport gets of it, in order, however fast it comes.
-# A feed belongs to one reader. It ends when its stream does and everything has been read, when another reader takes that stream over, or
-# when the session asks the reader to come back later. It runs in the reader's own task; the session does not wait for it.
+# --- Reading a stream: the feed that a transport gets.
+# A feed belongs to one reader. It ends when its stream has ended and everything has been read, when another reader
+# takes the stream over, or when the session asks the reader to reconnect later. It runs in the reader's own task; the
+# session does not wait for it.
 
 TRUNCATED: Final = b'{"jsonrpc":"2.0","method":"notifications/replay_truncated","params":{}}'
-"""Said where events were lost, since no reader came for them in time."""
+"""Sent in place of events that were dropped before a reader came for them."""
 _BATCH: Final = 64
 
 
 class FeedWaiter:
-    """One task that waits for something new, up to a time."""
+    """Lets one task wait for new events, with a timeout."""
 
-    __slots__ = ("_wakeup", "_timed_out", "_node")
+    __slots__ = ("_node", "_timed_out", "_wakeup")
 
     def __init__(self) -> None:
-        """No task waits yet."""
         self._wakeup: DirectWakeup | None = None
         self._node: Node | None = None
         self._timed_out = False
 
     def wake(self) -> None:
-        """There is something new."""
+        """Wake the waiting task."""
         wakeup, node = self._wakeup, self._node
         if wakeup is not None and node is not None:
             self._wakeup = None
             node.wake_soon(wakeup)
 
     async def wait(self, timeout: float | None) -> bool:
-        """Wait for `wake`; False when the time was up first."""
+        """Wait for `wake`. False after the timeout."""
         node = self._node = current_node()
         wakeup = self._wakeup = DirectWakeup(node.loop)
         self._timed_out = False
@@ -250,7 +253,7 @@ class FeedWaiter:
         return not self._timed_out
 
     def _time_is_up(self, wakeup: DirectWakeup) -> None:
-        if self._wakeup is wakeup:  # else it was woken just now, and goes on in a moment
+        if self._wakeup is wakeup:  # else `wake` came first, and the task runs next
             self._wakeup = None
             self._timed_out = True
             wakeup.wake()
@@ -264,9 +267,9 @@ class StreamFeed(FeedWaiter):
     def __init__(
         self, stream: SessionStream, after: int, *, ahead: Sequence[FeedEvent] = (), gap: bool = False
     ) -> None:
-        """Read on after that number; `ahead` comes first, or the word that something is missing (`gap`).
+        """Read on after that number. `ahead` comes first, or a marker that events are missing (`gap`).
 
-        The reader that the stream had until now has lost its place.
+        The stream's previous reader is closed.
         """
         super().__init__()
         before = stream.reader
@@ -281,11 +284,11 @@ class StreamFeed(FeedWaiter):
 
     @property
     def name(self) -> str:
-        """What the stream is called in its events' ids."""
+        """The stream's name in its events' ids."""
         return self._stream.name
 
     async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
-        """What has come since the last time; empty when the time was up first; None when the feed has ended."""
+        """The next events; empty after the timeout; None when the feed has ended."""
         while True:
             events = self._take()
             if events:
@@ -319,7 +322,7 @@ class StreamFeed(FeedWaiter):
         return self._until is not None or (self._stream.over and self._next > self._stream.last)
 
     def close(self, retry: int | None = None) -> None:
-        """The reader gets what has been said until now, perhaps the wish to come back later, and then the end."""
+        """End the feed after the events up to now, and perhaps an event that asks the reader to reconnect later."""
         stream = self._stream
         if self._until is None:
             if retry is None:
@@ -333,7 +336,7 @@ class StreamFeed(FeedWaiter):
         self.wake()
 
     def leave(self) -> None:
-        """The reader is gone; what is on the stream stays for the next one."""
+        """The reader is gone; events on the stream stay for the next one."""
         if self._stream.reader is self:
             self._stream.set_reader(None)
         if self._until is None:
@@ -341,7 +344,7 @@ class StreamFeed(FeedWaiter):
 
 
 def position_event(name: str, number: int) -> FeedEvent:
-    """The event that only says where a reader stands, so that it can come back there before anything was said."""
+    """An event without a message, whose id lets a reader resume before the first message."""
     return FeedEvent(f"{name}:{number}", b"")
 
 

@@ -1,8 +1,8 @@
-"""A task's own process: it stands where a session stands for a call, decides once how the task ends, and writes that down.
+"""A task's process: runs the task's worker, decides once how the task ends, and writes its record.
 
-It is linked to the worker, whose `JobReply` and `JobError` come here; it sees to it that the handler's questions find a route to the peer; and
-it is gone as soon as the task has ended and its worker with it. The record outlives it. When it dies before that, however that comes, the
-last thing that happens is that the task has failed: `exited` runs whatever it died of.
+The worker is linked to it and sends it `JobReply` or `JobError`. Sessions send it `AwaitTask` and `CancelTask`; the
+handler's questions ask it for a route to the peer. It stops when the task has ended and its worker is gone; the
+record outlives it. If it dies earlier, for any reason, `on_exit` records that the task has failed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ STOPPED = "The server stopped, or what kept the task died, before it had ended"
 
 
 class TaskProcess(GenServer):
-    """One task's."""
+    """The process of one task."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -87,7 +87,10 @@ class TaskProcess(GenServer):
         *,
         announces: bool = True,
     ) -> None:
-        """Without a `spec`, the task is the host's. `origin` is the session that it belongs to; `announces` whether that hears of it."""
+        """Without a `spec`, the program itself runs the task.
+
+        `origin` is the session that asked for it; `announces` whether it gets status notifications.
+        """
         self._announces = announces
         self.record = record
         self.cancelled = Cancellation()
@@ -96,7 +99,7 @@ class TaskProcess(GenServer):
         self._tasks = company.tasks
         self._spec = spec
         self._origin = origin
-        self._origin_unreachable = False  # the origin could not be asked just now
+        self._origin_unreachable = False  # set when a question found no reader there
         self._peer_channel: TaskChannel | None = None
         self._waiters: list[AwaitTask] = []
         self._session_monitors: dict[Monitor, Pid | None] = {}
@@ -109,13 +112,13 @@ class TaskProcess(GenServer):
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> Continue:
-        """The supervisor goes on; this process does not, before the record is safe."""
+        """Return at once: the supervisor goes on, while this process waits until the record is safe."""
         self.own_ref = self.ref()
         self.process.add_exit_waiter(self)
         return Continue(_START_WORK)
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
-        """Say that there is a task, and begin with it."""
+        """Store the record, announce the task, and start its worker."""
         spec = self._spec
         try:
             await self._put(self.record)
@@ -125,7 +128,7 @@ class TaskProcess(GenServer):
             refusal = McpError(ErrorCode.INTERNAL_ERROR, "The task cannot be kept")
             self.record = error_outcome(refusal).apply_to(
                 self.record, self._tasks.now()
-            )  # so that nothing is left to be ended
+            )  # so that `on_exit` has nothing to do
             if spec is not None:
                 spec.session.send(JobError(spec.key, refusal))
             return Stop(NORMAL)
@@ -143,7 +146,7 @@ class TaskProcess(GenServer):
         return None if spec is None else await self._start_job(spec)
 
     async def _start_job(self, spec: TaskSpec) -> Stop | None:
-        """Have a worker do it. A monitor tells of its end, also if it dies before its first step."""
+        """Start a worker. A monitor reports its end, even if it dies before its first step."""
         company = self._company
         peer_channel = TaskChannel(self.own_ref, self.record.id, spec.facts, self.cancelled)
         self._peer_channel = peer_channel
@@ -176,7 +179,7 @@ class TaskProcess(GenServer):
         return None
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
-        """The process is gone, however that came: the task is not working any more."""
+        """Runs however the process ended: a task without an end has failed."""
         for timer in self._timers.values():
             timer.cancel()
         if not self.record.terminal:
@@ -189,23 +192,23 @@ class TaskProcess(GenServer):
             self._announce()
 
     def report_state(self) -> str:
-        """Nothing that the peer said."""
+        """The state in a crash report, without anything that the peer sent."""
         return f"task {self.record.status}, {len(self._waiters)} wait for it"
 
-    # --- what comes
+    # --- messages
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
-        """A handler's question wants a route to the peer."""
+        """Take a route request for a handler's question."""
         if not isinstance(request, RouteRequest):
             return super().handle_call(request, caller)  # type: ignore[return-value]
         if self.record.terminal:
-            raise Reject(NoStream("the task is over, so nobody can be asked on its behalf"))
+            raise Reject(NoStream("the task is over, so the client cannot be asked on its behalf"))
         self._set_status("input_required")
         self._on_route_request(request, caller)
         return NoReply()
 
     def handle_info(self, message: Any) -> Any:
-        """What workers, sessions, the host and clocks send."""
+        """Handle the messages of workers, sessions, the program and timers."""
         match message:
             case JobReply(body=body):
                 return self._finish(reply_outcome(body))
@@ -218,7 +221,7 @@ class TaskProcess(GenServer):
             case Down(ref=ref, reason=reason):
                 return self._on_down(ref, reason)
             case Exit():
-                return None  # a worker is known from its start, and its end comes as `Down`
+                return None  # the worker is monitored: its end arrives as `Down`
             case AwaitTask():
                 if self.record.terminal:
                     message.session.send(TaskDecided(message.key))
@@ -243,10 +246,10 @@ class TaskProcess(GenServer):
                 return super().handle_info(message)
         return None
 
-    # --- the end, whatever comes first
+    # --- the end, whichever cause comes first
 
     async def _finish(self, ending: TaskOutcome, won: CancelTask | None = None) -> Stop | None:
-        """Decide, unless that is done; tell the sessions that wait, and the origin; and stop as soon as the worker is gone."""
+        """Decide the outcome, unless that is done; tell the waiting sessions and the origin; stop as soon as the worker is gone."""
         if self.record.terminal:
             return self._stop_if_done()
         self.record = ending.apply_to(self.record, self._tasks.now())
@@ -270,7 +273,7 @@ class TaskProcess(GenServer):
         return self._stop_if_done()
 
     def _log(self) -> None:
-        """Log the end of a peer's task: its call was answered, and logged, when the task began."""
+        """Log the end of a peer's task. Its call was answered, and logged, when the task began."""
         spec, record = self._spec, self.record
         if spec is not None and is_on():
             facts, seconds = spec.facts, record.updated - record.created
@@ -305,14 +308,14 @@ class TaskProcess(GenServer):
         if self._on_session_down(ref) and belongs_to_session(self.record.owner):
             durable = self._tasks.store.durable
             if durable and reason == SHUTDOWN:
-                return None  # the server stops, which no peer asked for: our own turn comes, and then it has failed
+                return None  # the server stops: the task is failed by `on_exit`, not cancelled
             stopped = await self._finish(cancel_outcome("Its session has ended"))
             if not durable:
                 self._tasks.store.remove(self.record.id)  # no peer can ask for it any more
             return stopped
         return None
 
-    # --- what is on record
+    # --- the record
 
     def _set_status(self, status: TaskStatus) -> None:
         if self.record.terminal or self.record.status == status:
@@ -345,12 +348,12 @@ class TaskProcess(GenServer):
             before.cancel()
         self._timers[message] = send_after(seconds, self.pid, message)
 
-    # --- its listeners: the session that it was asked for in, the calls that wait for its end, and the handler's questions on their route
-    # A call that waits comes first, since its stream is open; the session as it is comes last, and may not be reachable just now: then the
-    # question waits, and is tried again from time to time.
+    # --- routes: the sessions through which the task can reach its peer.
+    # A call that waits for the result comes first, since its stream is open. The origin's general stream comes last,
+    # and may have no reader now: then the question waits, and is retried every `task_poll` seconds.
 
     def _wait(self, wait: AwaitTask) -> None:
-        """One more call waits."""
+        """Add a waiting call."""
         if wait.pid not in self._session_monitors.values():
             self._watch(wait.session)
         self._waiters.append(wait)
@@ -358,7 +361,7 @@ class TaskProcess(GenServer):
         self._route_questions()
 
     def _on_session_down(self, ref: Monitor) -> bool:
-        """A session is gone; whether it was the origin."""
+        """Remove a session that has ended. Whether it was the origin."""
         who = self._session_monitors.pop(ref, None)
         if who is None:
             return False
@@ -373,7 +376,7 @@ class TaskProcess(GenServer):
         self._session_monitors[monitor(session)] = session.pid
 
     def _update_route(self) -> None:
-        """Have what is said go to a session that listens."""
+        """Point the channel to the best route."""
         peer_channel, route = self._peer_channel, self._best_route()
         if peer_channel is not None and peer_channel.route != route:
             if peer_channel.route is None or route is None or peer_channel.route.session != route.session:
@@ -381,7 +384,7 @@ class TaskProcess(GenServer):
             peer_channel.route = route
 
     def _best_route(self) -> QuestionRoute | None:
-        """To a call that waits, the newest of the origin first; else to the origin as it is."""
+        """A waiting call, the newest of the origin first; else the origin's general stream."""
         origin = None if self._origin is None else self._origin.pid
         waiting = sorted(self._waiters, key=lambda each: each.pid == origin)  # stable: the newest stay last
         if waiting:
@@ -389,7 +392,7 @@ class TaskProcess(GenServer):
         return None if self._origin is None else QuestionRoute(self._origin, None)
 
     def _on_route_request(self, need: RouteRequest, caller: Caller[Any]) -> None:
-        """A question wants a route; the one on which it `failed` leads nowhere."""
+        """Find a route for a question; the route on which it `failed` is not used again."""
         number, failed = need
         if number is None:
             self._count += 1
@@ -404,7 +407,7 @@ class TaskProcess(GenServer):
         self._route_questions()
 
     def _route_questions(self) -> None:
-        """Let the questions that wait be asked, if there is a route."""
+        """Give the waiting questions a route, if there is one."""
         route = self._best_route()
         if route is None or (route.key is None and self._origin_unreachable):
             return
@@ -415,7 +418,7 @@ class TaskProcess(GenServer):
                 caller.reply((number, route))
 
     def _cancel_questions(self) -> None:
-        """The open questions need no answer any more."""
+        """Cancel the open questions."""
         for caller in self._waiting_questions.values():
             if caller is not None:
                 caller.fail(NoStream("the task is over"))
@@ -425,49 +428,49 @@ class TaskProcess(GenServer):
         self._asked_sessions.clear()
 
 
-# --- The peer_channel of a task: what its handler says and asks, for as long as it lasts, whichever of its owner's sessions listens.
-# It belongs to the worker; the task's collector points it to a session that listens. Every message says which task it belongs to. A question
-# moves the task to `input_required` and goes to a session of its owner that can be reached: one that waits for the result, or the session
-# that the task was asked for in. When that one leaves without an answer, the question is asked again elsewhere.
+# --- The peer channel of a task: it lasts as long as the task, whichever of its owner's sessions listens.
+# It belongs to the worker; the task's process points it to a session. Every message names the task. A question sets the
+# status to `input_required` and goes to a session of the owner that can be reached: one that waits for the result, or the
+# origin. If that session ends without an answer, the question is asked again through another one.
 
 
 class QuestionRoute(NamedTuple):
-    """Where a question can go: a session, and the call of it that waits for the task's result; None for no call in particular."""
+    """A session, and the call in it that waits for the task's result; None for no call."""
 
     session: Ref[Any]
     key: int | None
 
 
 class RouteRequest(NamedTuple):
-    """A handler has a question: where to? Answered with the question's number and a `QuestionRoute`, as soon as there is one."""
+    """A request for a route for a question. The reply is the question's number and a `QuestionRoute`, once there is one."""
 
     number: int | None = None
-    """Which question, when it could not be asked…"""
+    """The number of a question that could not be asked…"""
     failed: QuestionRoute | None = None
     """…on this route."""
 
 
 class QuestionSettled(NamedTuple):
-    """That question is over, and needs no route to a peer any more."""
+    """The question has ended, and needs no route."""
 
     number: int
 
 
 class TaskChannel:
-    """One task's."""
+    """The peer channel of one task."""
 
     __slots__ = ("_cancelled", "_collector", "_facts", "_id", "queued", "route")
 
     def __init__(self, collector: Ref[Any], id: str, facts: SessionFacts, cancelled: Cancellation) -> None:
-        """What is said after the task has ended reaches no peer."""
+        """Messages after the end of the task reach no peer."""
         self._collector = collector
         self._id = id
         self._facts = facts
         self._cancelled = cancelled
         self.route: QuestionRoute | None = None
-        """Where what is said goes. The collector writes it."""
+        """The route of messages. The task's process sets it."""
         self.queued = 0
-        """How many words wait for a session, which counts them down."""
+        """How many messages wait for a session, which counts them down."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification. False when the peer will not get it."""
@@ -481,10 +484,10 @@ class TaskChannel:
         return self._say(encode_notification("notifications/message", with_related_task(params, self._id)), level)
 
     def touch(self, ahead: float = 0.0) -> None:
-        """A task may be silent."""
+        """No-op: a task may be silent."""
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
-        """Ask the peer. The time runs from when it is asked: a peer that polls has to come by first."""
+        """Ask the peer. The timeout starts when the question is sent: a peer that polls has to come by first."""
         refused = capability_error(method, params, self._facts.version, self._facts.client_capabilities)
         if refused is not None:
             raise refused
@@ -500,7 +503,7 @@ class TaskChannel:
             self._collector.send(QuestionSettled(number))
 
     def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - no peer waits for its answer
-        """A task has no stream of its own."""
+        """False: a task has no stream of its own."""
         return False
 
     def _say(self, body: bytes, level: str | None = None) -> bool:

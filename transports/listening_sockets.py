@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason
 
 _WHY: Final = {
-    errno.EADDRINUSE: "somebody listens there already: stop it, or choose another port (0 takes any that is free)",
-    errno.EACCES: "this user may not: ports below 1024 are for root",
+    errno.EADDRINUSE: "the port is in use: stop the other program, or choose another port (0 takes any that is free)",
+    errno.EACCES: "permission denied: ports below 1024 are for root",
     errno.EADDRNOTAVAIL: "no interface of this machine has that address",
 }
 
@@ -356,9 +356,9 @@ async def receive_sockets(ticket: SocketTicket, timeout: float = _HANDOVER_TIMEO
                 await asyncio.sleep(_RETRY_DELAY)  # the handover process is being restarted
             return found
     except TimeoutError:
-        raise SocketHandoverFailed(f"nobody has handed over the listening sockets within {timeout:g} s") from None
+        raise SocketHandoverFailed(f"no process handed over the listening sockets within {timeout:g} s") from None
     except OSError as error:
-        raise SocketHandoverFailed(f"the listening sockets cannot be had: {error}") from error
+        raise SocketHandoverFailed(f"the listening sockets could not be received: {error}") from error
 
 
 async def _request_sockets(ticket: SocketTicket) -> ReceivedSockets | None:

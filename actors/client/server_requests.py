@@ -80,7 +80,7 @@ class ServerRequest:
         if threading.get_ident() == process.node.thread:
             process.send(answered)  # before the worker's end, which would be taken for no answer
         else:
-            process.node.from_thread(process.send, answered)
+            process.node.call_from_thread(process.send, answered)
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
         """The worker is gone: if it has not answered, answer with an internal error."""
@@ -121,7 +121,7 @@ class ServerRequests:
         self._open[server_request.key] = server_request
         server_request.worker = self._connection.node.process(pid)
         assert server_request.worker is not None
-        server_request.worker.await_death(server_request)
+        server_request.worker.add_exit_waiter(server_request)
         if self._settings.server_request_timeout is not None:
             server_request.timer = send_after(
                 self._settings.server_request_timeout, self._connection.pid, HandlerTimeout(server_request)
@@ -173,7 +173,7 @@ class ServerRequests:
             server_request.timer.cancel()
         worker, server_request.worker = server_request.worker, None
         if worker is not None:
-            worker.forget(server_request)
+            worker.remove_exit_waiter(server_request)
             kill(worker.pid)
         return True
 

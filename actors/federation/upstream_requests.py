@@ -141,7 +141,7 @@ class UpstreamRequest:
         self._context = copy_context()  # it is sent by the task that makes room, in the context of its caller
         owner = self._owner = running_process()
         if owner is not None:
-            owner.await_death(self)
+            owner.add_exit_waiter(self)
         self._timer = self._patience_timer = None
         if patience is not None and (self._seconds is None or patience < self._seconds):
             self._patience_timer = loop.call_later(patience, self._on_patience_over, patience)
@@ -224,7 +224,7 @@ class UpstreamRequest:
             if timer is not None:
                 timer.cancel()
         if self._owner is not None:
-            self._owner.forget(self)
+            self._owner.remove_exit_waiter(self)
             self._owner = None
         gate.on_give_up(self)
 

@@ -1,7 +1,7 @@
-"""The worker proxy of one worker: opens its process, workers it one call at a time, passes on what comes back, and ends it.
+"""The server's proxy of one worker: it starts the worker's process, sends it calls, passes on what comes back, and ends it.
 
-It belongs to a pool's staff and is never restarted: the scheduler, who monitors it, starts another when one is needed. It ends when its worker does,
-and says why in its reason; its own end takes the worker with it. Whatever happens, the call that it has is answered.
+It is a child of the pool's worker supervisor, and is never restarted: the scheduler, which monitors it, starts another when one is needed. It ends with its worker,
+with the cause as its exit reason, and its own end takes the worker with it. However it ends, the call that the worker was running gets a reply.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ _OPEN: Final = object()
 _KILL_NOW: Final = object()
 _LINK_LATE: Final = object()
 _PATIENCE: Final = 0.25
-"""How long a call that was ended may take to be over, before its process is."""
+"""How long a call that was ended may take to stop, before its process is ended."""
 _LAST_WORDS: Final = 3.0
-"""How long it may take until it is known how a process has ended, or that its link has."""
+"""How long to wait for the exit reason of a process, or for the end of its link."""
 WORN: Final = Shutdown("the worker was replaced")
 
 
 class WorkerReady(NamedTuple):
-    """A worker proxy to its scheduler: the worker has come up, or has done with a call. `worn` when it had better not take another one."""
+    """To the scheduler: the worker is ready, or has finished a call. `worn` when it should be replaced."""
 
     proxy: Pid
     call: RemoteCall | None = None
     worn: bool = False
     locks: StartLocks | None = None
-    """By which calls can be taken back that were given to it before their turn; without, none can be given so."""
+    """The locks by which calls sent ahead can be taken back; without them none are sent ahead."""
 
 
 class WorkerEnded(NamedTuple):
-    """A worker proxy to its scheduler: the worker has ended, or did not come up; why, as a clause."""
+    """To the scheduler: the worker has ended, or did not start; `why` is a clause."""
 
     proxy: Pid
     why: str
@@ -82,7 +82,7 @@ class WorkerEnded(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class WorkerProxy(GenServer):
-    """Of one worker."""
+    """One per worker."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -103,18 +103,18 @@ class WorkerProxy(GenServer):
         self._timer: Timer | None = None
 
     def init(self) -> Continue:
-        """The scheduler goes on; the process takes its time."""
+        """Let the scheduler go on: starting the process takes time."""
         return Continue(_OPEN)
 
-    async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
-        """Open a process, and start the worker's main process there."""
+    async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is only one token
+        """Start a process, and the worker's main process in it."""
         gone: ExitFuture | None = None
         try:
             worker_process = self._worker_process = await self._provider.open(self._pool)
             gone = self._gone = _watch_process(worker_process)
             self._worker_main = await worker_process.start_main(self.ref(), self._settings, self._specs)
             locks = worker_process.locks if await self._worker_main.within(None).call(WorkerMain.takes_ahead) else None
-        except Exception as error:  # noqa: BLE001 - whatever kept it from coming up, the callers hear of it
+        except Exception as error:  # noqa: BLE001 - the callers get the reason, whatever it is
             logged = why_not_started(error, self._pool)
             why = logged if self._settings.get("expose_errors") else start_failure_for_caller(error, self._pool)
             if gone is not None and is_unreachable(error) and await gone.within(_LAST_WORDS):
@@ -128,9 +128,9 @@ class WorkerProxy(GenServer):
     # --- from the scheduler
 
     def run(self, call: RemoteCall, number_here: int, handler_spec: bytes) -> None:
-        """Have the worker run this call, now or after those that it has; a no-op when the scheduler has taken it back meanwhile."""
-        # The number comes with the message. `call` has that of its last assignment: a call that was taken back and given away again before we
-        # read this would go out twice under a number that is not this one's, so two workers ran it, or the next call here had no answer.
+        """Have the worker run this call, now or after those that it has. A no-op when the scheduler has taken it back in the meantime."""
+        # The number is part of the message, since `call` carries that of its latest assignment. A call taken back and given away again before this message is read
+        # would be sent here under a foreign number: two workers would run it, or the next call here would get no reply.
         if call.proxy != self.pid or call.number != number_here:
             return
         self._calls.append((call.number, call))
@@ -142,26 +142,26 @@ class WorkerProxy(GenServer):
         self._worker_main.send([protocol.RUN, call.number, number, call.payload, call.facts])
 
     def cancel(self, call: RemoteCall, why: str) -> None:
-        """Tell the worker that the caller does not want this call any more."""
+        """Pass a cancellation to the worker."""
         if self._has(call):
             self._worker_main.send([protocol.CANCEL, call.number, why])
 
     def abandon(self, call: RemoteCall) -> None:
-        """It has had its time to notice that: end it, and with it the process if need be."""
+        """The call has not stopped on its cancellation: end it, and after a while its process."""
         if self._has(call):
             self._worker_main.send([protocol.STOP, call.number])
             self._timer = send_after(_PATIENCE, self.pid, (_KILL_NOW, call))
 
     def give_up(self) -> None:
-        """It does not even begin with what it is given: end its process."""
+        """The worker does not start its calls: end its process."""
         self._worker_process.end()
 
     def _has(self, call: RemoteCall) -> bool:
-        """Whether it is with this worker still: the scheduler may have taken it back."""
+        """Whether this worker still has the call: the scheduler may have taken it back."""
         return call.proxy == self.pid and (call.number, call) in self._calls
 
     def _front(self) -> RemoteCall | None:
-        """What the worker is at. One that was taken back may be here again, as another call."""
+        """The call that the worker runs. One that was taken back may be here again under another number."""
         calls = self._calls
         while calls:
             number, call = calls[0]
@@ -171,7 +171,7 @@ class WorkerProxy(GenServer):
         return None
 
     def retire(self) -> Stop:
-        """Its time is over."""
+        """The scheduler retires the worker."""
         return Stop(WORN)
 
     # --- from the worker
@@ -188,21 +188,21 @@ class WorkerProxy(GenServer):
                 return super().handle_call(request, caller)
 
     async def _on_worker_lost(self) -> Stop:
-        """The seat is gone, so that it has said all there is; its process says how it ended, a moment before or after."""
+        """The worker's main process has ended, so everything it sent has arrived. Its process reports how it ended, shortly before or after."""
         if not await self._gone.within(_LAST_WORDS):
-            self._worker_process.end()  # a process without its main process is no use
+            self._worker_process.end()  # a process without its main process is of no use
             return self._stop_lost(why_lost(NO_CONNECTION, self._pool))
         return self._stop_lost(why_lost(self._gone.future.result(), self._pool))
 
     def _stop_lost(self, why: str) -> Stop:
-        """The worker is gone. What it was at has this for an answer; what it had not begun is the scheduler's again."""
+        """The worker has ended: reply for the call that it ran, and leave the others to the scheduler."""
         self._give_up_front(why)
         self._calls.clear()
         self._scheduler.send(WorkerEnded(self.pid, why))
         return Stop(Shutdown(WorkerLost(why)))
 
     def handle_info(self, message: Any) -> Any:
-        """What the worker says, and what becomes of it."""
+        """Dispatch a message of the worker, or about it."""
         match message:
             case [kind, int() as number, *rest]:
                 front = self._front()
@@ -257,7 +257,7 @@ class WorkerProxy(GenServer):
         )
 
     def _settle(self, call: RemoteCall, outcome: CallOutcome) -> None:
-        """What the worker is at has come to an end."""
+        """The running call has ended."""
         self._calls.popleft()
         if self._timer is not None:
             self._timer.cancel()
@@ -265,18 +265,18 @@ class WorkerProxy(GenServer):
         call.settle(outcome)
 
     def terminate(self, reason: ExitReason) -> None:
-        """Settle the call it is at, for whatever reason it ends: no caller waits for that any longer. What lies behind that is the scheduler's."""
+        """Reply for the running call, whatever this process ends of; calls behind it are the scheduler's."""
         self._give_up_front(why_lost(reason, self._pool))
 
     def _give_up_front(self, why: str) -> None:
-        """Where it can be known whether that was begun, the scheduler looks, and answers."""
+        """Where locks show whether the call was started, the scheduler checks them and replies."""
         front = self._front()
         if front is not None and self._worker_process.locks is None:
             self._settle(front, CallOutcome(why=why))
 
 
 def _watch_process(worker_process: WorkerProcess) -> ExitFuture:
-    """Told of how its process has ended, also while we cannot read our messages."""
+    """Watch its process directly, which works also while this process cannot read its messages."""
     node = current_node()
     gone = ExitFuture(node.loop)
     process = node.process(worker_process.who.pid)
@@ -285,29 +285,28 @@ def _watch_process(worker_process: WorkerProcess) -> ExitFuture:
     return gone
 
 
-# --- In words: why a call that ran in a worker has no result, as its caller is told it.
-# A clause that follows "Tool execution failed:". It names signals, codes and limits, which say what to look for, and nothing of what was in the
-# process.
+# --- Texts: why a call in a worker has no result, as its caller is told it.
+# Clauses that follow "Tool execution failed:". They name signals, exit codes and limits, which tell where to look, and nothing that was in the process.
 
 
 class WorkerLost(ActorError):
-    """A worker has ended with a call in it, or before it could take one; says why."""
+    """A worker has ended with a call, or before it could take one; the message says why."""
 
     def __init__(self, why: str) -> None:
-        """A clause."""
+        """`why` is a clause."""
         super().__init__(why)
         self.why = why
 
 
 def why_lost(reason: ExitReason, pool: Pool | None = None) -> str:
-    """Of a worker that ended for this reason."""
+    """The text for a worker that ended for this reason."""
     match reason:
         case Shutdown(detail=WorkerLost(why=why)) | Crash(error=WorkerLost(why=why)):
             return why
         case Crash(error=NodeLost(ending=ending)) | Shutdown(detail=NodeLost(ending=ending)):
             return f"its process {_ending_text(ending, pool)}"
         case Crash(error=error):
-            return f"whoever minds its process has crashed ({type(error).__name__})"
+            return f"the proxy of its process has crashed ({type(error).__name__})"
         case NoConnection():
             return "its process cannot be reached any more"
         case _:
@@ -315,7 +314,7 @@ def why_lost(reason: ExitReason, pool: Pool | None = None) -> str:
 
 
 def _ending_text(ending: ProcessEnding, pool: Pool | None = None) -> str:
-    """Without its last words, which are for readers of the reports; and with a limit only where that can have had to do with it."""
+    """Without the last output, which is for readers of the log; and with a limit only where that may be the cause."""
     narrow = pool is not None and pool.memory != "half"
     limit = ending.memory if narrow or ending.code == EXIT_MEMORY else None
     return str(replace(ending, memory=limit, words=""))
@@ -325,10 +324,10 @@ NOT_STARTED: Final = "its process could not be started"
 
 
 def why_not_begun(reason: ExitReason, pool: Pool) -> str:
-    """Of a worker that ended for this reason before it could take a call."""
+    """The text for a worker that ended for this reason before it could take a call."""
     text = f"{why_lost(reason, pool)} when it was to begin"
     match reason:
-        # An import in C that gets no memory may end its process so, as OpenBLAS does. A handler that ends with 1 does not come here.
+        # An import of C code that gets no memory may exit so, as OpenBLAS does. A handler that exits with 1 does not come here.
         case Crash(error=NodeLost(ending=ProcessEnding(code=1))) if isinstance(pool.memory, int):
             return f"{text}; its memory limit is {pool.memory // MIB} MiB, which may be too little for what it imports"
         case _:
@@ -336,16 +335,16 @@ def why_not_begun(reason: ExitReason, pool: Pool) -> str:
 
 
 _SHORT_OF_MEMORY: Final = ("MemoryError", "failed to map segment", "Cannot allocate memory")
-"""What an import says that gets no memory: Python's own code, the system's loader, and the system."""
+"""In the error of an import that got no memory: from Python's own code, from the dynamic loader, from the system."""
 
 
 def why_not_started(error: BaseException, pool: Pool | None = None) -> str:
-    """Of a worker that did not come up, for the log: with what an import has raised, word for word, and the limit if that can be why."""
+    """The text for the log of a worker that did not start: with the import's own error, and the memory limit if that may be the cause."""
     return _why_not_started(error, pool) + _limit_of(error, pool)
 
 
 def _limit_of(error: BaseException, pool: Pool | None) -> str:
-    """The limit of memory that the worker had, if what it ended of speaks of memory."""
+    """The worker's memory limit, as a clause, if its error speaks of memory."""
     limit = None if pool is None else pool.memory_limit
     if limit is None or not any(each in _why_not_started(error) for each in _SHORT_OF_MEMORY):
         return ""
@@ -353,7 +352,7 @@ def _limit_of(error: BaseException, pool: Pool | None) -> str:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What the end of a start comes down to: the crash that is in it, if one is."""
+    """The cause at the bottom of a failed start: the crash in it, if there is one."""
     while isinstance(error, StartFailed | ProcessExited) and isinstance(error.reason, Crash):
         error = error.reason.error
     return error
@@ -375,7 +374,7 @@ def _why_not_started(error: BaseException, pool: Pool | None = None) -> str:
 
 
 def start_failure_for_caller(error: BaseException, pool: Pool | None = None) -> str:
-    """The same for callers: how the process ended or that no machine takes it, and nothing of what any code has raised there."""
+    """The same text for callers: how the process ended, or that no machine takes it, and nothing that the code there has raised."""
     match _cause(error):
         case NothingFits(full=full):  # its own text names each machine and what it has
             return f"{NOT_STARTED}: {'every machine that fits is full' if full else 'no machine of the cluster fits'}"
@@ -388,12 +387,12 @@ def start_failure_for_caller(error: BaseException, pool: Pool | None = None) -> 
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether the error says only that a process could not be reached any more."""
+    """Whether the error only says that a process cannot be reached any more."""
     return isinstance(getattr(error, "reason", None), NoConnection | NoProcess)
 
 
 def error_of_loss(job: Job, why: str) -> ToolError | McpError:
-    """What to raise for it."""
+    """The error to raise for a lost call."""
     if job.method != "tools/call":
         return McpError(ErrorCode.INTERNAL_ERROR, f"Internal error: {why}")
     text = f"Tool execution failed: {why}"

@@ -68,7 +68,7 @@ class _ThreadPool:
         self._idle: list[_PoolThread] = []
         self._count = 0
 
-    def give(self, job: _ThreadCall) -> None:
+    def run_call(self, job: _ThreadCall) -> None:
         """Have some thread run it, now."""
         with self._lock:
             hand = self._idle.pop() if self._idle else None
@@ -82,17 +82,17 @@ class _ThreadPool:
         if is_new:
             hand.start()
 
-    def rest(self, hand: _PoolThread) -> None:
+    def add_idle(self, hand: _PoolThread) -> None:
         """The thread has nothing to do."""
         with self._lock:
             self._idle.append(hand)
 
-    def forget(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: none of these threads is there."""
         self._lock = threading.Lock()
         self._idle.clear()
 
-    def leave(self, hand: _PoolThread) -> bool:
+    def remove_idle(self, hand: _PoolThread) -> bool:
         """The thread has had nothing to do for long enough. False when it was chosen for something just now."""
         with self._lock:
             if hand not in self._idle:
@@ -106,20 +106,20 @@ class _PoolThread(threading.Thread):
 
     def __init__(self, crew: _ThreadPool, number: int) -> None:
         super().__init__(name=f"greenroom-thread-{number}", daemon=True)
-        self._crew = crew
+        self._pool = crew
         self._jobs: SimpleQueue[_ThreadCall] = (
             SimpleQueue()
         )  # a condition would cost several times as much, with the interpreter's lock held
-        self._at: _ThreadCall | None = None
+        self._current: _ThreadCall | None = None
 
     def take(self, job: _ThreadCall) -> None:
         """Run this one next."""
-        self._at = job
+        self._current = job
         self._jobs.put(job)
 
-    def works_for(self, loop: asyncio.AbstractEventLoop) -> bool:
+    def is_working_for(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether it is at a job of this loop, or was just given one."""
-        job = self._at
+        job = self._current
         return job is not None and job.loop is loop
 
     def run(self) -> None:
@@ -127,17 +127,17 @@ class _PoolThread(threading.Thread):
             try:
                 job = self._jobs.get(timeout=_IDLE_SECONDS)
             except Empty:
-                if self._crew.leave(self):
+                if self._pool.remove_idle(self):
                     return
                 job = self._jobs.get()  # it is on its way
             job.run()
-            self._at = job = None  # type: ignore[assignment]  # an idle thread keeps nothing alive
-            self._crew.rest(self)
+            self._current = job = None  # type: ignore[assignment]  # an idle thread keeps nothing alive
+            self._pool.add_idle(self)
 
 
 _pool = _ThreadPool()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.forget)
+    os.register_at_fork(after_in_child=_pool.reset_after_fork)
 
 
 def is_idle_pool_thread(thread: threading.Thread) -> bool:
@@ -147,7 +147,7 @@ def is_idle_pool_thread(thread: threading.Thread) -> bool:
 
 def is_working_for(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool:
     """Whether it is a thread of the crew that is at work for this loop: it may be older than the loop."""
-    return isinstance(thread, _PoolThread) and thread.works_for(loop)
+    return isinstance(thread, _PoolThread) and thread.is_working_for(loop)
 
 
 async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -167,7 +167,7 @@ async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *a
         else:
             answer.set_exception(job.error)
 
-    _pool.give(_ThreadCall(lambda: context.run(function, *args, **kwargs), loop, done))
+    _pool.run_call(_ThreadCall(lambda: context.run(function, *args, **kwargs), loop, done))
     return await answer
 
 

@@ -176,12 +176,12 @@ class DirectWakeup:
         yield self
 
     @property
-    def taken(self) -> bool:
+    def has_waiter(self) -> bool:
         """Whether a task waits here."""
         return self._resume is not None
 
     @property
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         """Whether the task that waited here was cancelled, and has not gone on yet."""
         return self._cancelled is not None
 
@@ -190,7 +190,7 @@ class DirectWakeup:
         """The task that waits here, if any."""
         return getattr(self._resume, "__self__", None)
 
-    def open(self) -> bool:
+    def wake(self) -> bool:
         """Have the task go on until it waits again, or ends; only from outside of any task. False when no task waits."""
         resume, context = self._resume, self._context
         if resume is None or context is None:

@@ -53,7 +53,7 @@ class Lag(NamedTuple):
 
     at: float
     seconds: float
-    guilty: str | None
+    culprit: str | None
 
 
 class LagHistory:
@@ -62,27 +62,27 @@ class LagHistory:
     An object for each, made now and then among the objects of others, would keep a megabyte that those have long given back.
     """
 
-    __slots__ = ("_count", "_guilty", "_kept", "_numbers")
+    __slots__ = ("_count", "_culprit", "_kept", "_numbers")
 
     def __init__(self, kept: int) -> None:
         """`kept` is how many."""
         self._kept = kept
         self._count = 0
         self._numbers = array("d", bytes(16 * kept))
-        self._guilty: list[str | None] = [None] * kept
+        self._culprit: list[str | None] = [None] * kept
 
     def append(self, at: float, seconds: float, guilty: str | None) -> None:
         """One more."""
         place = self._count % self._kept
         self._numbers[2 * place] = at
         self._numbers[2 * place + 1] = seconds
-        self._guilty[place] = guilty
+        self._culprit[place] = guilty
         self._count += 1
 
     def __iter__(self) -> Iterator[Lag]:
         for number in range(max(0, self._count - self._kept), self._count):
             place = number % self._kept
-            yield Lag(self._numbers[2 * place], self._numbers[2 * place + 1], self._guilty[place])
+            yield Lag(self._numbers[2 * place], self._numbers[2 * place + 1], self._culprit[place])
 
 
 class Watchdog:
@@ -96,7 +96,7 @@ class Watchdog:
         self._alive = threading.Event()
         self._thread: threading.Thread | None = None
         self._answered = 0.0
-        self._guilty: str | None = None
+        self._culprit: str | None = None
         self.lags = LagHistory(LAGS_KEPT)
 
     def start(self) -> None:
@@ -117,30 +117,30 @@ class Watchdog:
         loop = self._node.loop
         while not self._stop.is_set():
             self._alive.clear()
-            self._guilty = None
+            self._culprit = None
             asked = self._answered = clock.real_seconds()
             try:
                 loop.call_soon_threadsafe(self._answer)
             except RuntimeError:  # the loop was closed under the node
                 return
             if not self._alive.wait(self._seconds):
-                self._look(asked)
+                self._report_block(asked)
                 self._alive.wait()
-            self.lags.append(asked, self._answered - asked, self._guilty)
+            self.lags.append(asked, self._answered - asked, self._culprit)
             self._stop.wait(self._seconds / 2)
 
     def _answer(self) -> None:
         self._answered = clock.real_seconds()
         self._alive.set()
 
-    def _look(self, asked: float) -> None:
+    def _report_block(self, asked: float) -> None:
         frame = sys._current_frames().get(self._node.thread)
         process, frames = process_on_stack(frame)
         stack = "".join(line for each in frames for line in traceback.format_stack(each, limit=1))
         node = self._node
         label = "code that is no process's" if process is None else process.label
         pid = node.root_pid() if process is None else process.pid
-        self._guilty = f"{label} {pid}"
+        self._culprit = f"{label} {pid}"
         report = LoopBlocked(pid=pid, label=label, seconds=clock.real_seconds() - asked, stack=stack)
         node.reports.emit(report)
 

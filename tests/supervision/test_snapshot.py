@@ -95,7 +95,7 @@ async def test_the_lag_of_the_loop_is_known_and_whose_it_is(node: Node) -> None:
         worker.cast(Worker.block, begun, release)
         await asyncio.to_thread(helper.join)
         snapshot = take(node)
-        found = [lag for lag in snapshot.lags if lag.guilty == f"Worker {worker.pid}"]
+        found = [lag for lag in snapshot.lags if lag.culprit == f"Worker {worker.pid}"]
     watchdog.stop()
     guilty = found[0]
     assert guilty.seconds >= 0.02

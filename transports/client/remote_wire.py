@@ -1,7 +1,7 @@
-"""The way to a server by way of another process: what parses its words, and holds its sockets or its child process, runs there.
+"""Wires that run in another process: that process parses what the server sends, and holds its sockets or its child process.
 
-The wire here stands for the one there. It finds out where there is room (`NodeProvider`), has an server started, and passes on what is said and
-items; its owner sees a wire like any other. When the other process is lost, that is this wire's end, and says how that one ended.
+A `RemoteWire` is the local end. It leases a node (`NodeProvider`), starts a `RemoteWireServer` there, and forwards messages and items; its
+owner uses it like any other wire. When the other process dies, the wire ends with `NodeEnded`, which tells how that process ended.
 """
 
 from __future__ import annotations
@@ -63,33 +63,33 @@ if TYPE_CHECKING:
     from .interfaces import ClientWire, Credentials, InboundItem, PortableRoute, Route
 
 MAX_QUEUED: Final = 4096
-"""How many messages may wait for the other process to take them,"""
+"""How many messages may be queued for the other process,"""
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
-"""and how much they may weigh."""
+"""and how large they may be together."""
 UNREAD: Final = 16
-"""So many mails of ours in the connection's mailbox, and no more is asked for until it has caught up."""
+"""With so many of our mails unread in the connection's mailbox, nothing is acknowledged until it has caught up."""
 RETRY_DELAY: Final = 0.005
 ACK_MAILS: Final = 8
-"""After so many mails, the other end is told that they were taken;"""
+"""Inbound mails are acknowledged to the other end after so many,"""
 ACK_BYTES: Final = 1024 * 1024
 """or after so many bytes."""
 NODE_END_TIMEOUT: Final = 0.5
-"""How long it may take, once the link is gone, until it is known how the process has ended."""
+"""How long to wait, once the link is broken, for the news how the other process ended."""
 
 
 class NodeLease(NamedTuple):
-    """Room on a node."""
+    """A place on a node."""
 
     node: str
     owner: Pid
-    """Ends when the process of that node does, and then says how."""
+    """A process that ends with the node's process, and whose exit reason tells how."""
 
 
 class NodeProvider(Protocol):
-    """Where there is room for wires. A value, used again for each new one."""
+    """Leases nodes for wires. A value that is used again for each new wire."""
 
     async def lease_node(self) -> NodeLease:
-        """Have a node for the calling process, for as long as that lives. Raises what keeps one from coming up."""
+        """A node for as long as the calling process lives. Raises the error that prevents it from starting."""
         ...
 
 
@@ -99,19 +99,19 @@ class _RemoteStarted(NamedTuple):
 
 
 class WireOp:
-    """What the two ends of a wire say to each other: lists that begin with one of these.
+    """The protocol between the two ends of a remote wire: lists that begin with one of these.
 
     ::
 
-        here -> there    SEND frame, id, ordered     FORGET id        NEGOTIATED version
-                         RECEIVED_ACK mails, bytes         so much of what came has been passed on
-                         CLOSE                      end in order
-        there -> here    SENT_ACK mails, bytes          so much of what was to be said has been handed to the server's wire
-                         INBOUND packed, plain         what the server has said, parsed there, as one mail
-                         STDERR_LINE text                  a line of the server's stderr
-                         ENDED reason               the last
+        here -> there    SEND frame, id, ordered      FORGET id        NEGOTIATED version
+                         RECEIVED_ACK mails, bytes    so much of the inbound items was delivered
+                         CLOSE                        close in order
+        there -> here    SENT_ACK mails, bytes        so much was passed to the server's wire
+                         INBOUND packed, plain        items from the server, parsed there, as one mail
+                         STDERR_LINE text             a line of the server's stderr
+                         ENDED reason                 the last one
 
-    Who we are is asked by a call of the kernel's: the credentials stay here.
+    Authentication headers are asked for by a call: the credentials stay in the home process.
     """
 
     SEND: Final = 1
@@ -126,10 +126,10 @@ class WireOp:
 
 
 class RemoteRoute:
-    """A route of which each wire is in another process."""
+    """A route whose wires run in another process."""
 
     def __init__(self, route: Route, provider: NodeProvider) -> None:
-        """Raises `ConfigError` for a route that leads through this process alone."""
+        """Raises `ConfigError` for a route that works in this process only."""
         check_portable(route)
         self.route = route
         self.provider = provider
@@ -139,16 +139,15 @@ class RemoteRoute:
 
     @property
     def description(self) -> str:
-        """Where it leads."""
         return self.route.description
 
     def open(self, owner: Pid) -> RemoteWire:
-        """Begin a wire for the calling process."""
+        """Start a wire for the calling process."""
         return RemoteWire(self, owner)
 
 
 class RemoteWire:
-    """One wire, as it is seen here."""
+    """The local end of a remote wire."""
 
     def __init__(self, route: RemoteRoute, owner: Pid) -> None:
         """Made by `RemoteRoute.open`, in the owner's process."""
@@ -168,10 +167,10 @@ class RemoteWire:
     def __repr__(self) -> str:
         return f"<RemoteWire {self.description}, {'on a node' if self._server else 'not there yet'}>"
 
-    # --- what the connection does
+    # --- the ClientWire interface
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
-        """Have it said there. Raises `WireFull`."""
+        """Queue a message for the other end. Raises `WireFull`."""
         credit = self._credit
         if not credit.has_room(len(frame)):
             raise WireFull(
@@ -181,11 +180,9 @@ class RemoteWire:
         self._send_op([WireOp.SEND, frame, id, ordered])
 
     def forget(self, id: RequestId) -> None:
-        """The caller does not wait for that answer any more."""
         self._send_op([WireOp.FORGET, id])
 
     def on_negotiated(self, version: str) -> None:
-        """The handshake is over."""
         self._send_op([WireOp.NEGOTIATED, version])
 
     def _send_op(self, word: list[Any]) -> None:
@@ -200,7 +197,7 @@ class RemoteWire:
         trap_exit()
         _ = asyncio.get_running_loop().create_task(
             self._start_server()
-        )  # the process keeps its tasks, and they end with it
+        )  # the process keeps a reference to its tasks, and they end with it
         try:
             over: ExitReason | None = None
             while over is None:
@@ -213,20 +210,20 @@ class RemoteWire:
         raise Quit(reason)
 
     async def _start_server(self) -> None:
-        """Find room, and have an server there."""
+        """Lease a node and start the server's end there."""
         me = Ref[Any](self.pid)
         try:
             portable = portable_route(self._route.route)
             lease = await self._route.provider.lease_node()
             options = Options(label=f"wire of {current_node().name}")
             server = await launch_on(lease.node, options, RemoteWireServer, (self.pid, portable), link=True)
-        except Exception as error:  # noqa: BLE001 - whatever kept it from beginning is this wire's end, and its reason
+        except Exception as error:  # noqa: BLE001 - any error here ends the wire, as its reason
             me.send([WireOp.ENDED, Shutdown(_start_error(error))])
         else:
             me.send(_RemoteStarted(server, lease.owner))
 
     def _on_message(self, message: Any) -> ExitReason | None:
-        """One message; the reason to end for, if it brings one."""
+        """Process one message; returns the reason to end, if it is one."""
         match message:
             case [WireOp.INBOUND, data, plain]:
                 self._on_items(data, plain=plain)
@@ -235,7 +232,7 @@ class RemoteWire:
             case [WireOp.SENT_ACK, mails, size]:
                 self._credit.earn(mails, size)
             case Caller(request=[str() as what, *args]):
-                _ = answer_in_task(message, self._ask_credentials(what, args))  # pyright: ignore[reportUnknownArgumentType] - of whatever
+                _ = answer_in_task(message, self._ask_credentials(what, args))  # pyright: ignore[reportUnknownArgumentType] - the arguments are of any type
             case [WireOp.STDERR_LINE, text]:
                 self._on_stderr_line(text)
             case _RemoteStarted(server, owner):
@@ -252,22 +249,22 @@ class RemoteWire:
             case Exit(reason=reason):
                 return self._close(reason)
             case _:
-                pass  # whatever else has found its way here
+                pass  # unexpected messages are ignored
         return None
 
     def _close(self, reason: ExitReason) -> ExitReason | None:
-        """In order, there as well; at once when nothing is there yet."""
+        """Close in order at the other end, too; at once if that does not exist yet."""
         if self._closing is not None:
             return None
         self._closing = reason if isinstance(reason, Shutdown) else Shutdown()
         if self._server is None:
             return self._closing
         self._server.send([WireOp.CLOSE])
-        self._acknowledge()  # whatever still comes is little, and a peer that does not read is not waited for
+        self._acknowledge()  # little can follow, and a connection that does not read is not waited for
         return None
 
     async def _end_reason(self, reason: ExitReason) -> ExitReason:
-        """The same, or how the node's process has ended, which is known a moment after it is out of reach."""
+        """The reason to report. How a node's process ended is known a moment after the link to it broke."""
         if not isinstance(reason, NoConnection | NoProcess) or self._closing is not None:
             return Shutdown(ConnectionLost(f"the wire has ended: {reason}")) if reason == NORMAL else reason
         try:
@@ -280,7 +277,7 @@ class RemoteWire:
         lost = getattr(ended, "detail", getattr(ended, "error", None))
         return Shutdown(NodeEnded(str(lost.ending) if isinstance(lost, NodeLost) else f"was stopped ({ended})"))
 
-    # --- what comes
+    # --- inbound
 
     def _on_items(self, data: bytes, *, plain: bool) -> None:
         self._owner.send(Inbound(self.pid, unpack(data, plain=plain)))
@@ -288,7 +285,7 @@ class RemoteWire:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Say that it was taken, as soon as that is so."""
+        """Acknowledge delivered mails once the connection has read enough of them."""
         if unread_mails(self._owner) > UNREAD and self._closing is None:
             if self._ack_timer is None:
                 self._ack_timer = asyncio.get_running_loop().call_later(RETRY_DELAY, self._acknowledge_later)
@@ -300,7 +297,7 @@ class RemoteWire:
         self._acknowledge()
 
     async def _ask_credentials(self, what: str, args: list[Any]) -> Any:
-        """Who we are: said here, where the credentials are."""
+        """Ask the credentials, which are in this process."""
         route: Any = self._route.route
         credentials: Credentials = route.credentials
         if what == "headers":
@@ -314,9 +311,9 @@ class RemoteWire:
 
 
 def _plain_text(text: Any) -> str:
-    """What is in it: a text of a user's own class may show something else, and does not travel."""
+    """The plain string: an instance of a subclass of str may behave differently, and cannot be sent."""
     if not isinstance(text, str):
-        raise TypeError(f"headers are texts, and credentials have given a {type(text).__name__}")
+        raise TypeError(f"headers must be str, and the credentials returned a {type(text).__name__}")
     return str.__str__(text)
 
 
@@ -331,46 +328,46 @@ def _start_error(error: Exception) -> TransportError:
     return failed
 
 
-# --- The other end of a wire that runs in another process: opens the real one there, says what it is given, and sends back what is items.
-# Two processes of that node, tied to each other: the server takes what comes from home, and the ear owns the wire. The ear stops reading when
-# too much of what it has sent was not taken at home; then the wire does, as with any owner that does not keep up.
+# --- The server's end, in the other process: it opens the real wire, sends messages on it, and returns its items.
+# Two linked processes there: `RemoteWireServer` receives messages from home, and another one owns the real wire. The owner stops reading
+# when too many of its mails are unacknowledged; then the wire pauses, as with any owner that does not keep up.
 
 UNACKED_MAILS: Final = 32
-"""How many mails may be on their way to home,"""
+"""How many mails may be unacknowledged,"""
 UNACKED_BYTES: Final = 4 * 1024 * 1024
-"""and how much they may weigh: beyond that nothing more is read."""
+"""and how large they may be together; beyond that nothing more is read."""
 REMOTE_ACK_MAILS: Final = 64
-"""After so many messages from home, it is told that they were taken;"""
+"""Messages from home are acknowledged after so many."""
 
 
 class HomeCallbacks:
-    """What stayed at home, as a route there sees it: it has the credentials, and reads a program's stderr."""
+    """Access to the home process for a route: credentials, and the callback for stderr lines."""
 
     def __init__(self, home: Pid) -> None:
-        """`home` is the wire that stands for this one there."""
+        """`home` is the local end of the wire."""
         self._home: Ref[Any] = Ref(home, None)
 
     def line(self, text: str) -> None:
-        """The server has written this to stderr."""
+        """Report a line of the server's stderr."""
         self._home.send([WireOp.STDERR_LINE, text])
 
     async def headers(self) -> Mapping[str, str]:
-        """Who we are, asked for anew each time."""
+        """Ask for the authentication headers, for each request anew."""
         said: Mapping[str, str] = await self._home.ask(["headers"])
         return said
 
     async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
-        """The server did not take that."""
+        """Report that the server refused these headers."""
         return bool(await self._home.ask(["refused", status, challenge, dict(sent)]))
 
 
 class RemoteWireServer(GenServer):
-    """One for each wire."""
+    """The server's end of one remote wire."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, home: Pid, portable: PortableRoute) -> None:
-        """`home` is the wire that stands for this one; the portable says where the server is."""
+        """`home` is the local end; `portable` is the route to the server."""
         self._home: Ref[Any] = Ref(home)
         self._ticket = portable
         self._credit = Credit(UNACKED_MAILS, UNACKED_BYTES)
@@ -380,14 +377,14 @@ class RemoteWireServer(GenServer):
         self._receipts = Receipts(REMOTE_ACK_MAILS, ACK_BYTES)
 
     async def init(self) -> None:
-        """Begin the wire."""
+        """Open the real wire."""
         self.process.add_exit_waiter(self)
         begun = asyncio.get_running_loop().create_future()
         self._wire_owner = spawn_link(_own_wire, self._home, self._ticket, self._callbacks, self._credit, begun)
         self._wire = await begun
 
     def handle_info(self, message: Any) -> Stop | None:
-        """From home; or a linked process has ended."""
+        """Handle a message from home, or the exit of a linked process."""
         wire = self._wire
         match message:
             case [WireOp.SEND, frame, id, ordered]:
@@ -419,8 +416,8 @@ class RemoteWireServer(GenServer):
             if id is not None:
                 self._home.send([WireOp.INBOUND, *pack([UnansweredRequest(id, full, resend=True)])])
 
-    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the ear is told
-        """It is gone, with home or without, and takes no more thanks: an ear that waits for some would never hear of it."""
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the owner of the wire is linked, and told the reason
+        """Wake the owner of the wire, which may wait for acknowledgements that will not come any more."""
         self._credit.end()
 
 
@@ -431,11 +428,11 @@ async def _own_wire(
     credit: Credit,
     begun: asyncio.Future[ClientWire | None],
 ) -> None:
-    """The ear."""
+    """The process that owns the real wire."""
     trap_exit()
     try:
         wire = portable.route(callbacks).open(self_pid())
-    except Exception as error:  # noqa: BLE001 - a route may be a user's code, and this is an attempt in vain
+    except Exception as error:  # noqa: BLE001 - a route may be user code; an error in it is a failed attempt
         cause = error if isinstance(error, TransportError) else ConnectFailed(f"{type(error).__name__}: {error}")
         _send_end(home, Shutdown(cause))
         begun.set_result(None)
@@ -451,7 +448,7 @@ async def _own_wire(
             if message.pid == wire.pid:
                 _send_end(home, message.reason)
                 return
-            if isinstance(message.reason, Shutdown | NoConnection):  # home's end, or that of the way there
+            if isinstance(message.reason, Shutdown | NoConnection):  # the local end has closed, or the link to it broke
                 exit(wire.pid, SHUTDOWN)
             else:
                 kill(wire.pid)
@@ -464,8 +461,7 @@ def _send_end(home: Ref[Any], reason: ExitReason) -> None:
         home.send([WireOp.ENDED, Shutdown(ConnectionLost(f"the wire has ended: {reason}"))])
 
 
-# --- Received items, packed for the way. Messages travel as the values that the parser there has made of them: what the server has written is
-# not read again here.
+# --- Packing items. Messages are sent as the values that the parser in the other process produced; they are not parsed again here.
 
 _KINDS: Final[tuple[type[Any], ...]] = (JsonRpcResponse, JsonRpcNotification, JsonRpcRequest)
 _FAILURE, _OTHER = 3, 4
@@ -474,7 +470,7 @@ _decode: Final = msgspec.msgpack.Decoder().decode
 
 
 def pack(items: Sequence[InboundItem]) -> tuple[bytes, bool]:
-    """As bytes, and whether they are plain msgpack: numbers with more than 64 bits are not."""
+    """Pack items; the second value tells whether they are plain msgpack, which has no integers over 64 bits."""
     packed = [_packed(each) for each in items]
     try:
         return _encode(packed), True
@@ -483,7 +479,7 @@ def pack(items: Sequence[InboundItem]) -> tuple[bytes, bool]:
 
 
 def unpack(data: bytes, *, plain: bool) -> list[InboundItem]:
-    """What was packed."""
+    """Unpack items."""
     return [_unpacked(*each) for each in (_decode(data) if plain else value_codec.decode(data))]
 
 
@@ -494,7 +490,7 @@ def _packed(items: InboundItem) -> list[Any]:
         case JsonRpcError(id=id, error=error):
             return [_FAILURE, id, error.code, error.message, error.data]
         case InvalidMessage(error=error):
-            error.__traceback__ = None  # it would be formatted for the way
+            error.__traceback__ = None  # it would be formatted for sending
         case _:
             pass
     return [_OTHER, value_codec.encode(items, "")]
