@@ -1,11 +1,12 @@
-"""Limits on threads: at most so many calls of one tool, and so many of one principal, run in threads at a time.
+"""Limits on threads: how many calls of one tool, and of one principal, run in threads at a time.
 
-A call waits until both have room, and holds neither before: so forty slow calls of one tool keep no other tool waiting, and one
-principal's flood holds no slot that another could use. Principals that wait for one tool take turns, and so do the tools that one principal waits for. A slot is given back when the thread
-has really ended, and not when the call that waited for it was cancelled: a thread that never returns costs its own tool and its own
-principal one slot each for good, and no other tool or principal any.
+A call waits until both limits have room, and holds neither slot before. So forty slow calls of one tool delay no
+other tool, and one principal's flood holds no slot that another could use. Principals that wait for one tool take
+turns, and so do the tools that one principal waits for. A slot is released when the thread has really ended, not when
+its call was cancelled: a thread that never returns costs its own tool and its own principal one slot each.
 
-It belongs to a company and lives in its loop; no process owns it, since a slot must outlive the worker that took it.
+The object belongs to a company and runs in its loop. No process owns it, since a slot must outlive the worker that
+took it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PER_PRINCIPAL = 16
 class _Admission:
     """One call that waits for both of its slots."""
 
-    __slots__ = ("limit", "principal", "tool", "admitted")
+    __slots__ = ("admitted", "limit", "principal", "tool")
 
     admitted: asyncio.Future[None]
 
@@ -40,7 +41,7 @@ class _Admission:
 
 
 class _Slots:
-    """What is taken of one kind of bound, and what waits for some of it. Empty entries are not kept."""
+    """The taken slots and the waiting calls of one kind of limit. Empty entries are removed."""
 
     __slots__ = ("taken", "waiting")
 
@@ -70,10 +71,10 @@ class _Slots:
 
 
 class Bulkheads:
-    """The threads of one company."""
+    """The thread limits of one company."""
 
     def __init__(self, per_tool: int = PER_TOOL, per_principal: int = PER_PRINCIPAL) -> None:
-        """`per_tool` is for tools that name no bound of their own."""
+        """`per_tool` is the limit of tools that set none."""
         for name, bound in (("per_tool", per_tool), ("per_principal", per_principal)):
             if bound < 1:
                 raise ValueError(f"{name} must be at least 1 thread, not {bound!r}")
@@ -84,7 +85,7 @@ class Bulkheads:
 
     @property
     def running(self) -> int:
-        """How many threads are at work, those of cancelled calls included."""
+        """How many threads run, those of cancelled calls included."""
         return sum(self._tools.taken.values())
 
     @property
@@ -102,9 +103,9 @@ class Bulkheads:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Call `function` in a thread when there is room; `limit` is the tool's own bound, if it has one.
+        """Call `function` in a thread when there is room; `limit` is the tool's own limit, if it has one.
 
-        Cancelling the wait leaves the thread at it, and its slots taken.
+        Cancelling the wait leaves the thread running, and its slots taken.
         """
         admission = await self._acquire(tool, principal, limit or self.per_tool)
         return await in_thread(lambda: self._release(admission), function, *args, **kwargs)
@@ -122,7 +123,7 @@ class Bulkheads:
             await admission.admitted
         except asyncio.CancelledError:
             if admission.admitted.done() and not admission.admitted.cancelled():
-                self._release(admission)  # our slots were taken for us, and we are cancelled
+                self._release(admission)  # admitted and cancelled at once: the slots are ours to release
             else:
                 self._dequeue(admission)
             raise
@@ -149,15 +150,13 @@ class Bulkheads:
         self._admit_next(self._principals.waiting.get(admission.principal))
 
     def _admit_next(self, queue: FairQueue[_Admission] | None) -> None:
-        """Let the first go that may. One slot came free, so there is at most one for each of its two bounds.
+        """Start the first waiting call that may run. One slot came free, so at most one call can start for each of its two limits.
 
-        Whether an owner's first may go holds for all of its others: they wait for the same two bounds.
+        If an owner's first call may not start, its others may not either: they wait for the same two limits.
         """
         while queue and (admission := queue.take(self._has_room)) is not None:
             self._dequeue(admission)
-            if (
-                not admission.admitted.done()
-            ):  # one that was cancelled in this very turn of the loop still waits, and takes nothing
+            if not admission.admitted.done():  # else cancelled in this turn of the loop: still queued, takes no slot
                 self._take(admission)
                 admission.admitted.set_result(None)
                 return

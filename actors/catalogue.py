@@ -1,8 +1,9 @@
-"""What a company offers at one moment, and to which peers: an immutable snapshot, and the catalogue_ref on which the current one stands.
+"""The catalogue of a company: everything that is registered, as an immutable snapshot, and which peers may use it.
 
-Readers take `catalogue_ref.catalogue` and keep it for as long as their call lasts; it never changes under them. A writer makes a new
-one and publishes it by one assignment: there is no moment at which half of a change can be seen, even if the writer dies. The
-catalogue_ref belongs to the company, so registrations survive a crash of the registrar, which is the only writer once it runs.
+Readers take `catalogue_ref.current` and keep it while their call lasts; it never changes under them. A writer makes a
+new catalogue and publishes it by one assignment, so half a change can never be seen, even if the writer dies. The
+reference belongs to the company, so registrations survive a crash of the registrar, which is the only writer while
+the company runs.
 """
 
 from __future__ import annotations
@@ -38,14 +39,13 @@ _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class RegistrationError(GreenroomError, ValueError):
-    """What was to be registered cannot be; the message says what to do about it."""
+    """Something cannot be registered; the message says what to do about it."""
 
 
 class NotFound(GreenroomError, LookupError):
     """Nothing of that kind has that name."""
 
     def __init__(self, kind: Kind, name: Hashable) -> None:
-        """As it was asked for."""
         super().__init__(kind, name)
         self.kind = kind
         self.name = name
@@ -65,48 +65,49 @@ class Catalogue:
         by_uri: Mapping[str, ResourceEntry] = _NOTHING,
         version: int = 0,
     ) -> None:
-        """Of nothing, unless told otherwise."""
         self._by_kind = by_kind
         self._by_uri = by_uri
         self.version = version
         self.pages: dict[Hashable, Any] = {}
-        """What `lists` has worked out of it once and for all."""
+        """Values computed from this snapshot once: lists, sets of scopes."""
 
     def all(self, kind: Kind) -> Mapping[Hashable, CatalogueEntry]:
-        """All of a kind by name, in the order in which they were registered."""
+        """The entries of a kind by name, in the order of their registration."""
         return self._by_kind.get(kind, _NOTHING)
 
     def count(self, kind: Kind) -> int:
-        """How many there are of a kind."""
+        """The number of entries of a kind."""
         return len(self.all(kind))
 
     def find(self, kind: Kind, name: Hashable) -> CatalogueEntry | None:
-        """The one of that name."""
+        """The entry of that name."""
         return self.all(kind).get(name)
 
     def tool(self, name: str) -> ToolEntry | None:
         """The tool of that name."""
-        return cast("ToolEntry | None", self._by_kind.get("tool", _NOTHING).get(name))  # asked for with each call
+        return cast(
+            "ToolEntry | None", self._by_kind.get("tool", _NOTHING).get(name)
+        )  # not by `find`: this is on the path of every call
 
     def prompt(self, name: str) -> PromptEntry | None:
         """The prompt of that name."""
         return cast("PromptEntry | None", self.find("prompt", name))
 
     def completion(self, reference: str, name: str, argument: str) -> CompletionEntry | None:
-        """The completion of that argument of the prompt of that name, or of the template with that text."""
+        """The completion for an argument of a prompt, or for a variable of a template."""
         return cast("CompletionEntry | None", self.find("completion", (reference, name, argument)))
 
     @property
     def isolated(self) -> list[CatalogueEntry]:
-        """All that run in processes of their own."""
+        """The entries that run in processes of their own."""
         return [entry for kind in KINDS for entry in self.all(kind).values() if entry.handler.pool is not None]
 
     def resource(self, uri: str) -> ResourceEntry | None:
-        """The resource that is at that URI exactly."""
+        """The resource with exactly that URI."""
         return self._by_uri.get(uri)
 
     def matching(self, uri: str) -> tuple[TemplateEntry, dict[str, str]] | None:
-        """The first template that the URI fits, and what its variables are."""
+        """The first template that matches the URI, and its variables."""
         for entry in cast("Mapping[str, TemplateEntry]", self.all("resource_template")).values():
             variables = entry.template.match(uri)
             if variables is not None:
@@ -114,7 +115,7 @@ class Catalogue:
         return None
 
     def put(self, entry: CatalogueEntry, *, replace: bool = True) -> Catalogue:
-        """One more, or another one under the same name. Raises `RegistrationError` when that is not wanted, or not possible."""
+        """A catalogue with this entry added or replaced. Raises `RegistrationError` if the name or URI is taken."""
         entries = self.all(entry.kind)
         before = entries.get(entry.name)
         if before is not None and not replace:
@@ -128,7 +129,7 @@ class Catalogue:
         return self._with(entry.kind, {**entries, entry.name: entry}, by_uri)
 
     def drop(self, kind: Kind, name: Hashable) -> Catalogue:
-        """Without that one; the same catalogue if there is none such."""
+        """A catalogue without that entry; this one if there is no such entry."""
         entries = self.all(kind)
         if name not in entries:
             return self
@@ -156,17 +157,19 @@ class Catalogue:
 
 
 class CatalogueRef:
-    """Where the current catalogue stands. Reading is one attribute, from any thread."""
+    """The reference to the current catalogue. Reading is one attribute, from any thread."""
 
     __slots__ = ("_lock", "current")
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
-        """With nothing on it."""
         self.current = Catalogue() if catalogue is None else catalogue
         self._lock = threading.Lock()
 
     def write(self, change: Callable[[Catalogue], Catalogue]) -> bool:
-        """Publish what `change` makes of the current one. If it raises, nothing has happened. Whether anything is new."""
+        """Publish what `change` makes of the current catalogue.
+
+        If it raises, nothing changes. Whether the catalogue is a new one.
+        """
         with self._lock:
             before = self.current
             after = change(before)
@@ -174,32 +177,32 @@ class CatalogueRef:
         return after is not before
 
 
-# --- What is offered, page by page, as each revision knows it: answered from the snapshot, without a process.
-# A list is sorted and fitted once for each snapshot, revision and set of scopes that matters, and each page is encoded once; all that is left to do for a peer is
-# its request's id.
+# --- Lists, page by page, as each revision knows them: answered from the snapshot, without a process.
+# A list is sorted and fitted once for each snapshot, revision and relevant set of scopes, and each page is encoded
+# once, so that a request only adds its id.
 
 _MAX_CACHED_LISTS: Final = 256
-"""How many lists of one snapshot are kept: there may be as many as there are sets of scopes."""
+"""How many lists of one snapshot are cached: there may be as many as there are sets of scopes."""
 
 
 class _SortedList(NamedTuple):
-    """All of a kind, as one revision is told of it."""
+    """All entries of a kind, in the wire form of one revision."""
 
     keys: list[str]
     wires: list[Any]
     pages: dict[int, msgspec.Raw]
-    """Whole pages, encoded, by where they begin; there are no more of them than of items."""
+    """Encoded pages, by their first index; at most one for each item."""
 
 
 class Listing(NamedTuple):
-    """One of the methods that list."""
+    """One of the methods that list entries."""
 
     method: str
     kind: Kind
     member: str
-    """What the list is called in the result."""
+    """The name of the list in the result."""
     key: Callable[[Any], str]
-    """What it is sorted by."""
+    """The sort key."""
 
 
 def _name(entry: Any) -> str:
@@ -216,7 +219,7 @@ LISTINGS: Final = (
 
 
 def list_answer(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Settings, SessionFacts], Any]:
-    """The function that answers this method: a result that is encoded already."""
+    """The function that answers this method with an encoded result."""
 
     def answer(catalogue: Catalogue, params: Mapping[str, Any], settings: Settings, facts: SessionFacts) -> msgspec.Raw:
         size = settings.page_size
@@ -229,7 +232,9 @@ def list_answer(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Set
         if following is not None:
             result["nextCursor"] = following
         encoded = msgspec.Raw(encode(result))
-        if part.start % size == 0:  # where a cursor of this very snapshot begins; any other is worked out anew
+        # Pages are kept encoded, as `msgspec.Raw`, which is copied into the reply: encoding fifty tools for each client
+        # would hold up the session's loop. Only pages that begin where this snapshot's own cursors do are kept.
+        if part.start % size == 0:
             whole.pages[part.start] = encoded
         return encoded
 
@@ -251,9 +256,10 @@ def _sorted_list(catalogue: Catalogue, listing: Listing, facts: SessionFacts) ->
     return whole
 
 
-# --- Access by scopes: one policy for what is listed and for what is called. Pure.
-# An entry with scopes is for peers to which all of them were granted. No other peer sees it in a list, and no other peer's call reaches it; where
-# the caller is unknown (stdio, memory, a server without authentication), no peer does. Subscriptions and completions go by what they are for.
+# --- Access by scopes: one policy for lists and for calls. Pure functions.
+# An entry with scopes is for peers to which all of them were granted. Other peers do not see it in a list, and their
+# calls do not reach it. Where the caller is unknown (stdio, memory, a server without authentication), no peer may use
+# it. Subscriptions and completions follow the entry that they are for.
 
 
 if TYPE_CHECKING:
@@ -261,10 +267,10 @@ if TYPE_CHECKING:
 
 
 class MissingScopes(McpError):
-    """The call needs more than was granted."""
+    """The call needs scopes that were not granted."""
 
     def __init__(self, scopes: Sequence[str]) -> None:
-        """`scopes` are all that it needs."""
+        """`scopes` are all that the call needs."""
         self.scopes = tuple(scopes)
         needed = list(self.scopes)
         message = f"Not allowed: this needs the scopes {' '.join(needed)}"
@@ -275,13 +281,16 @@ class MissingScopes(McpError):
 
 
 def may_use(entry: Any, peer: Peer) -> bool:
-    """Whether a peer may use what is registered."""
+    """Whether a peer may use this entry."""
     scopes: Sequence[str] = getattr(entry, "scopes", ())
     return not scopes or (isinstance(peer.auth, AuthInfo) and peer.auth.has(scopes))
 
 
 def reached_entries(method: str, params: Mapping[str, Any], catalogue: Catalogue, peer: Peer) -> Sequence[Any]:
-    """What is registered that a request reaches. The params were checked before. Raises `MissingScopes` for what its peer may not use."""
+    """The entries that a request reaches; its params were checked before.
+
+    Raises `MissingScopes` for those that its peer may not use.
+    """
     find = _ENTRY_FINDERS.get(method)
     if find is None:
         return ()
@@ -293,7 +302,7 @@ def reached_entries(method: str, params: Mapping[str, Any], catalogue: Catalogue
 
 
 def visible_scopes(kind: Kind, catalogue: Catalogue, peer: Peer) -> frozenset[str]:
-    """Which scopes decide what this peer sees of a kind: those that it has, of all that are asked for there."""
+    """The scopes of this peer that decide which entries of a kind it sees."""
     key = ("scopes", kind)
     asked: frozenset[str] | None = catalogue.pages.get(key)
     if asked is None:
@@ -342,16 +351,16 @@ _ENTRY_FINDERS: Final[Mapping[str, Reached]] = {
 }
 
 
-# --- Which principal a peer is, as far as that can be told: what shared bounds are counted by, so that one peer cannot take all of them.
-# Without authentication the address stands for the principal. The clients of a trusted proxy, the loopback addresses unless the
-# settings say otherwise, cannot be told apart by it: nothing is counted for them.
+# --- The caller that shared limits are counted by, so that one peer cannot use all of them.
+# Without authentication the address stands for the principal. The clients of a trusted proxy (the loopback addresses
+# unless the settings say otherwise) have no address of their own: nothing is counted for them.
 
 if TYPE_CHECKING:
     Caller: TypeAlias = tuple[str, Hashable]
 
 
 def caller_key(peer: Peer) -> Caller | None:
-    """The principal, or the address; None for a peer that can be told from no other."""
+    """The principal, or the address; None for a peer that cannot be told from others."""
     if peer.principal is not None:
         return ("principal", peer.principal)
     host = host_in(peer.address)
@@ -361,10 +370,10 @@ def caller_key(peer: Peer) -> Caller | None:
 
 
 def quota_key(peer: Peer, session: Hashable) -> Hashable:
-    """What a call's part of a shared bound is counted by: as `caller_key` says, else the session."""
+    """The key that a call's share of a limit is counted by: the caller, or else the session."""
     return caller_key(peer) or ("session", session)
 
 
 def quota_key_of_job(job: Job) -> Hashable:
-    """The same for a job; of a request that stands alone it is its own."""
+    """The same for a job. A request without a session has a key of its own."""
     return quota_key(job.facts.peer, job.facts.session_id or job.session)

@@ -1,7 +1,7 @@
-"""What stands in the catalogue: a handler with all that is known of it, made and checked once, when it is registered.
+"""The entries of the catalogue: a handler with everything derived from it, built and checked once, at registration.
 
-Five kinds, five constructors. Each raises `RegistrationError` that says what is wrong and what to write instead; an entry that was
-made can be called, listed and encoded.
+Five kinds, five constructors. Each raises `RegistrationError` that says what is wrong and what to write instead. An
+entry that was built can be called, listed and encoded.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class ToolEntry:
     wire: Mapping[str, Any]
     binder: Binder
     check_input: Validator | None
-    """Holds arguments against a schema that was written by hand; one from hints is the binder's own affair."""
+    """Validates arguments against a handwritten schema. For one from type hints, the binder does it."""
     returns: ReturnSchema | None
-    """What the return hint promises, where no output schema was written by hand."""
+    """The return hint, where no output schema was written."""
     check_output: Validator | None
     as_task: TaskSupport
     scopes: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class ResourceEntry:
     mime_type: str | None
     wire: Mapping[str, Any]
     whole: str | None
-    """The parameter that gets the request's params, if the function wants them in one dict."""
+    """The parameter that gets the request's params as one dict, if the function has one."""
     scopes: tuple[str, ...] = ()
 
 
@@ -136,21 +136,21 @@ class CompletionEntry:
     name: tuple[str, str, str]
     handler: Handler
     value: str | None
-    """The parameter that gets what has been typed so far."""
+    """The parameter that gets the text typed so far."""
 
 
 CatalogueEntry: TypeAlias = ToolEntry | ResourceEntry | TemplateEntry | PromptEntry | CompletionEntry
-"""Anything that can be registered: a kind, a name among its kind, and a handler."""
+"""Any entry: it has a kind, a name that is unique in its kind, and a handler."""
 
 
 def _suggested_name(name: Any) -> str:
-    """A name that clients take, as near to this one as can be said."""
+    """A valid tool name that is close to this one."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode() if isinstance(name, str) else ""
     return re.sub(r"[^A-Za-z0-9_./-]+", "_", plain).strip("_")[:64] or "its_name"
 
 
 def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | None = None) -> ToolEntry:
-    """A tool of that name."""
+    """Build the entry of a tool."""
     options = ToolOptions() if options is None else options
     what = f"tool {name!r}"
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
@@ -178,7 +178,8 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
     definition = Tool(
         name=name,
         input_schema=binder.schema,
-        # What is long running may be answered with a task where none was asked for, and that keeps no such promise.
+        # A long-running tool may answer with a task where none was asked for, and that result does not match the
+        # output schema.
         output_schema=None if options.long_running else output if returns is None else returns.schema,
         annotations=options.annotations,
         execution=None if options.as_task == "forbidden" else {"taskSupport": options.as_task},
@@ -200,7 +201,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
 
 
 def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOptions) -> ResourceEntry:
-    """A resource of that name, at a URI."""
+    """Build the entry of a resource."""
     what = f"resource {name!r}"
     _check_name(what, name)
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s{}]*$", options.uri):
@@ -230,7 +231,7 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
 
 
 def template_entry(name: Any, function: Callable[..., Any], options: TemplateOptions) -> TemplateEntry:
-    """A resource template of that name."""
+    """Build the entry of a resource template."""
     what = f"resource template {name!r}"
     _check_name(what, name)
     try:
@@ -265,7 +266,7 @@ def template_entry(name: Any, function: Callable[..., Any], options: TemplateOpt
 
 
 def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions | None = None) -> PromptEntry:
-    """A prompt of that name."""
+    """Build the entry of a prompt."""
     options = PromptOptions() if options is None else options
     what = f"prompt {name!r}"
     _check_name(what, name)
@@ -281,7 +282,7 @@ def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions
 def completion_entry(
     name: Any, function: Callable[..., Any], options: CompletionOptions | None = None
 ) -> CompletionEntry:
-    """A completion: `("prompt", name, argument)` or `("resource_template", uri_template, argument)`."""
+    """Build the entry of a completion: `("prompt", name, argument)` or `("resource_template", uri_template, argument)`."""
     options = CompletionOptions() if options is None else options
     what = f"completion {name!r}"
     if not _is_completion_name(name):
@@ -304,7 +305,7 @@ def completion_entry(
 
 
 def _prompt_arguments(what: str, binder: TextBinder | DictBinder, options: PromptOptions) -> list[PromptArgument]:
-    """What was said of the arguments; without that, the function's own parameters."""
+    """The arguments given in the options; without them, the function's parameters."""
     if options.arguments is None:
         if isinstance(binder, DictBinder):
             return []
@@ -322,7 +323,7 @@ def _prompt_arguments(what: str, binder: TextBinder | DictBinder, options: Promp
 
 
 def _described(parameter: Parameter) -> str | None:
-    """What its hint or its docstring says of it."""
+    """The parameter's description, from its hint or the docstring."""
     try:
         said = schema_of(parameter.hint).get("description")
     except BadHint:
@@ -376,9 +377,11 @@ def _check_name(what: str, name: Any) -> None:
 
 
 def _listed_fields(what: str, function: Callable[..., Any], options: ListedOptions) -> dict[str, Any]:
-    """What was said, the description also by the docstring without its sections on parameters. What is no text is refused with the rest."""
+    """Title, description, icons and meta, checked. The description may come from the docstring without its parameter sections."""
     icons: Any = options.icons
-    if isinstance(icons, str | bytes | Mapping) or not isinstance(icons, Iterable):  # a text is no list of letters here
+    if isinstance(icons, str | bytes | Mapping) or not isinstance(
+        icons, Iterable
+    ):  # a text is iterable, and no list of icons
         raise RegistrationError(f"{what}: icons is a list of Icon(src, …), not {icons!r}")
     meta: Any = options.meta
     if not isinstance(meta, Mapping):
@@ -407,9 +410,9 @@ __all__ = [
 ]
 
 
-# --- How something that is registered is listed: its form on the wire, looked at before any client sees it.
-# A client whose library is strict refuses a whole list for one member that is not what the protocol says, and all other tools with it. So
-# what was said by hand (titles, icons, annotations) is held against the protocol's shapes here, once, when it is registered.
+# --- The wire form of an entry in a list, checked at registration.
+# A client with a strict library refuses a whole list for one invalid member, and all other tools with it. So
+# handwritten fields (titles, icons, annotations) are checked against the protocol's shapes here, once.
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
@@ -453,7 +456,7 @@ class _ListedOther(_Listed, rename="camel"):
 
 
 def listed_form(what: str, definition: Any) -> Mapping[str, Any]:
-    """The wire form of a definition. What cannot be written, or is not what clients expect, is told now."""
+    """The wire form of a definition. Raises `RegistrationError` if it cannot be encoded, or is not valid for clients."""
     try:
         wire: Mapping[str, Any] = definition.to_wire()
         encode(wire)
@@ -470,7 +473,7 @@ def listed_form(what: str, definition: Any) -> Mapping[str, Any]:
 
 
 def scopes_of(what: str, options: ListedOptions) -> tuple[str, ...]:
-    """The scopes that were said; what is none must not be taken for nothing needed."""
+    """The scopes of the options. An invalid value is refused, since reading it as "no scopes" would open the entry."""
     said: Any = options.scopes
     if not isinstance(said, list | tuple | set | frozenset):
         raise RegistrationError(f"{what}: scopes is a list of words, not {said!r}")
@@ -481,21 +484,21 @@ def scopes_of(what: str, options: ListedOptions) -> tuple[str, ...]:
     return scopes
 
 
-# --- How what a peer sends becomes what a function is called with: one binder for each style in which handlers are written.
-# A binder is made when the function is registered, and refuses there what could never be called. `bind` runs at each call, and raises
-# `Mismatch` with everything that is wrong.
+# --- Binders: from the arguments that a peer sends to the function's arguments, one class for each style of handler.
+# A binder is built at registration, and refuses functions that could never be called. `bind` runs at each call, and
+# raises `Mismatch` with every problem.
 
 OBJECT_SCHEMA: Final[Mapping[str, Any]] = {"type": "object"}
-"""The schema of whatever there may be."""
+"""The schema that accepts any object."""
 _DICT_PARAMETER_NAMES: Final = frozenset({"args", "arguments", "params"})
-"""What a function calls the one parameter that takes all arguments."""
+"""The names of a single parameter that takes all arguments as a dict."""
 _DICT_TYPES: Final = frozenset({dict, Mapping, MutableMapping})
 _MISSING: Final = ProblemReason("is missing", "missing_required")
 _UNKNOWN: Final = ProblemReason("there is no such argument", "unexpected_property")
 
 
 class DictBinder:
-    """`def tool(args)`: all arguments in one dict. In a tool, `args: dict` is an argument like any other, as it is in other libraries."""
+    """`def tool(args)`: all arguments in one dict. In a tool, `args: dict` is an ordinary argument, as in other libraries."""
 
     def __init__(self, name: str, schema: Mapping[str, Any] = OBJECT_SCHEMA) -> None:
         """`name` is the parameter."""
@@ -503,15 +506,18 @@ class DictBinder:
         self.schema = schema
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """A dict of its own, which the function may change."""
+        """A new dict, which the function may change."""
         return {self._name: dict(arguments)}
 
 
 class KeywordBinder:
-    """`def tool(city, days=3)` beside a schema that was written by hand: arguments by name, as they came."""
+    """`def tool(city, days=3)` with a handwritten schema: arguments by name, not converted."""
 
     def __init__(self, parameters: Mapping[str, inspect.Parameter], schema: Mapping[str, Any]) -> None:
-        """The function's parameters without the context. Raises `BadHint` for a default that only a schema from hints would be made of."""
+        """`parameters` are the function's, without the context.
+
+        Raises `BadHint` for a default that only makes sense with a schema from hints.
+        """
         self.schema = schema
         for each in parameters.values():
             if why := default_problem(each.default):
@@ -535,17 +541,19 @@ class KeywordBinder:
 
 
 class TextBinder:
-    """Where peers can send texts only: prompts, and the variables of templates. A hint that is no text is held to what it says."""
+    """Prompts and template variables, which peers send as texts.
+
+    A parameter with another hint gets the value that the text stands for.
+    """
 
     def __init__(self, parameters: Collection[Parameter]) -> None:
-        """By name."""
         self.parameters = {each.wire: each for each in parameters}
         self._typed = {each.wire: each.hint for each in parameters if each.hint not in (str, Any, MISSING)}
         self._required = [each.wire for each in parameters if each.required]
         self.schema = OBJECT_SCHEMA
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Texts, and what they stand for where the function wants something else: "3", "true", "[1, 2]"."""
+        """The arguments, converted where the hint is no text: "3", "true", "[1, 2]"."""
         problems = [ValidationProblem((name,), _MISSING) for name in self._required if name not in arguments]
         bound: dict[str, Any] = {}
         for name, value in arguments.items():
@@ -562,7 +570,7 @@ class TextBinder:
 
 
 def _from_text(hint: Any, text: Any) -> Any:
-    """What the text stands for: itself if the hint takes it, else the JSON that it is."""
+    """The value of the text: the text itself if the hint accepts it, else the JSON that it holds."""
     from greenroom.protocol.errors import RemoteProtocolError  # noqa: PLC0415 - who takes texts never loads them
     from greenroom.protocol.jsonrpc import decode  # noqa: PLC0415 - same
 
@@ -580,7 +588,7 @@ Binder: TypeAlias = "DictBinder | KeywordBinder | TextBinder | FunctionArguments
 
 
 def binder_of(function: Callable[..., Any], context: str | None, schema: Mapping[str, Any] | None) -> Binder:
-    """The binder of a tool. `context` is the parameter that gets the context, `schema` what was written by hand."""
+    """The binder of a tool. `context` is the parameter that gets the context, `schema` the handwritten one."""
     parameters = _parameters(function, context)
     whole = _dict_parameter(parameters, schema)
     if whole is not None and (schema is not None or parameters[whole].annotation is MISSING):
@@ -607,7 +615,7 @@ def text_binder_of(what: str, function: Callable[..., Any], context: str | None)
 
 
 def _parameters(function: Callable[..., Any], context: str | None) -> dict[str, inspect.Parameter]:
-    """What a function takes, besides its context."""
+    """The function's parameters, without its context."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
@@ -618,7 +626,7 @@ def _parameters(function: Callable[..., Any], context: str | None) -> dict[str, 
 
 
 def _dict_parameter(parameters: Mapping[str, inspect.Parameter], schema: Mapping[str, Any] | None) -> str | None:
-    """The one parameter that takes all arguments in a dict, if the function is written so."""
+    """The one parameter that takes all arguments as a dict, if the function is written so."""
     if len(parameters) != 1:
         return None
     ((name, only),) = parameters.items()

@@ -1,20 +1,20 @@
-"""A company: everything that serves peers, as one supervised tree with names of its own.
+"""A company: all processes that serve a server's peers, as one supervision tree.
 
 ::
 
     company (one_for_one)
-    ├─ …                what the server has opened for as long as it runs, if anything
-    ├─ registry         who writes the catalogue
-    ├─ subscriptions    who wants to hear of which change
-    ├─ workers          a process for each piece of user code
-    ├─ tasks            a process for each task that has not ended, and one that looks after their records
+    ├─ …                the server's lifespans, if it has any
+    ├─ registry         the only writer of the catalogue
+    ├─ subscriptions    tells sessions of changes
+    ├─ workers          a process for each job
+    ├─ tasks            a process for each unfinished task, and one that removes expired records
     ├─ pools            of processes, for handlers that are to run in one
-    ├─ sessions         a process for each peer
+    ├─ sessions         a process for each session
     └─ listeners        sockets and pipes; the first to stop
 
-`Company` itself is no process. It holds what outlives each of them (the reference to the current catalogue, the table with the subscriptions) and
-knows them by name, so a process that was restarted is found again. It is the transports' `Door`, and the workers' `House`. Any number of companies
-may live in one node: their names differ.
+`Company` itself is no process. It holds what outlives each of them (the reference to the current catalogue, the table
+of subscriptions) and knows them by name, so a restarted process is found again. It is the transports' `SessionRouter`
+and the workers' `WorkerServices`. Any number of companies may run in one node: their names differ.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ class Company:
         process_provider: ProcessProvider | None = None,
         work: Callable[[Job], Coroutine[Any, Any, None]] = execute_job,
     ) -> None:
-        """`listeners` are the children that let peers in; more can be started under `listeners` later.
+        """`listeners` are the children that accept peers; more can be started under `listeners` later.
 
-        Who registers something waits until `wait_for` has come. Tasks are in memory unless there is a `task_store`. `process_provider` is where
-        handlers run that are to have processes of their own, and `execute_job` what a worker does with a job.
+        Registering waits until `wait_for` is there. Tasks are kept in memory unless there is a `task_store`. `work`
+        is what a worker does with a job.
         """
         self.hooks = Hooks() if hooks is None else hooks
         self.catalogue_ref = CatalogueRef() if catalogue_ref is None else catalogue_ref
@@ -116,24 +116,24 @@ class Company:
         self.key = CompanyKey.new(self.settings.name)
         self.workers: Ref[TaskSupervisor] = Ref(self.name("workers"), None)
         self.tasks = CompanyTasks(self, MemoryTaskStore() if task_store is None else task_store)
-        """The tasks, and who has them."""
+        """The tasks, and the supervisor of their processes."""
         self.sessions: Ref[SessionSupervisor] = Ref(self.name("sessions"), None)
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
         registrar: Ref[CatalogueRegistrar] = Ref(self.name("registry"))
         self.registry = ServerRegistry(self, registrar)
         self.peers = ConnectedPeers(self)
-        """The peers that are there, and how to reach them when no call of theirs is under way."""
+        """The connected peers, and how to reach them when none of their calls is in flight."""
         self.new_id: IdFactory = new_id
-        """Makes the ids of sessions and tasks: each cannot be guessed, and tells where its session or task is if there are several nodes."""
+        """Makes the ids of sessions and tasks: hard to guess, and with the node in it where there are several."""
         self.other_nodes: OtherNodes | None = None
-        """The nodes that this company is on besides this one."""
+        """The other nodes of this company; None when it is on one node."""
         self._readiness = Readiness(wait_for)
         self.listeners: Ref[Supervisor] = Ref(self.name("listeners"), None)
         self._listeners = tuple(listeners)
         self._process_provider = process_provider
 
     def set_up(self, settings: Settings) -> None:
-        """Take these settings instead, before it runs. Its processes keep the name that it was made with."""
+        """Replace the settings, before the company runs. Its processes keep the name that it was made with."""
         self.settings = settings
         self.bulkheads = Bulkheads(settings.tool_threads, settings.principal_threads)
         self.threads = Threads(settings.tool_threads)
@@ -150,21 +150,21 @@ class Company:
         return self._pools
 
     @property
-    def own(self) -> Mapping[str, MethodHandler]:
-        """By method: what the server answers by code of its own, instead of from the catalogue."""
+    def method_handlers(self) -> Mapping[str, MethodHandler]:
+        """The server's own code for methods that it answers instead of the catalogue."""
         return self.hooks.answers
 
     @property
     def around(self) -> AroundHook | None:
-        """What stands around whatever answers."""
+        """The hook around every answer, if there is one."""
         return self.hooks.around
 
     def name(self, role: str) -> ProcessName:
-        """What the process with that role is registered as."""
+        """The registered name of the process with that role."""
         return ProcessName(self.key, role)
 
     def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
-        """A peer is about to hear of these pages, on behalf of a call, and wants to know when its user has done with them."""
+        """Note that a peer is about to get these URL elicitations, on behalf of a call, so that it can be told when its user is done."""
         found = find_session(self, session_id)
         if found is not None:
             found[0].send(ExpectElicitations(key, ids))
@@ -172,7 +172,7 @@ class Company:
     def child_spec(
         self, listeners: Sequence[ChildSpec[Any]] = (), *, first: Sequence[ChildSpec[Any]] = ()
     ) -> ChildSpec[Ref[SuccessorSupervisor]]:
-        """The whole company as a child, for any supervisor; `listeners` let peers in besides those that it was made with.
+        """The whole company as a child, for any supervisor. `listeners` are added to those it was made with.
 
         `first` start before all other children here, and stop last.
         """
@@ -198,22 +198,22 @@ class Company:
             id=self.key, name=self.name("company")
         )
 
-    # --- changes that sessions are to hear of
+    # --- announcements to sessions
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """A resource has changed: tell the sessions that subscribed to it, on all nodes."""
+        """Announce a changed resource to the sessions that subscribed to it, on all nodes."""
         announce_resource_updated(self.subscriptions, self.subscription_table, uri, extra)
         if self.other_nodes is not None:
             self.other_nodes.updated(uri, extra)
 
     def list_changed(self, kind: Kind) -> None:
-        """What is offered has changed, everywhere."""
+        """Announce a changed list to all sessions, on all nodes."""
         announce_list_changed(self.subscriptions, self.subscription_table, kind)
         if self.other_nodes is not None:
             self.other_nodes.list_changed(kind)
 
     def completed(self, elicitation_id: str) -> bool:
-        """A user has done with the page that they were sent to, whichever node has sent them there."""
+        """Report that a user is done with a page, whichever node has sent them there. Whether a client may be told."""
         return self.peers.elicitation_complete(elicitation_id)
 
     def _pool_children(self) -> list[ChildSpec[Any]]:
@@ -224,7 +224,7 @@ class Company:
             children.append(self.pools.opening_spec())
         return children
 
-    # --- the door
+    # --- called by transports
 
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
@@ -243,7 +243,9 @@ class Company:
             ended = McpError(ErrorCode.INTERNAL_ERROR, "The session ended before it was initialized")
             return SessionStart(None, EncodedReply(encode_error(hello.id, ended), 500))
         except BaseException:
-            session.ref.cast(SessionProcess.close, REFUSED)  # its opener has gone away, and no other peer knows of it
+            session.ref.cast(
+                SessionProcess.close, REFUSED
+            )  # the opener was cancelled, and the session's id was never sent
             raise
         assert isinstance(answer, EncodedReply)
         if session.version is None:
@@ -252,11 +254,11 @@ class Company:
         return SessionStart(session, answer)
 
     async def connect(self, peer: Peer) -> LocalSessionHandle:
-        """Begin a session with a channel, before anything was said."""
+        """Begin a session with a channel."""
         return await self._open(peer, ChannelReplySink(self.settings))
 
     def find(self, session_id: str, peer: Peer) -> LocalSessionHandle | None:
-        """The session of that id, if it is this peer's: a foreign one looks unknown."""
+        """The session with that id, if it belongs to this peer: another principal's looks unknown."""
         found = find_session(self, session_id)
         if found is None or found[1].peer.principal != peer.principal:
             return None
@@ -275,9 +277,10 @@ class Company:
     async def once(
         self, peer: Peer, request: JsonRpcRequest, version: str | None = None, quiet: float | None = None
     ) -> SessionReply:
-        """Answer one request without any session. `version` is the revision that the request says it speaks.
+        """Answer one request without a session. `version` is the revision that the request names.
 
-        With `quiet`, what is said before the answer comes on a feed, which is also made after so many seconds without a word.
+        With `quiet`, messages before the reply come on a feed, which is also made after so many seconds without a
+        message.
         """
         reply_sink = AnswerOnlySink() if quiet is None else SingleStreamSink(self.settings)
         try:
@@ -314,7 +317,7 @@ class Company:
         return LocalSessionHandle(ref, info)
 
     def _no_session(self, peer: Peer, error: ActorError | TooManySessions) -> McpError:
-        """Why there is no session for a peer, for the log and for the peer."""
+        """Log why a peer gets no session. Returns the error for the peer."""
         match error:
             case MaxChildren():
                 message, setting = "Maximum number of sessions reached", "max_sessions"
@@ -327,125 +330,127 @@ class Company:
         return McpError(ErrorCode.INTERNAL_ERROR, message)
 
 
-# --- A session as a transport holds it: the seam's `SessionProcess`, over the process.
-# It keeps nothing of its own, so any number of them may exist for one session, and none of them keeps it alive. Each method raises
-# `ProcessExited` when the session is gone, also in the middle of it.
+# --- A session as a transport holds it: the interface `SessionHandle`, over the session's process.
+# It has no state of its own, so any number of handles may exist for one session, and none keeps it alive. Each method
+# raises `ProcessExited` when the session is gone, or goes meanwhile.
 
 
 class LocalSessionHandle:
-    """One session's."""
+    """A handle on one session of this node."""
 
     __slots__ = ("_info", "_peer", "_ref")
 
     def __init__(self, ref: Ref[SessionProcess], info: SessionInfo, peer: Peer | None = None) -> None:
-        """`ref` is by pid: the name of a session never comes back. `peer` is the one that speaks now; None for the one that began the session."""
+        """`ref` is by pid, as a session's name is never used again.
+
+        `peer` is the current caller; None for the one that began the session.
+        """
         self._peer = peer
-        self._ref = ref.within(None)  # deadlines are the session's; its end is an answer, too
+        self._ref = ref.within(None)  # no timeout here: the session has its own, and its death raises `ProcessExited`
         self._info = info
 
     @property
     def id(self) -> str:
-        """What the peer calls it."""
+        """The session's id."""
         return self._info.id
 
     @property
     def version(self) -> str | None:
-        """The revision that was agreed on; None before that."""
+        """The agreed revision; None before the handshake."""
         return self._info.version
 
     @property
     def channel(self) -> Feed | None:
-        """Where everything goes in a session that has one channel."""
+        """The session's one feed, if it has a channel."""
         return self._info.channel
 
     @property
     def ref(self) -> Ref[SessionProcess]:
-        """The process."""
+        """The session's process."""
         return self._ref
 
     async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
-        """Have it answer a request. On a channel that holds back too much already, that waits for its reader."""
+        """Send a request. On a channel that is full, this waits until its reader has caught up."""
         channel = self._info.channel
         if channel is not None and channel.full:
             await channel.room()
         return await self._ref.call(SessionProcess.request, request, self._peer, quiet)
 
     async def notify(self, notification: JsonRpcNotification) -> None:
-        """Tell it something."""
+        """Send a notification."""
         await self._ref.call(SessionProcess.notify, notification)
 
     async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
-        """Hand it the peer's answer to one of its own requests."""
+        """Hand over the peer's reply to one of the session's own requests."""
         await self._ref.call(SessionProcess.respond, answer)
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
-        """Open the stream for what belongs to no request, or resume the one that the event was on."""
+        """Open the general stream, or resume the one that the event was on."""
         return await self._ref.call(SessionProcess.listen, last_event_id)
 
     async def end(self) -> None:
-        """The peer has done with it."""
+        """End the session."""
         await self._ref.call(SessionProcess.end)
 
     def __repr__(self) -> str:
         return f"<LocalSessionHandle on {short_id(self._info.id)}>"
 
 
-# --- The seam between a company and the nodes that it is on besides this one; most are on one, and have none.
+# --- The interface to the other nodes of a company.
 
 
 class IdFactory(Protocol):
     """Makes ids."""
 
     def __call__(self, kind: str, *, channel: bool = False) -> str:
-        """One for a session, which may have a channel, or for a task."""
+        """An id for a session, which may have a channel, or for a task."""
         ...
 
 
 class OtherNodes(Protocol):
-    """The nodes that a company is on besides this one, as it speaks to them. None of it waits, but for `broadcast`."""
+    """The other nodes of a company. Nothing here waits, except `broadcast`."""
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """A resource has changed."""
+        """Announce a changed resource."""
 
     def list_changed(self, kind: Kind) -> None:
-        """What is offered has changed."""
+        """Announce a changed list."""
 
     def completed(self, elicitation_id: str) -> None:
-        """A user has done with a page."""
+        """Report that a user is done with a page."""
 
     def renew_certificates(self) -> None:
-        """There are new ones to be read."""
+        """Read the certificates again."""
 
     async def broadcast(self, method: str, params: Mapping[str, Any]) -> int:
         """Send a notification to all sessions of the other nodes; returns to how many."""
         ...
 
 
-# --- Speaking to peers when no call of theirs is under way: to one session by its id, to all, or to those whose client can do something.
-# Sessions are found by name, or listed by the supervisor that has them; nothing here remembers any. A notification goes onto the general stream of a
-# session (`g0`), or its channel, and is kept there for a while when that has no reader.
+# --- Messages to peers outside of their calls: to one session by its id, to all, or to those with a capability.
+# Sessions are found by name, or listed by their supervisor. A notification goes onto a session's general stream
+# (`g0`) or its channel, and is kept there for a while when it has no reader.
 
 
 class UnknownSession(ProcessExited):
-    """No session has that id, or it is gone."""
+    """No session has that id, or it has ended."""
 
     def __str__(self) -> str:
         return f"there is no session {self.who!r}: it has ended, or never was"
 
 
 class ConnectedPeers:
-    """All peers that a company talks to."""
+    """The peers that are connected to a company."""
 
     __slots__ = ("_company",)
 
     def __init__(self, company: Company) -> None:
-        """Of that company."""
         self._company = company
 
-    # --- who is there
+    # --- finding sessions
 
     async def all(self) -> list[SessionInfo]:
-        """The sessions that have been initialized, the oldest first."""
+        """The initialized sessions, the oldest first."""
         session_infos = await self._company.sessions.within(None).call(SessionSupervisor.session_infos)
         return [info for info in session_infos if info.ready]
 
@@ -454,20 +459,20 @@ class ConnectedPeers:
         return [info for info in await self.all() if is_declared(info.client_capabilities, capability)]
 
     def whereis(self, session_id: str) -> Pid | None:
-        """The process of a session."""
+        """The pid of a session."""
         found = find_session(self._company, session_id)
         return None if found is None else found[0].pid
 
     def ref(self, session_id: str) -> Ref[SessionProcess]:
-        """A handle on a session's process. Raises `UnknownSession`."""
+        """A reference to a session's process. Raises `UnknownSession`."""
         return self._find(session_id)[0]
 
     def info(self, session_id: str) -> SessionInfo:
-        """What is known of a session. Raises `UnknownSession`."""
+        """The public facts of a session. Raises `UnknownSession`."""
         return self._find(session_id)[1]
 
     async def snapshot(self, session_id: str) -> dict[str, Any]:
-        """What a session is at."""
+        """The state of a session, for inspection."""
         return await self.ref(session_id).call(SessionProcess.snapshot)
 
     async def subscriptions(self, session_id: str) -> list[str]:
@@ -475,7 +480,7 @@ class ConnectedPeers:
         return await self._company.subscriptions.call(Subscriptions.subscriptions, self.ref(session_id).pid)
 
     async def end(self, session_id: str) -> None:
-        """End a session, as its peer could. One that is gone already is no error."""
+        """End a session. One that has ended already is no error."""
         found = find_session(self._company, session_id)
         if found is not None:
             try:
@@ -483,7 +488,7 @@ class ConnectedPeers:
             except ProcessExited:
                 return
 
-    # --- telling
+    # --- notifications
 
     def notify(self, session_id: str, method: str, params: Mapping[str, Any] | None = None) -> bool:
         """Send a notification to one peer. False when its session is gone."""
@@ -496,7 +501,7 @@ class ConnectedPeers:
     def progress(
         self, session_id: str, token: str | int, progress: float, total: float | None = None, message: str | None = None
     ) -> bool:
-        """Tell one peer how far something has come that it has given a token to."""
+        """Report progress to one peer, for a token that it has sent."""
         params: dict[str, Any] = {"progressToken": token, "progress": progress}
         if total is not None:
             params["total"] = total
@@ -510,7 +515,7 @@ class ConnectedPeers:
         return found is not None and found[0].cast(SessionProcess.notify_peer, log_body(level, data, logger), level)
 
     async def set_log_level(self, session_id: str, level: str) -> None:
-        """What one peer hears of from now on."""
+        """Set the lowest level of log messages that one peer gets."""
         await self.ref(session_id).call(SessionProcess.set_level, level)
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
@@ -521,7 +526,7 @@ class ConnectedPeers:
         return sum(await asyncio.gather(self.broadcast_here(method, said), others.broadcast(method, said)))
 
     async def broadcast_here(self, method: str, params: Mapping[str, Any]) -> int:
-        """The same, to those of this node."""
+        """Send a notification to all sessions of this node; returns to how many."""
         bodies: dict[str | None, bytes] = {}
         reached = 0
         for info in await self.all():
@@ -533,16 +538,16 @@ class ConnectedPeers:
             reached += found is not None and found[0].cast(SessionProcess.notify_peer, body)
         return reached
 
-    # --- asking
+    # --- questions
 
     async def ask(
         self, session_id: str, method: str, params: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
         """Send a request to one peer, and wait for its result.
 
-        Raises `McpError` (its answer, or that it has not said it can do this), `NoStream` when it cannot be reached just now, `CallTimeout`
-        after `timeout` seconds (the company's `ask_timeout` unless given; `math.inf` waits for ever), `ProcessExited` when its session ends,
-        `LocalProtocolError` for what no client would take.
+        Raises `McpError` (its answer, or a capability that it has not declared), `NoStream` when it cannot be reached
+        now, `CallTimeout` after `timeout` seconds (the company's `ask_timeout` unless given; `math.inf` waits for
+        ever), `ProcessExited` when its session ends, `LocalProtocolError` for params that no client would accept.
         """
         seconds = self._company.settings.ask_timeout if timeout is None else timeout
         ref, info = self._find(session_id)
@@ -550,7 +555,7 @@ class ConnectedPeers:
         return await ask_session(ref, AskPeer(None, method, said, None if seconds == math.inf else seconds))
 
     async def sample(self, session_id: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """Have the client's model go on (`sampling/createMessage`)."""
+        """Ask the client's model (`sampling/createMessage`)."""
         return await self.ask(session_id, "sampling/createMessage", params, timeout)
 
     async def elicit(self, session_id: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
@@ -558,10 +563,11 @@ class ConnectedPeers:
         return await self.ask(session_id, "elicitation/create", params, timeout)
 
     def elicitation_complete(self, elicitation_id: str) -> bool:
-        """A user has done with the page that they were sent to: the one client that was asked to send them is told.
+        """Tell the one client that was asked to send its user to this page that the user is done.
 
-        False when no client waits for that page: none was asked to send a user there, the session has ended, the user declined, or the client was
-        told already. Where there are other nodes, True as well when they were asked to tell it.
+        False when no client waits for that page: none was asked to send a user there, the session has ended, the user
+        declined, or the client was told already. Where there are other nodes, True as well when they were asked to
+        tell it.
         """
         company = self._company
         found = find_eliciting_session(current_node(), company, elicitation_id)
@@ -572,7 +578,10 @@ class ConnectedPeers:
         return company.other_nodes is not None
 
     def elicited(self, elicitation_id: str) -> SessionInfo | None:
-        """The session that was asked to send its user to a page: the user who opens it has to be its principal. None when there is none, or none any more."""
+        """The session that was asked to send its user to a page; None when there is none, or no longer.
+
+        The user who opens the page has to be its principal.
+        """
         found = find_eliciting_session(current_node(), self._company, elicitation_id)
         process = None if found is None else current_node().process(found.pid)
         return None if process is None else session_info_of(process)

@@ -1,8 +1,9 @@
-"""What user code is handed as `ctx`: what is known of its call, and what it may say to the peer while it runs.
+"""The context of a call (`ctx`): facts about the call and its client, and messages and questions to the client.
 
-It works the same in the loop, in a thread, and in an `isolation="thread"` loop of its own. What tells (`progress`, `log`,
-`notify`) acts at once and may be awaited or not; what asks (`sample`, `elicit`, `roots`, `request`) is awaited, in a plain
-thread through `wait`. When the call is over, telling does nothing and says so, and asking raises `CallEnded`.
+It works the same in the loop, in a thread, and in an `isolation="thread"` loop of its own. Notifications (`progress`,
+`log`, `notify`) are sent at once, and may be awaited or not. Questions (`sample`, `elicit`, `roots`, `request`) are
+awaited, in a plain thread through `wait`. After the call, notifications are no-ops that return False, and questions
+raise `CallEnded`.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ T = TypeVar("T")
 
 
 class CallEnded(GreenroomError):
-    """The call that this context belonged to is over: its client can no longer be asked."""
+    """The call of this context is over, so its client can no longer be asked."""
 
     def __init__(self, what: str) -> None:
-        """`what` was tried."""
+        """`what` is the method that was called."""
         super().__init__(what)
         self.what = what
 
@@ -44,7 +45,7 @@ class CallEnded(GreenroomError):
 
 
 class SendOutcome:
-    """What telling returns: true when it was taken. To await it gives others a turn, and is not needed."""
+    """The outcome of sending a notification: true when it was accepted. Awaiting it yields to other tasks, and is optional."""
 
     __slots__ = ("_taken",)
 
@@ -59,6 +60,8 @@ class SendOutcome:
         return f"<SendOutcome {'sent' if self._taken else 'not sent'}>"
 
     def __await__(self) -> Generator[None, None, bool]:
+        # A bare yield is one turn of the loop, as `asyncio.sleep(0)`: a handler that only reports must not starve others.
+        # A coroutine here would warn when it is not awaited, and awaiting is optional.
         yield
         return self._taken
 
@@ -68,17 +71,17 @@ _NOT_SENT: Final = SendOutcome(taken=False)
 
 
 class Context(ClientRequester):
-    """One call's own. A parameter annotated with it, or called `ctx`, gets it."""
+    """The context of one call. A parameter annotated with it, or called `ctx`, gets it."""
 
     __slots__ = (
         "_ask_timeout",
-        "_questions",
         "_facts",
+        "_is_over",
         "_lock",
         "_loop",
-        "_is_over",
-        "_progress",
         "_peer_channel",
+        "_progress",
+        "_questions",
         "assigns",
         "cancelled",
         "meta",
@@ -99,7 +102,10 @@ class Context(ClientRequester):
         params: Mapping[str, Any],
         ask_timeout: float | None = None,
     ) -> None:
-        """Made by the worker, in the node's loop. `ask_timeout` is how long the peer may take unless a question says otherwise."""
+        """The worker makes it, in the node's loop.
+
+        `ask_timeout` is how long the peer may take unless a question says otherwise.
+        """
         self._ask_timeout = ask_timeout
         self._facts = facts
         self._peer_channel = peer_channel
@@ -109,61 +115,61 @@ class Context(ClientRequester):
         self._questions: list[AwaitableQuestion[Any]] = []
         self._progress = -math.inf
         self.cancelled = cancelled
-        """True once the result is not wanted any more; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
+        """True once the call is cancelled; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
         self.request_id = request_id
         self.params = params
-        """The request's params as they came."""
+        """The request's params, unchanged."""
         meta: Any = params.get("_meta")
         self.meta: Mapping[str, Any] = cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else {}
         token = self.meta.get("progressToken")
         self.progress_token: str | int | None = token if type(token) is str or type(token) is int else None
         self.name = ""
-        """What the tool, resource, prompt or completion that is called was registered as."""
+        """The registered name of the tool, resource, prompt or completion."""
         self.uri: str | None = None
-        """Which resource is read."""
+        """The URI of the resource that is read."""
         self.variables: Mapping[str, str] = {}
-        """What the variables of a resource template stand for in `uri`."""
+        """The variables of a resource template, by name."""
         self.assigns: dict[str, Any] = {}
-        """What was kept with `assign`, for this call."""
+        """The values kept with `assign`, for this call."""
 
     def __repr__(self) -> str:
         return f"<Context of {self.name!r}, request {self.request_id!r}{', over' if self._is_over else ''}>"
 
-    # --- what is known
+    # --- facts
 
     @property
     def session_id(self) -> str:
-        """Which session; empty when there is none."""
+        """The session's id; empty when there is none."""
         return self._facts.session_id
 
     @property
     def protocol_version(self) -> str:
-        """The revision that was agreed on."""
+        """The agreed revision."""
         return self._facts.version
 
     @property
     def client_info(self) -> Mapping[str, Any]:
-        """The name and version that the client gives itself."""
+        """The client's name and version, as it says."""
         return self._facts.client_info
 
     @property
     def client_capabilities(self) -> Mapping[str, Any]:
-        """What the client says it can do."""
+        """The client's declared capabilities."""
         return self._facts.client_capabilities
 
     @property
     def state(self) -> Any:
-        """What the server's own `init` made for this session."""
+        """The result of the server's `init` hook for this session."""
         return self._facts.state
 
     @property
     def auth(self) -> Any:
-        """What is known of who calls; None without authentication."""
+        """The caller's authentication; None without."""
         return self._facts.peer.auth
 
     @property
     def principal(self) -> Any:
-        """The principal whose call it is; None without authentication."""
+        """The caller's principal; None without authentication."""
         return self._facts.peer.principal
 
     @property
@@ -177,25 +183,25 @@ class Context(ClientRequester):
         return self._is_over
 
     def assign(self, key: str, value: Any) -> Context:
-        """Keep something in `assigns`, for code that gets this context later in the same call."""
+        """Keep a value in `assigns`, for code that gets this context later in the same call."""
         self.assigns[key] = value
         return self
 
     def raise_if_cancelled(self) -> None:
-        """Raise `RequestCancelled` when the result is not wanted any more."""
+        """Raise `RequestCancelled` if the call is cancelled."""
         self.cancelled.raise_if_set()
 
-    # --- telling
+    # --- notifications
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> SendOutcome:
-        """Say how far it has come. Nothing is sent when the client has not asked for it, or when it is no further than before.
+        """Report progress. Nothing is sent when the client has not asked for it, or when `done` has not grown.
 
         Either way the call's time of silence (`call_timeout`) begins anew.
         """
         _check_number(done)
         if total is not None:
             _check_number(total)
-        with self._lock:  # so that nothing overtakes: what comes later on the wire is further
+        with self._lock:  # two threads: progress must not decrease on the wire
             if self._is_over:
                 return _NOT_SENT
             if self.progress_token is None or done <= self._progress:
@@ -251,14 +257,14 @@ class Context(ClientRequester):
     def _said(taken: bool) -> SendOutcome:  # noqa: FBT001 - as above
         return _SENT if taken else _NOT_SENT
 
-    # --- asking
+    # --- questions
 
     def note_question(self, question: AwaitableQuestion[Any]) -> None:
-        """A question of this call's. Until the call's end it is to be awaited."""
+        """Remember a question of this call, which has to be awaited before the call ends."""
         self._questions = [*(each for each in self._questions if not each.is_started), question]
 
     def check_questions_awaited(self, error: BaseException | None = None) -> None:
-        """Raise `NotAwaited` for a question that was made and never asked; `error` is what came of that."""
+        """Raise `NotAwaited` for a question that was never awaited; `error` is the exception that followed from it."""
         for each in self._questions:
             if not each.is_started:
                 each.close()
@@ -268,9 +274,10 @@ class Context(ClientRequester):
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
-        """Ask the client anything. Raises `McpError` (its answer, or that it has not said it can do this), or `CallTimeout`.
+        """Send any request to the client. Raises `McpError` (its answer, or a capability that it has not declared), or `CallTimeout`.
 
-        What no client would take is refused at once, with `LocalProtocolError`. `timeout` is the company's `ask_timeout` unless given; `math.inf` waits for ever.
+        Params that no client would accept are refused at once, with `LocalProtocolError`. `timeout` is the company's
+        `ask_timeout` unless given; `math.inf` waits for ever.
         """
         if self._is_over:
             raise CallEnded(method)
@@ -284,7 +291,7 @@ class Context(ClientRequester):
     # --- from threads
 
     def wait(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
-        """Have the node's loop await something, and block this thread until it is done: for `def` handlers.
+        """Await something in the node's loop, and block this thread until it is done: for `def` handlers.
 
         Raises `RequestCancelled` as soon as the call is cancelled, and `TimeoutError` after `timeout` seconds.
         """
@@ -316,8 +323,8 @@ class Context(ClientRequester):
             return None
 
     def close(self) -> None:
-        """The call is over. Called by the worker."""
-        with self._lock:  # a thread that is telling just now has done so before the answer goes out
+        """Mark the call as over. The worker calls it."""
+        with self._lock:  # a notification that a thread is just sending goes out before the reply
             self._is_over = True
 
 
@@ -336,5 +343,5 @@ async def _await(awaitable: Awaitable[T]) -> T:
 
 
 def peer_of(ctx: Context) -> Peer:
-    """The peer whose call it is, as the transport and the gatekeeper have it: for parts of the company, not for handlers."""
+    """The peer of the call, as the transport and the authenticator know it: for parts of the company, not for handlers."""
     return ctx._facts.peer  # noqa: SLF001 - its own module

@@ -1,6 +1,7 @@
-"""A user's function, looked at once: whether it waits or blocks, where it wants its context, and where it is to run.
+"""A user's function and its options, checked once: async or not, where the context goes, and where it runs.
 
-All that can be wrong with it is said at registration, with what to write instead. Nothing here runs it: that is `calling`.
+Everything that can be wrong with a function is reported at registration, with what to write instead. Nothing here
+runs it: `worker.call_handler` does.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ExecutionMode(Enum):
     LOOP = "loop"
     THREAD = "thread"
     OWN_LOOP = "own loop"
-    """In a thread that has an event loop for it alone."""
+    """In a thread with an event loop of its own."""
     PROCESS = "process"
     """In a process of a pool."""
 
@@ -51,15 +52,15 @@ class Handler:
     timeout: float | None
     threads: int | None
     pool: Pool | None = None
-    """The processes that it runs in."""
+    """The pool whose processes run it."""
     import_path: ImportPath | None = None
-    """Where those find it."""
+    """Where those processes import it from."""
     number: int = 0
-    """What it is called between this process and those."""
+    """Its id in messages to those processes."""
 
 
 def handler_of(what: str, function: Any, options: RunOptions) -> Handler:
-    """Look at a function. `what` names what it is for in messages. Raises `RegistrationError`."""
+    """Check a function and its options. `what` names it in error messages. Raises `RegistrationError`."""
     if not callable(function):
         raise RegistrationError(f"{what}: {function!r} cannot be called: give a function, or an object with __call__")
     if inspect.isclass(function):
@@ -91,20 +92,20 @@ def handler_of(what: str, function: Any, options: RunOptions) -> Handler:
 
 
 def _check_method(what: str, function: Any) -> None:
-    """Refuse a function in the body of a class: there is no instance yet that it could be called on."""
+    """Refuse a function in a class body: there is no instance yet to call it on."""
     if not inspect.isfunction(function) or "." not in function.__qualname__.rpartition("<locals>")[2].lstrip("."):
         return
     first = next(iter(inspect.signature(function).parameters), None)
     if first in ("self", "cls"):
         owner = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
         raise RegistrationError(
-            f"{what}: it is a method of {owner}, and nobody says on which instance to call it: derive {owner} from McpServer, "
+            f"{what}: it is a method of {owner}, and there is no instance to call it on: derive {owner} from McpServer, "
             f"or register the method of an instance, {owner}().{function.__name__}"
         )
 
 
 def _underlying_function(function: Any) -> Any:
-    """The code below partials and callable objects."""
+    """The function below partials and callable objects."""
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func  # type: ignore[redundant-cast]  # not to pyright
     return function if inspect.isroutine(function) else type(function).__call__
@@ -163,12 +164,12 @@ def _context_parameter(what: str, function: Any, core: Any) -> str | None:
 
 
 def _has_no_hint(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter called `ctx` may be the context: one with a hint of its own is an argument of that name."""
+    """Whether a parameter called `ctx` may be the context: with a hint of another type it is an ordinary argument."""
     return parameter.annotation in (inspect.Parameter.empty, Any, object, "Any", "object", "typing.Any")
 
 
 def _other_context(annotation: Any, names: dict[str, Any]) -> str | None:
-    """The class called Context of a library from which programs are moved, which ours is not."""
+    """The name of another library's `Context`, from which programs are moved; None for ours."""
     if isinstance(annotation, str):
         written = _NAMED_CONTEXT.search(annotation)
         annotation = None if written is None or written[2] else names.get("Context")
@@ -186,14 +187,15 @@ def _wants_context(annotation: Any, names: dict[str, Any]) -> bool:
         if written is None:
             return False
         here = names.get(written[2].partition(".")[0] or "Context")
-        # A name that is only there for type checkers is our `Context`; one that is something else here is another class.
+        # A name that exists only for type checkers is our `Context`; one bound to something else here is another
+        # class.
         return here is None or here is Context or inspect.ismodule(here)
     kinds: tuple[Any, ...] = (annotation, *getattr(annotation, "__args__", ()))
     return any(isinstance(each, type) and issubclass(each, Context) for each in kinds)
 
 
-# --- What may be said of a tool, resource, template, prompt or completion when it is registered, besides its function.
-# Frozen values without behaviour; what is wrong with them is found when they are registered, in `entries`.
+# --- The options of tools, resources, templates, prompts and completions.
+# Frozen values without behaviour; `catalogue_entries` checks them at registration.
 
 Isolation: TypeAlias = "Literal['loop', 'thread', 'process'] | Pool"
 """Where a function runs. An `async def` runs in the loop, a `def` in a thread; `"thread"` gives an `async def` that may
@@ -207,8 +209,8 @@ TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 class RunOptions:
     """How a function runs.
 
-    `timeout` is after how many seconds the call is answered without it; None leaves it to the session's own deadline.
-    `threads` is how many threads it may take at a time; None for as many as the company gives each.
+    `timeout` is after how many seconds the call gets a timeout error; None leaves it to the session's `call_timeout`.
+    `threads` is how many threads it may use at a time; None for the company's own limit.
     """
 
     isolation: Isolation | None = None
@@ -218,9 +220,9 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOptions(RunOptions):
-    """What clients see of anything that is listed. `description` of None is taken from the docstring.
+    """The fields that clients see in a list. A `description` of None is taken from the docstring.
 
-    `scopes` are what a caller has to have been granted, all of them, to see it and to use it.
+    `scopes` are what a caller has to have been granted, all of them, to see the entry and to use it.
     """
 
     title: str | None = None
@@ -232,14 +234,14 @@ class ListedOptions(RunOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions(ListedOptions):
-    """Of a tool.
+    """The options of a tool.
 
-    Without an `input_schema` the function's type hints are the schema, and arguments are always checked and converted. With one,
-    arguments come as they are; `validate_input` checks them first. `validate_output` checks structured results against
-    `output_schema`. None leaves both to the company (`strict`).
+    Without an `input_schema` the function's type hints are the schema, and arguments are always checked and
+    converted. With one, arguments are passed as they arrive; `validate_input` checks them first. `validate_output`
+    checks structured results against `output_schema`. None leaves both to the company (`strict`).
 
-    `task_support` is whether peers may call it as a task. One that is `long_running` may be, and answers with a task also where the peer has
-    not asked for one, unless its revision has no tasks.
+    `task_support` is whether peers may call it as a task. A `long_running` tool may be called so, and answers with a
+    task also where the peer has not asked for one, unless its revision has no tasks.
     """
 
     input_schema: Mapping[str, Any] | None = None
@@ -252,13 +254,13 @@ class ToolOptions(ListedOptions):
 
     @property
     def as_task(self) -> TaskSupport:
-        """Whether it can be called as a task, as said or as follows."""
+        """Whether it can be called as a task: `task_support`, or what follows from `long_running`."""
         return self.task_support or ("optional" if self.long_running else "forbidden")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceOptions(ListedOptions):
-    """Of a resource. Clients read it by its `uri`; `mime_type` is for results that name none."""
+    """The options of a resource. Clients read it by its `uri`; `mime_type` is for results that name none."""
 
     uri: str
     mime_type: str | None = None
@@ -268,7 +270,7 @@ class ResourceOptions(ListedOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateOptions(ListedOptions):
-    """Of a resource template. `segments=True` keeps every bare `{variable}` from matching a `/`."""
+    """The options of a resource template. `segments=True` keeps every bare `{variable}` from matching a `/`."""
 
     uri_template: str
     mime_type: str | None = None
@@ -278,29 +280,29 @@ class TemplateOptions(ListedOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptOptions(ListedOptions):
-    """Of a prompt. `arguments` of None are the function's parameters."""
+    """The options of a prompt. With `arguments` of None, the function's parameters are its arguments."""
 
     arguments: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionOptions(RunOptions):
-    """Of a completion."""
+    """The options of a completion."""
 
 
-# --- Where a handler is found by another process: by its module and its qualified name, as pickle finds functions.
-# What has no such place is refused when it is registered, with the reason and what to write instead. The program's own file is a module as
-# any other, except that a worker runs it under another name (`loading`).
+# --- Import paths: how another process finds a handler, by module and qualified name, as pickle does.
+# A function without such a path is refused at registration, with what to write instead. The program's own file is a
+# module like any other, except that a worker runs it under another name.
 
 MAIN_MODULE: Final = "__main__"
 WORKER_MAIN_NAME: Final = "__greenroom_main__"
-"""What `__name__` is in the program's file when another process runs it: what stands there is the program's all the same."""
+"""The `__name__` of the program's file in a worker process. Functions defined there still belong to `__main__`."""
 _REMEDY: Final = 'write it as a function at the top of a module, or leave out isolation="process"'
 
 
 @dataclass(frozen=True, slots=True)
 class ImportPath:
-    """A function of a module. `inner` is how many wrappers are around it there, which other decorators have put on afterwards."""
+    """A function in a module. `inner` counts the wrappers that later decorators have put around it there."""
 
     module: str
     name: str
@@ -312,14 +314,14 @@ class ImportPath:
 
 @dataclass(frozen=True, slots=True)
 class MainProgram:
-    """The program, as a worker can load it: a module that `python -m` has run, or a file."""
+    """The program as a worker can load it: a module run by `python -m`, or a file."""
 
     module: str | None
     file: str | None
 
 
 def import_path_of(what: str, function: Any) -> ImportPath:
-    """Where a worker will find it. Raises `RegistrationError`. `what` names what it is for in messages."""
+    """The import path of a function. Raises `RegistrationError`. `what` names it in error messages."""
     if isinstance(function, partial):
         raise RegistrationError(f"{what}: a partial has no name by which another process could import it: {_REMEDY}")
     if inspect.ismethod(function):
@@ -347,7 +349,7 @@ def import_path_of(what: str, function: Any) -> ImportPath:
 
 
 def main_program() -> MainProgram | None:
-    """How another process can load what runs as `__main__` here; None when it is in no file."""
+    """How another process can load this process's `__main__`; None when it is in no file."""
     main: Any = sys.modules.get(MAIN_MODULE)
     spec: Any = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
@@ -359,9 +361,9 @@ def main_program() -> MainProgram | None:
 
 
 def verify_import_path(what: str, function: Any, found: ImportPath) -> ImportPath:
-    """The same place, when the function really stands there; with its wrappers counted. Raises `RegistrationError`.
+    """The same path with its wrappers counted, if the function is really there. Raises `RegistrationError`.
 
-    It is asked when the module has been imported: a decorator runs before its function has its name.
+    Called when the module has been imported: a decorator runs before its function has its name.
     """
     here: Any = sys.modules.get(found.module)
     for step in found.name.split("."):
@@ -383,7 +385,10 @@ def verify_import_path(what: str, function: Any, found: ImportPath) -> ImportPat
 
 
 def _is_guarded(code: CodeType) -> bool:
-    """Whether the program's file defines it under `if __name__ == …`. A file that is not there any more is for the worker to find out."""
+    """Whether the program's file defines the function under `if __name__ == …`.
+
+    The worker reports a file that no longer exists.
+    """
     try:
         tree = ast.parse(Path(code.co_filename).read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -1,9 +1,9 @@
-"""Checks of a peer's values against schemas, beside the event loop when they are long.
+"""Validation of a peer's values against schemas, in a thread when it takes long.
 
-A check is tried on the loop, with as many steps as take some milliseconds, which nearly all need not. What takes more begins again in a
-thread, where it has more steps and lets go of the interpreter all the time. There is one such thread, as each further one that is busy would make
-the loop wait for another turn of the interpreter's lock; and each peer has one check in its queue, so that a peer whose schemas are
-expensive makes another one wait for one check and not for all of its own.
+A check runs on the event loop first, with a budget of some milliseconds, which is enough for nearly all. One that
+exceeds it starts again in a thread, with a larger budget, and releases the interpreter lock regularly. There is one
+such thread, since each further busy one would cost the loop another turn of the lock. Each peer has one check in its
+queue, so a peer with expensive schemas delays another peer by one check, not by all of its own.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Weak: a lock lives while a task holds it or waits for it, so peers that are gone leave nothing to clean up.
 _locks: WeakValueDictionary[tuple[int, Hashable], asyncio.Lock] = WeakValueDictionary()
 
 
 async def run_check(check: Callable[[StepMeter], T], peer: Hashable) -> T:
-    """What the check returns. It is called with a meter, and once more with a larger one when that raised `StepsExceeded`, in a thread.
+    """The result of the check. It gets a meter, and when that raises `TooMuch`, a larger one in a thread.
 
-    `peer` is whose schema or value it is. Raises `StepsExceeded` when the larger one is used up as well.
+    `peer` owns the schema or the value. Raises `TooMuch` when the larger budget is exhausted as well.
     """
     try:
         return check(StepMeter())
@@ -36,7 +37,7 @@ async def run_check(check: Callable[[StepMeter], T], peer: Hashable) -> T:
 
 
 async def run_check_in_thread(check: Callable[[StepMeter], T], peer: Hashable) -> T:
-    """The same for a check that has been too long for the loop."""
+    """Run a check in the thread, with the larger budget."""
     loop = asyncio.get_running_loop()
     turn = _locks.setdefault((id(loop), peer), asyncio.Lock())
     async with turn:
@@ -44,7 +45,7 @@ async def run_check_in_thread(check: Callable[[StepMeter], T], peer: Hashable) -
         try:
             return await loop.run_in_executor(_thread(), check, meter)
         finally:
-            meter.stopped = True  # of use when this was cancelled: the thread is soon free for the next one
+            meter.stopped = True  # for a cancelled check: its thread stops soon, and takes the next one
 
 
 @lru_cache(maxsize=1)

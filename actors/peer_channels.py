@@ -1,8 +1,9 @@
-"""What a handler says to the peer and asks of it, on its way through the session, and the answers on their way back.
+"""The peer channel of a call, and the session's open questions: messages from handlers to the peer, and the peer's replies.
 
-Messages are encoded in the handler's own process, so what cannot be said is the handler's error; the session only decides where they go. A
-question that the peer has not said it can answer is refused before anything is sent. The asker hears exactly once: the answer, the deadline,
-the end of the call that it asked for, or the session's end.
+A message is encoded in the handler's own process, so one that cannot be encoded is the handler's error; the session
+only decides on which stream it goes. A question that needs a capability which the peer has not declared is refused
+before anything is sent. Each question ends once: by the reply, its deadline, the end of its call, or the end of the
+session.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
 
 
 class PeerNotification(NamedTuple):
-    """A notification for the peer, on the stream of a call, or on the general one (None). `level` is that of a log message."""
+    """A notification for the peer, on a call's stream or on the general one (None). `level` is set for a log message."""
 
     key: int | None
     body: bytes
     level: str | None = None
     peer_channel: TaskChannel | None = None
-    """The peer_channel of a task, which goes on when the call that waits for its result is over."""
+    """The channel of a task, which goes on when the call that waits for its result is over."""
 
 
 class InterruptStream(NamedTuple):
-    """Close the stream of that call for now; its reader should come back after so many milliseconds."""
+    """Close the stream of that call for now; its reader should reconnect after so many milliseconds."""
 
     key: int
     retry: int | None
@@ -51,30 +52,30 @@ class InterruptStream(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AskPeer:
-    """A request for the peer. It is answered with the result."""
+    """A request for the peer. The answer is its result."""
 
     key: int | None
     method: str
     params: Mapping[str, Any]
     timeout: float | None
     task: str | None = None
-    """The task that asks, if it is one: the question is over when the task is."""
+    """The id of the task that asks, if one does: the question ends with the task."""
 
 
 class QuestionAbandoned(NamedTuple):
-    """The asker of that question does not wait for the answer any more."""
+    """The asker no longer waits for the answer."""
 
     ask: AskPeer
 
 
 class TaskQuestionsWithdrawn(NamedTuple):
-    """Whatever that task has asked is over, and so is the task."""
+    """The task is over, and its questions with it."""
 
     task: str
 
 
 async def ask_session(session: Ref[Any], ask: AskPeer) -> dict[str, Any]:
-    """Have a session send it, and wait for the result. A caller that stops waiting withdraws the question."""
+    """Send a question through a session, and wait for the result. Cancelling the wait withdraws the question."""
     try:
         answer: dict[str, Any] = await session.within(None).ask(ask)
     except asyncio.CancelledError:
@@ -84,7 +85,7 @@ async def ask_session(session: Ref[Any], ask: AskPeer) -> dict[str, Any]:
 
 
 def log_body(level: str, data: Any, logger: str | None) -> bytes:
-    """A log message as the wire has it."""
+    """An encoded log message."""
     params: dict[str, Any] = {"level": level, "data": data}
     if logger is not None:
         params["logger"] = logger
@@ -92,25 +93,28 @@ def log_body(level: str, data: Any, logger: str | None) -> bytes:
 
 
 MAX_QUEUED_MESSAGES: Final = 1024
-"""How many words of one call may wait for its session; a handler that says more without a pause is told that the peer will not get them."""
+"""How many messages of one call may wait for its session. Further ones are dropped, and the handler is told so."""
 
 
 class CallChannel:
-    """The peer_channel of one call."""
+    """The peer channel of one call."""
 
-    __slots__ = ("_cancelled", "_key", "_loop", "_mute", "_session", "queued", "last_active")
+    __slots__ = ("_cancelled", "_key", "_loop", "_mute", "_session", "last_active", "queued")
 
     def __init__(self, session: Ref[Any], key: int, cancelled: Cancellation, *, mute: bool = False) -> None:
-        """What is said after the call was cancelled is not sent; nor is anything of a `mute` call, whose client has no stream for it."""
+        """Nothing is sent after the call was cancelled, nor in a `mute` call, whose client has no stream for it."""
         self._mute = mute
         self._session = session
         self._key = key
         self._cancelled = cancelled
         self._loop = asyncio.get_running_loop()
         self.queued = 0
-        """How many words wait for the session, which counts them down; threads may miscount a little."""
+        """How many messages wait for the session, which counts them down.
+
+        Threads may miscount a little: a lock would cost every message one.
+        """
         self.last_active = 0.0
-        """When the handler last reported something, on the loop's clock. The session reads it when the time of silence is over."""
+        """When the handler last reported something, on the loop's clock. The session reads it when the timeout is over."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification on the call's own stream. False when the peer will not get it."""
@@ -123,7 +127,10 @@ class CallChannel:
         return self._notify(PeerNotification(self._key, body, level))
 
     def touch(self, ahead: float = 0.0) -> None:
-        """Begin the time of silence anew, `ahead` seconds from now. No message: a handler may report a thousand times a second."""
+        """Restart the timeout, `ahead` seconds from now.
+
+        An attribute and no message: a handler may report a thousand times a second.
+        """
         self.last_active = max(self.last_active, clock.now(self._loop) + ahead)
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
@@ -131,7 +138,7 @@ class CallChannel:
         return await ask_session(self._session, AskPeer(self._key, method, params, timeout))
 
     def interrupt_stream(self, retry: float | None) -> bool:
-        """Close the call's stream for now, asking the peer to come back after so many seconds; the call goes on."""
+        """Close the call's stream and ask the peer to reconnect after so many seconds. The call goes on."""
         wish = None if retry is None else max(0, round(retry * 1000))
         return not self._cancelled and self._session.send(InterruptStream(self._key, wish))
 
@@ -143,19 +150,20 @@ class CallChannel:
         return True
 
 
-# --- Requests from us to the peer: which are open, which caller waits for each, and until when.
-# Ids are `srv-1`, `srv-2` … and mean something in this session only: an answer that another session gets is dropped. Each is answered once:
-# by the peer, by its deadline, by the end of the call that it belongs to, or by the end of the session. What comes later is dropped.
+# --- Questions: the server's requests to the peer, with their callers and deadlines.
+# Ids are `srv-1`, `srv-2` and so on, and belong to this session: a reply that reaches another session is dropped. A
+# question ends once: by the peer's reply, by its deadline, by the end of its call, or by the end of the session.
+# Later replies are dropped.
 
 QUESTION_ID_PREFIX: Final = "srv-"
 
 
 class NoStream(GreenroomError):
-    """The peer cannot be asked: no stream leads to it just now."""
+    """The peer cannot be asked now: it has no open stream."""
 
 
 class PeerQuestion:
-    """One open request of ours."""
+    """One open request to the peer."""
 
     __slots__ = ("ask", "caller", "id", "timer")
 
@@ -168,33 +176,32 @@ class PeerQuestion:
 
     @property
     def method(self) -> str:
-        """What is asked."""
+        """The request's method."""
         return self.ask.method
 
     @property
     def key(self) -> int | None:
-        """The number of the call on whose behalf, or on whose stream, we ask, if it is one's."""
+        """The key of the call that asks, or on whose stream the question goes."""
         return self.ask.key
 
     @property
     def task(self) -> str | None:
-        """The task that asks, if it is one."""
+        """The id of the task that asks, if one does."""
         return self.ask.task
 
     @property
     def elicitation_id(self) -> str | None:
-        """The id of the page that the user is sent to, if that is what is asked."""
+        """The id of the URL elicitation, if the question is one."""
         sends = self.method == "elicitation/create" and self.ask.params.get("mode") == "url"
         return self.ask.params.get("elicitationId") if sends else None
 
 
 class PeerQuestionTable:
-    """The table of one session."""
+    """The open questions of one session."""
 
     __slots__ = ("_count", "_open")
 
     def __init__(self) -> None:
-        """Nothing has been asked."""
         self._count = 0
         self._open: dict[str, PeerQuestion] | None = None
 
@@ -206,11 +213,11 @@ class PeerQuestionTable:
 
     @property
     def next_id(self) -> str:
-        """What the next question will be called."""
+        """The id of the next question."""
         return f"{QUESTION_ID_PREFIX}{self._count + 1}"
 
     def begin(self, ask: AskPeer, caller: Caller[dict[str, Any]]) -> PeerQuestion:
-        """A new question, with an id that was never used before."""
+        """Add a question, with a new id."""
         question = PeerQuestion(self.next_id, ask, caller)
         self._count += 1
         if self._open is None:
@@ -219,7 +226,7 @@ class PeerQuestionTable:
         return question
 
     def take(self, id: object) -> PeerQuestion | None:
-        """Remove the question with this id; the caller that gets it answers it. None for an id that is not, or no longer, open."""
+        """Remove the question with this id; the caller of `take` has to answer it. None if it is not open."""
         if self._open is None or not isinstance(id, str):
             return None
         question = self._open.pop(id, None)
@@ -228,7 +235,7 @@ class PeerQuestionTable:
         return question
 
     def find_asked(self, ask: AskPeer) -> PeerQuestion | None:
-        """The open question that this very wish became."""
+        """The open question that this very request became."""
         return next((each for each in (self._open or {}).values() if each.ask is ask), None)
 
     def of_call(self, key: int) -> list[PeerQuestion]:
@@ -236,13 +243,13 @@ class PeerQuestionTable:
         return [each for each in (self._open or {}).values() if each.key == key]
 
 
-# --- The part of the session's process that deals with requests of ours.
+# --- The part of the session's process that handles questions.
 
 
 def capability_error(
     method: str, params: Mapping[str, Any], version: str, capabilities: Mapping[str, Any]
 ) -> McpError | None:
-    """Why a peer of that revision, with those capabilities, must not be asked that; None when it may be."""
+    """The error if a peer of that revision, with those capabilities, must not be asked this; None if it may be."""
     if methods.find_method(method) is not None and methods.find_method(method, version, PeerSide.CLIENT) is None:
         return unsupported_error(f"{method}: revision {version} does not have it")
     needed = missing_capability(method, params, capabilities, PeerSide.CLIENT, version)
@@ -261,22 +268,21 @@ class QuestionTimedOut(NamedTuple):
 QuestionEvent: TypeAlias = (
     QuestionTimedOut | QuestionAbandoned | TaskQuestionsWithdrawn | ExpectElicitations | ElicitationDone
 )
-"""What clocks, askers, tasks and hosts tell of questions."""
+"""The messages about questions from timers, askers, tasks and hosts."""
 
 
 class SessionQuestions:
-    """What one session has asked its peer."""
+    """The questions of one session."""
 
     __slots__ = ("_session", "table", "url_elicitations")
 
     def __init__(self, session: SessionProcess) -> None:
-        """Nothing yet."""
         self.table = PeerQuestionTable()
         self.url_elicitations = UrlElicitations(session)
         self._session = session
 
     def ask(self, ask: AskPeer, caller: Caller[dict[str, Any]]) -> None:
-        """Send it, or tell the asker why not."""
+        """Send a question, or fail its caller."""
         try:
             self._send(ask, caller)
         except (McpError, NoStream, LocalProtocolError) as error:
@@ -286,12 +292,12 @@ class SessionQuestions:
         session = self._session
         call = None if ask.key is None else session.calls.table.get(ask.key)
         if ask.key is not None and call is None:
-            raise NoStream(f"{ask.method}: the call is over, so nobody can be asked on its behalf")
+            raise NoStream(f"{ask.method}: the call is over, so the client cannot be asked on its behalf")
         self._check(ask)
         body = encode_request(self.table.next_id, ask.method, ask.params)
         question = self.table.begin(ask, caller)
-        visit = question.elicitation_id
-        if visit is not None and not self.url_elicitations.expect(visit, ask.key):
+        elicitation_id = question.elicitation_id
+        if elicitation_id is not None and not self.url_elicitations.expect(elicitation_id, ask.key):
             self.table.take(question.id)
             raise LocalProtocolError("the id of an elicitation is new; this one belongs to another session")
         if not session.reply_sink.request(call, body, session.version):
@@ -301,7 +307,7 @@ class SessionQuestions:
             question.timer = send_after(ask.timeout, session.own_ref, QuestionTimedOut(question.id, ask.timeout))
 
     def _check(self, ask: AskPeer) -> None:
-        """Only what the peer has said it can do, and only so much at once."""
+        """Refuse a question that needs an undeclared capability, and one beyond `max_asks`."""
         session = self._session
         refused = capability_error(ask.method, ask.params, session.version, session.info.client_capabilities)
         if refused is not None:
@@ -311,7 +317,7 @@ class SessionQuestions:
             raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
 
     def on_reply(self, answer: JsonRpcResponse | JsonRpcError) -> None:
-        """The peer has answered; an id that is not open is ignored."""
+        """The peer has replied. A reply with an unknown id is ignored."""
         question = self._close(answer.id)
         if question is None:
             return
@@ -329,7 +335,7 @@ class SessionQuestions:
             question.caller.reply(answer.result)
 
     def on_event(self, message: QuestionEvent) -> None:
-        """What is no answer."""
+        """Handle a message that is not a reply."""
         match message:
             case QuestionTimedOut():
                 self._on_timeout(message)
@@ -337,7 +343,7 @@ class SessionQuestions:
                 question = self.table.find_asked(ask)
                 if question is not None:
                     self._take(question.id)
-                    self._send_cancelled(question.id, question.key, "nobody waits for the answer any more")
+                    self._send_cancelled(question.id, question.key, "the server no longer waits for the answer")
             case TaskQuestionsWithdrawn(task):
                 for question in self.table:
                     if question.task == task and self._take(question.id) is not None:
@@ -350,27 +356,27 @@ class SessionQuestions:
                 self.url_elicitations.on_done(id)
 
     def _on_timeout(self, message: QuestionTimedOut) -> None:
-        """The deadline is over: the asker is told, and so is the peer."""
+        """The deadline is over: fail the caller, and cancel the question at the peer."""
         question = self._take(message.id)
         if question is not None:
             self._send_cancelled(message.id, question.key, "it was not answered in time")
             question.caller.fail(CallTimeout(message.seconds, "the client", f"answer {question.method}"))
 
     def cancel_of(self, call: SessionCall) -> None:
-        """The call is over, and with it whatever was asked on its behalf."""
+        """Cancel the questions of a call that is over."""
         for question in self.table.of_call(call.key):
             self._take(question.id)
             self._send_cancelled(question.id, None, "the call that asked is over", call)
             question.caller.fail(NoStream(f"{question.method}: the call is over"))
 
     def abandon_all(self) -> None:
-        """The session is gone; the askers have heard of that."""
+        """Stop the timers. The callers get `ProcessExited` from the session's end."""
         for question in self.table:
             if question.timer is not None:
                 question.timer.cancel()
 
     def _close(self, id: str | int | None) -> PeerQuestion | None:
-        """The question, which is open no more: the time of silence of the call that asked begins now, as waiting does not count."""
+        """Remove the question. The timeout of the call that asked restarts now, as waiting does not count."""
         question = self.table.take(id)
         if question is not None and question.key is not None:
             call = self._session.calls.table.get(question.key)
@@ -379,14 +385,14 @@ class SessionQuestions:
         return question
 
     def _take(self, id: str) -> PeerQuestion | None:
-        """Remove the question, which ends without an answer."""
+        """Remove a question that ends without a reply."""
         question = self._close(id)
         if question is not None:
             self._forget_elicitation(question)
         return question
 
     def _forget_elicitation(self, question: PeerQuestion) -> None:
-        """The user does not go to the page that the question was to send them to."""
+        """Forget the URL elicitation of the question: the user does not go to the page."""
         if question.elicitation_id is not None:
             self.url_elicitations.forget(question.elicitation_id)
 

@@ -1,6 +1,6 @@
-"""What the processes of a company are registered as: the company's own key, the role, and for a session its id.
+"""The registered names of a company's processes (company key, role, session id), and `SessionInfo`.
 
-Names stand in drawings, reports and errors. A session's id is as good as a ticket to it, so they show no more than its beginning.
+Names appear in trees, reports and errors. A session's id is a bearer secret, so names show only its first characters.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .reply_sinks import ChannelFeed
 
 _SHORT_ID_CHARACTERS: Final = 8
-"""How much of an id is told: enough to tell two sessions apart, and far too little to guess one."""
+"""How many characters of an id are shown: enough to tell two sessions apart, too few to guess one."""
 
 _serials: Final = count(1)
 
 
 class CompanyKey(NamedTuple):
-    """What tells one company's names from another's."""
+    """The part of a process name that tells one company from another."""
 
     name: str
     serial: int
@@ -40,7 +40,7 @@ class CompanyKey(NamedTuple):
 
 
 class ProcessName(NamedTuple):
-    """The name of one process."""
+    """The registered name of one process."""
 
     company: CompanyKey
     role: str
@@ -54,21 +54,22 @@ class ProcessName(NamedTuple):
 
 
 def new_id(kind: str, *, channel: bool = False) -> str:  # noqa: ARG001 - for another `IdFactory` that puts more into an id
-    """An id that cannot be guessed, for a session (with a channel, or without) or a task."""
+    """A new id that cannot be guessed, for a session (with or without a channel) or a task."""
     return f"{kind}_{secrets.token_hex(16)}"
 
 
 def short_id(session_id: str) -> str:
-    """A session's id as it may be told."""
+    """The first characters of a session's id, for logs and reports."""
     return f"{session_id.removeprefix('mcp_')[:_SHORT_ID_CHARACTERS]}…"
 
 
-# --- What may be known of a session without asking it: its id, whose it is, and what was agreed.
-# The session writes it; transports and lists of sessions read it. It dies with its session: nothing finds it but through the process.
+# --- The public facts of a session: its id, its peer and the agreed revision.
+# The session writes them; transports and lists of sessions read them, without asking its process. They are reachable
+# only through the process, and go with it.
 
 
 class SessionInfo:
-    """One session's."""
+    """The public facts of one session."""
 
     __slots__ = (
         "channel",
@@ -77,14 +78,14 @@ class SessionInfo:
         "client_info",
         "created",
         "id",
-        "visible_to_peer",
         "peer",
         "state",
         "version",
+        "visible_to_peer",
     )
 
     def __init__(self, id: str, peer: Peer, channel: ChannelFeed | None, created: float) -> None:
-        """Before anything was said. `created` is a moment on the loop's clock."""
+        """`created` is a moment on the loop's clock."""
         self.id = id
         self.peer = peer
         self.channel = channel
@@ -94,13 +95,13 @@ class SessionInfo:
         self.client_capabilities: Mapping[str, Any] = {}
         self.state = SessionState.NEW
         self.visible_to_peer = True
-        """Whether it is a session to its peer: a peer is not told of one that stands behind a single request."""
+        """Whether the peer knows of the session. A single request without a session has one that it is not told of."""
         self.claimed = False
-        """Whether the opener of the session has got it: it may have gone away in between."""
+        """Whether the opener has taken the session: it may have gone away meanwhile."""
 
     @property
     def ready(self) -> bool:
-        """Whether the peer has said that it is initialized."""
+        """Whether the peer has sent `notifications/initialized`."""
         return self.state is SessionState.READY
 
     def __repr__(self) -> str:

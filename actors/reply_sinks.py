@@ -1,7 +1,7 @@
-"""Where a session's words go: onto streams (HTTP), onto one channel (stdio, memory), or, without sessions, before the answer or nowhere.
+"""Reply sinks: where a session's replies and notifications go. Onto streams (HTTP), onto one channel (stdio, memory), or, without sessions, into the one response.
 
-A session has one reply_sink for life, and knows nothing else of how its peer listens. All of them live in the session's process; when that is
-gone, `end` says the last words where an answer was still owed.
+A session has one sink for life, and knows nothing else of how its peer listens. Sinks live in the session's process;
+when that is gone, `end` sends the error replies that are still owed.
 """
 
 from __future__ import annotations
@@ -29,62 +29,62 @@ if TYPE_CHECKING:
 
 
 class ReplySink(Protocol):
-    """What a session needs of it."""
+    """The interface that a session uses."""
 
     @property
     def mute(self) -> bool:
-        """Whether nothing but answers can be said."""
+        """Whether only replies can be sent."""
         raise NotImplementedError
 
     @property
     def channel(self) -> ChannelFeed | None:
-        """The channel, if that is what it is."""
+        """The channel, if the sink is one."""
 
     @property
     def has_reader(self) -> bool:
-        """Whether there is a reader in between calls."""
+        """Whether a reader is there between calls."""
         raise NotImplementedError
 
     def reply_now(
         self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()
     ) -> SessionReply:
-        """The reply to a request that is answered on the spot; `needs` are the scopes for want of which it is refused."""
+        """The reply to a request that is answered inline. `needs` are the missing scopes of a refused request."""
 
     def reply_later(self) -> Any:
-        """The reply, for now, to a request whose answer comes later."""
+        """The value to return for a request whose reply comes later."""
 
     def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:
-        """Answer a call that has been decided; None says nothing, since the peer has cancelled it."""
+        """Send a call's reply; None sends nothing, since the peer has cancelled the call."""
 
     def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
-        """Say something on a call's stream, or on the general one. False when the peer will not get it."""
+        """Send a notification on a call's stream, or on the general one. False when the peer will not get it."""
         raise NotImplementedError
 
     def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:
-        """The same for a request of ours, which is only worth sending where it can be answered."""
+        """Send a request of ours. False when the peer could not answer it."""
         raise NotImplementedError
 
     def open_stream(self, call: SessionCall, version: str) -> None:
-        """Make the call's stream before it has said a word, where a call has one."""
+        """Make the call's stream before its first message, where calls have streams."""
 
     def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:
         """Close the call's stream for now."""
         raise NotImplementedError
 
     def listen(self, last_event_id: str | None, version: str) -> Feed:
-        """A reader for what belongs to no call, or for the stream that an event was on."""
+        """A reader for the general stream, or for the stream that an event was on."""
         raise NotImplementedError
 
     def drop_finished(self) -> bool:
-        """Forget finished streams that no reader has come back for since the last time; whether any are left."""
+        """Drop finished streams without a reader since the last call of this; whether any are left."""
         raise NotImplementedError
 
     def end(self, owed: LastWords) -> None:
-        """The session is gone."""
+        """The session has ended. `owed` makes the error reply of an open request."""
 
 
 class StreamReplySink:
-    """HTTP: an answer of its own for each request, a stream for those that say something first, and the general stream."""
+    """HTTP: a response for each request, a stream for calls that send messages first, and the general stream."""
 
     __slots__ = ("streams",)
 
@@ -92,7 +92,6 @@ class StreamReplySink:
     mute = False
 
     def __init__(self, settings: Settings) -> None:
-        """No stream has a reader yet."""
         self.streams = SessionStreams(settings)
 
     @property
@@ -101,24 +100,28 @@ class StreamReplySink:
         return self.streams.has_reader
 
     def reply_now(
-        self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()
-    ) -> SessionReply:  # noqa: ARG002
-        """The answer itself."""
+        self,
+        id: str | int,
+        body: bytes | None,
+        status: int = 200,
+        needs: tuple[str, ...] = (),
+    ) -> SessionReply:
+        """The reply itself."""
         return None if body is None else EncodedReply(body, status, needs)
 
     def reply_later(self) -> Any:
-        """Nothing: the caller waits."""
+        """Nothing yet: the caller waits."""
         return later()
 
     def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:
-        """To the caller that waits, or on the stream that the call has been given."""
+        """Reply to the waiting caller, or on the call's stream."""
         if call.stream is not None:
             self.streams.finish(call.stream, body)
         elif call.caller is not None:
             call.caller.reply(None if body is None else EncodedReply(body, status))
 
     def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
-        """The first word of a call makes its stream."""
+        """Send a notification. The first one of a call makes its stream."""
         stream = self.streams.general if call is None else self._stream(call, version)
         if stream is None:
             return False
@@ -126,7 +129,7 @@ class StreamReplySink:
         return True
 
     def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:
-        """A question of a call whose peer has gone away may still go out on the general stream."""
+        """Send a request of ours. If the call's peer has gone away, it goes onto the general stream."""
         if call is not None and (stream := self._stream(call, version)) is not None:
             stream.push(body)
             return True
@@ -136,11 +139,11 @@ class StreamReplySink:
         return True
 
     def open_stream(self, call: SessionCall, version: str) -> None:
-        """Its reader gets the mark to come back to, and then waits."""
+        """Make the call's stream: its reader gets an event to resume from, and then waits."""
         self._stream(call, version)
 
     def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:
-        """Only a reader that knows how to come back is sent away."""
+        """Close the stream, if its reader can resume it."""
         if version < V2025_11_25 or (stream := self._stream(call, version)) is None:
             return False
         reader = stream.reader
@@ -150,7 +153,7 @@ class StreamReplySink:
         return True
 
     def listen(self, last_event_id: str | None, version: str) -> Feed:
-        """On from where the reader was; from the first event that was not read yet when that is unknown."""
+        """Resume after that event; after the last delivered event if it is unknown."""
         general = self.streams.general
         if last_event_id is None:
             ahead: list[FeedEvent] = []
@@ -163,18 +166,18 @@ class StreamReplySink:
         return StreamFeed(found[0], found[1])
 
     def drop_finished(self) -> bool:
-        """Finished streams without a reader."""
+        """Drop finished streams without a reader."""
         return self.streams.drop_finished()
 
     def end(self, owed: LastWords) -> None:
-        """End all streams, with the answers that they owe."""
+        """End all streams, with the replies that they owe."""
         self.streams.end_all(owed)
 
     def _stream(self, call: SessionCall, version: str) -> SessionStream | None:
         if call.stream is None:
             caller = call.caller
             if caller is None or caller.over:
-                return None  # the caller has gone away, and was never told of a stream to come back to
+                return None  # the caller has gone away before it had a stream to resume
             stream = call.stream = self.streams.begin(call.id)
             ahead = [position_event(stream.name, 0)] if version >= V2025_11_25 else []
             caller.reply(StreamFeed(stream, 0, ahead=ahead))
@@ -190,13 +193,16 @@ class ChannelReplySink:
     has_reader = True  # the transport ends the session when its peer is gone
 
     def __init__(self, settings: Settings) -> None:
-        """An empty channel."""
         self.channel = ChannelFeed(settings)
 
     def reply_now(
-        self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()
-    ) -> SessionReply:  # noqa: ARG002
-        """The answer goes where everything goes."""
+        self,
+        id: str | int,
+        body: bytes | None,
+        status: int = 200,
+        needs: tuple[str, ...] = (),  # noqa: ARG002
+    ) -> SessionReply:
+        """Put the reply onto the channel."""
         if body is not None:
             self.channel.push(body, id)
         return self.channel
@@ -206,42 +212,42 @@ class ChannelReplySink:
         return self.channel
 
     def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:  # noqa: ARG002
-        """As anything else."""
+        """Put the reply onto the channel."""
         if body is not None:
             self.channel.push(body, call.id)
         if call.caller is not None:
             call.caller.reply(self.channel)
 
     def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
-        """Unless too much waits already."""
+        """Put a notification onto the channel, unless it is full."""
         return self.channel.offer(body)
 
     def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
-        """Never left out: there are only so many."""
+        """Put a request onto the channel. Never dropped: `max_asks` limits them."""
         return self.channel.push(body)
 
     def open_stream(self, call: SessionCall, version: str) -> None:
-        """The channel is open."""
+        """No-op: the channel is open."""
 
     def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
-        """A channel cannot be interrupted."""
+        """False: a channel cannot be interrupted."""
         return False
 
     def listen(self, last_event_id: str | None, version: str) -> Feed:  # noqa: ARG002
-        """There is nothing else to listen to."""
+        """The channel, the only feed there is."""
         return self.channel
 
     def drop_finished(self) -> bool:
-        """There is nothing to come back for."""
+        """False: there are no other streams."""
         return False
 
     def end(self, owed: LastWords) -> None:  # noqa: ARG002
-        """Nothing comes any more."""
+        """End the channel."""
         self.channel.end()
 
 
 class AnswerOnlySink:
-    """Without sessions: a request is answered, and that is all that can be said."""
+    """Without sessions: the reply to the one request, and nothing else."""
 
     __slots__ = ()
 
@@ -250,66 +256,70 @@ class AnswerOnlySink:
     mute = True
 
     def reply_now(
-        self, id: str | int, body: bytes | None, status: int = 200, needs: tuple[str, ...] = ()
-    ) -> SessionReply:  # noqa: ARG002
-        """The answer itself."""
+        self,
+        id: str | int,
+        body: bytes | None,
+        status: int = 200,
+        needs: tuple[str, ...] = (),
+    ) -> SessionReply:
+        """The reply itself."""
         return None if body is None else EncodedReply(body, status, needs)
 
     def reply_later(self) -> Any:
-        """Nothing: the caller waits."""
+        """Nothing yet: the caller waits."""
         return later()
 
     def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:
-        """To the caller that waits."""
+        """Reply to the waiting caller."""
         if call.caller is not None:
             call.caller.reply(None if body is None else EncodedReply(body, status))
 
     def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
-        """Not sent: the peer would not get it."""
+        """False: the peer would not get it."""
         return False
 
     def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
-        """Not sent: the peer could not answer it."""
+        """False: the peer could not answer it."""
         return False
 
     def open_stream(self, call: SessionCall, version: str) -> None:
-        """There is no stream."""
+        """No-op: there is no stream."""
 
     def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
-        """There is no stream."""
+        """False: there is no stream."""
         return False
 
     def listen(self, last_event_id: str | None, version: str) -> Feed:
-        """There is nothing to listen to: the transport does not offer it."""
+        """Not offered by the transport: there is no stream."""
         raise NotImplementedError
 
     def drop_finished(self) -> bool:
-        """There is nothing to come back for."""
+        """False: there are no streams."""
         return False
 
     def end(self, owed: LastWords) -> None:
-        """Nothing to do: a caller that waits hears of the session's end."""
+        """No-op: a waiting caller gets `ProcessExited`."""
 
 
 class SingleStreamSink(StreamReplySink):
-    """Without sessions, for a peer that takes streams: what a request says goes before its answer, and cannot be had again."""
+    """Without sessions, for a peer that accepts streams: messages go before the reply, and cannot be resumed."""
 
     __slots__ = ()
 
     def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
-        """There is no general stream."""
+        """Send a notification of the call. There is no general stream."""
         return call is not None and super().notify(call, body, version)
 
     def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
-        """The answer would come by a request of its own, which finds no session."""
+        """False: the answer would arrive as a request of its own, which finds no session."""
         return False
 
     def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
-        """The reader could not come back."""
+        """False: the reader could not resume the stream."""
         return False
 
     def _stream(self, call: SessionCall, version: str) -> SessionStream | None:  # noqa: ARG002
-        """Without a mark: no reader comes back to one."""
+        """The stream, without an event to resume from."""
         return super()._stream(call, V2025_06_18)
 
 
@@ -319,30 +329,30 @@ class SingleFeed:
     __slots__ = ("_end", "_feed")
 
     def __init__(self, feed: Feed, end: Callable[[], object]) -> None:
-        """`end` is called each time that it is left, or has ended."""
+        """`end` is called whenever the stream is left, or has ended."""
         self._feed = feed
         self._end = end
 
     @property
     def name(self) -> str:
-        """There is no event to name it."""
+        """Empty: its events have no ids."""
         return ""
 
     async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
-        """As of the stream."""
+        """The stream's events, without their ids."""
         events = await self._feed.next(timeout)
         return None if events is None else [event._replace(id="") for event in events]
 
     def leave(self) -> None:
-        """The request is over, answered or not."""
+        """End the request, whether or not it has its reply."""
         self._feed.leave()
         self._end()
 
 
-# --- The one feed of a session that has a channel (stdio, memory): everything goes here, in order, and nothing is lost unsaid.
-# It is bounded by what waits for the reader. When that is too much, notifications are refused, and the reader finds a mark where they would
-# have been; answers and requests always go in, since their number is bounded elsewhere, and the session takes no further
-# request of the peer until there is room again.
+# --- The feed of a session with a channel (stdio, memory): ordered and lossless.
+# It is bounded by what waits for its reader. When that is too much, notifications are dropped, with a marker in their
+# place. Replies and requests are always accepted, since their number is limited elsewhere, and the session takes no
+# further request of the peer until there is room.
 
 _BATCH: Final = 64
 
@@ -353,7 +363,6 @@ class ChannelFeed(FeedWaiter):
     __slots__ = ("_events", "_gap", "_max_bytes", "_max_events", "_room", "_size", "over")
 
     def __init__(self, settings: Settings) -> None:
-        """Nothing waits."""
         super().__init__()
         self._events: deque[FeedEvent] = deque()
         self._size = 0
@@ -365,23 +374,23 @@ class ChannelFeed(FeedWaiter):
 
     @property
     def name(self) -> str:
-        """There is only one, and no event on it has an id."""
+        """A constant: no event on the channel has an id."""
         return "channel"
 
     @property
     def full(self) -> bool:
-        """Whether as much waits as may."""
+        """Whether the limit is reached."""
         return len(self._events) >= self._max_events or self._size >= self._max_bytes
 
     def push(self, body: bytes, answers: str | int | None = None) -> bool:
-        """Say what must not be lost. False when it is over."""
+        """Add a message that must not be lost. False when the channel has ended."""
         if self.over:
             return False
         self._append(FeedEvent("", body, answers=answers))
         return True
 
     def offer(self, body: bytes) -> bool:
-        """Say what may be left out when there is no room."""
+        """Add a message that may be dropped when there is no room. Whether it was added."""
         if self.over:
             return False
         if self.full:
@@ -394,20 +403,20 @@ class ChannelFeed(FeedWaiter):
         return True
 
     def end(self) -> None:
-        """Nothing will be said any more; what waits can still be read."""
+        """Accept no more messages; those that wait can still be read."""
         self.over = True
         self.wake()
         self._make_room()
 
     async def room(self) -> None:
-        """Wait until there is room for more, or nothing will be said any more."""
+        """Wait until there is room, or the channel has ended."""
         while self.full and not self.over:
             if self._room is None:
                 self._room = asyncio.Event()
             await self._room.wait()
 
     async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
-        """What has come since the last time; empty when the time was up first; None when it has ended."""
+        """The next events; empty after the timeout; None when the channel has ended."""
         while not self._events:
             if self.over:
                 return None

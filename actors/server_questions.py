@@ -1,7 +1,8 @@
-"""What `ctx.elicit()` and its like return: something to be awaited, that says so where it is not.
+"""Questions of a server to its client: sampling, elicitation and roots, as methods that return an awaitable.
 
-A coroutine of Python's own is thrown away with a warning on stderr, and what was meant to be the user's answer is a coroutine in the handler: it fails no
-`if`, and matches no case.
+Python discards a coroutine that is not awaited with only a warning on stderr, and the handler would go on with a
+coroutine in place of the user's answer: it fails no `if`, and matches no case. `AwaitableQuestion` raises
+`NotAwaited` where it is used like an answer.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ P = ParamSpec("P")
 
 
 class NotAwaited(GreenroomError, AttributeError):
-    """A handler has asked the client something and did not await the answer, so nothing was asked."""
+    """A handler did not await its question to the client, so nothing was asked."""
 
     def __init__(self, what: str) -> None:
-        """`what` was called."""
+        """`what` is the method that was called."""
         super().__init__(what)
         self.what = what
 
@@ -57,12 +58,12 @@ class NotAwaited(GreenroomError, AttributeError):
 
 
 class AwaitableQuestion(Coroutine[Any, Any, T_co]):
-    """A question to the client, asked when it is awaited."""
+    """A question to the client, sent when it is awaited."""
 
     __slots__ = ("_coroutine", "is_started", "what")
 
     def __init__(self, what: str, asking: Coroutine[Any, Any, T_co]) -> None:
-        """`what` was called."""
+        """`what` is the method that was called."""
         self.what = what
         self._coroutine = asking
         self.is_started = False
@@ -72,12 +73,12 @@ class AwaitableQuestion(Coroutine[Any, Any, T_co]):
         return self._coroutine.__await__()
 
     def send(self, value: Any, /) -> Any:
-        """As a coroutine's: a task does it."""
+        """As for a coroutine: a task calls it."""
         self.is_started = True
         return self._coroutine.send(value)
 
     def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any:
-        """As a coroutine's."""
+        """As for a coroutine."""
         self.is_started = True
         return (
             self._coroutine.throw(kind)
@@ -86,14 +87,16 @@ class AwaitableQuestion(Coroutine[Any, Any, T_co]):
         )
 
     def close(self) -> None:
-        """As a coroutine's."""
+        """As for a coroutine."""
         self._coroutine.close()
 
     def __bool__(self) -> bool:
         raise NotAwaited(self.what)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(("__", "cr_")):  # what asyncio looks at
+        # asyncio reads these to treat it as a coroutine (`create_task`, `wait_for`, a task's repr). Any other attribute is
+        # one of the answer's, looked up on the question by mistake.
+        if name.startswith(("__", "cr_")):
             return getattr(self._coroutine, name)
         raise NotAwaited(self.what)
 
@@ -107,7 +110,7 @@ S = TypeVar("S", bound="ClientRequester")
 def returns_question(
     method: Callable[Concatenate[S, P], Awaitable[T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """For methods that ask the client: what they return is a `AwaitableQuestion`."""
+    """Decorator for methods that ask the client: they return an `AwaitableQuestion`."""
 
     @wraps(method)
     def ask(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
@@ -119,17 +122,17 @@ def returns_question(
     return ask
 
 
-# --- What a client may be asked, in Python's own words: its model, its user, its roots.
-# An object that can send a request can ask all of it: a handler's context does, and what stands for a peer outside of any call does too.
+# --- The questions as methods, for every object that can send a request: a handler's context, and a peer outside of
+# any call.
 
 
 class ClientRequester:
-    """Derive from it what has `request`."""
+    """Mixin with all questions, for a class that has `request`."""
 
     __slots__ = ()
 
     def note_question(self, question: AwaitableQuestion[Any]) -> None:
-        """A question was made with this; nothing is known here of when it ought to have been awaited."""
+        """Called for each new question. This class does not know when it should have been awaited."""
 
     @returns_question
     async def request(
@@ -154,10 +157,10 @@ class ClientRequester:
         metadata: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> Sampled:
-        """Have the client's model continue `messages`: a text, a message, or several; what it said before goes in as it came.
+        """Have the client's model continue `messages`: a text, a message, or several. Earlier answers are passed on unchanged.
 
-        With `tools`, it may answer with uses of them (`said.tool_uses`), each of which wants a `ToolResult` in the next message. Raises
-        `LocalProtocolError` for a conversation that no client would take.
+        With `tools`, it may answer with uses of them (`answer.tool_uses`), each of which needs a `ToolResult` in the
+        next message. Raises `LocalProtocolError` for a conversation that no client would accept.
         """
         params = sampling_params(
             messages,
@@ -189,8 +192,8 @@ class ClientRequester:
     ) -> Coroutine[Any, Any, Elicited[Any]]:
         """Have the user fill in a form: a class with fields, a type for one field, or a schema; without any, only agree or not.
 
-        `Accepted(value)`, `Declined()` or `Dismissed()`. Raises `BadAnswer` when what the client sends does not fit. Never ask for
-        passwords, keys or payment details so: that is what `elicit_url` is for.
+        `Accepted(value)`, `Declined()` or `Dismissed()`. Raises `BadAnswer` when the client's answer does not fit.
+        Never ask for passwords, keys or payment details this way: use `elicit_url`.
         """
         return self._elicit(message, form, timeout)
 
@@ -206,21 +209,22 @@ class ClientRequester:
     async def elicit_url(
         self, message: str, url: str, elicitation_id: str | None = None, *, timeout: float | None = None
     ) -> Elicited[str]:
-        """Have the user visit a page; `{elicitation_id}` in the address is replaced by its id, which is made unless it is given.
+        """Have the user open a page. `{elicitation_id}` in the address is replaced by the elicitation's id, which is made unless it is given.
 
-        `Accepted(id)` means that they agreed to go there, not that they are done: `server.elicitation_complete(id)` says that.
+        `Accepted(id)` means that they agreed to go there, not that they are done: `server.elicitation_complete(id)`
+        reports that.
         """
-        visit = UrlElicitation(message, url, new_elicitation_id() if elicitation_id is None else elicitation_id)
-        result = await self.request("elicitation/create", visit.to_wire(), timeout=timeout)
-        return elicited(result, lambda _: visit.id)
+        elicitation = UrlElicitation(message, url, new_elicitation_id() if elicitation_id is None else elicitation_id)
+        result = await self.request("elicitation/create", elicitation.to_wire(), timeout=timeout)
+        return elicited(result, lambda _: elicitation.id)
 
     @returns_question
     async def roots(self, *, timeout: float | None = None) -> list[Root]:
-        """Which folders or other places the client works in."""
+        """The folders or other places that the client works in."""
         return roots_of(await self.request("roots/list", timeout=timeout))
 
 
-# --- What a handler may ask of the peer, and what comes back: as values, so that a user's no is not an exception.
+# --- Answers as values, so that a user's no is not an exception.
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +253,10 @@ Elicited: TypeAlias = Accepted[T_co] | Declined | Dismissed
 
 
 def elicited(result: Mapping[str, Any], read: Callable[[Any], T]) -> Elicited[T]:
-    """What came back; `read` makes the value of an acceptance. Raises `BadAnswer` for what is none of these, or does not fit."""
+    """The answer as a value; `read` makes the value of an acceptance.
+
+    Raises `BadAnswer` for an unknown action, or a value that does not fit.
+    """
     match result.get("action"):
         case "accept":
             try:
@@ -266,21 +273,21 @@ def elicited(result: Mapping[str, Any], read: Callable[[Any], T]) -> Elicited[T]
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What the client's model said."""
+    """The message of the client's model."""
 
     role: str
     content: Any
-    """A block, or a list of blocks, as they came."""
+    """A block, or a list of blocks, unchanged."""
     model: str = ""
     stop_reason: str | None = None
-    """`"endTurn"`, `"stopSequence"`, `"maxTokens"`, `"toolUse"`, or a word of the model's own."""
+    """`"endTurn"`, `"stopSequence"`, `"maxTokens"`, `"toolUse"`, or another reason of the model."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     blocks: Sequence[SampledBlock | Mapping[str, Any]] = ()
-    """The content as a list of values: `Text`, `Image`, `Audio`, `ToolUse`; what is none of them as it came."""
+    """The content as a list of values: `Text`, `Image`, `Audio`, `ToolUse`; unknown blocks unchanged."""
 
     @classmethod
     def of(cls, result: Mapping[str, Any]) -> Sampled:
-        """Read it from the wire. Raises `BadAnswer`."""
+        """Read it from the wire form. Raises `BadAnswer`."""
         content = result.get("content")
         if not is_object(content) and not is_list(content):
             raise BadAnswer("the client's answer has no content")
@@ -289,17 +296,17 @@ class Sampled:
 
     @property
     def text(self) -> str:
-        """All that is text in it, one after the other."""
+        """All text blocks, joined."""
         return "".join(block.text for block in self.blocks if isinstance(block, Text))
 
     @property
     def tool_uses(self) -> list[ToolUse]:
-        """The tools that the model wants to be called; each has to get its `ToolResult` in the next message."""
+        """The tools that the model wants to call; each needs a `ToolResult` in the next message."""
         return [block for block in self.blocks if isinstance(block, ToolUse)]
 
     @property
     def message(self) -> Message:
-        """The same as a message, to go on from."""
+        """The answer as a message, to continue the conversation from."""
         return Message("assistant" if self.role == "assistant" else "user", self.content)
 
 
@@ -317,7 +324,7 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
 
 
 def roots_of(result: Mapping[str, Any]) -> list[Root]:
-    """Read them from the wire, leaving out what is none."""
+    """Read roots from the wire form. Invalid ones are left out."""
     roots = result.get("roots")
     if not is_list(roots):
         raise BadAnswer("the client's answer has no list of roots")
@@ -334,7 +341,7 @@ def sampling_params(messages: Any, **options: Any) -> dict[str, Any]:
 
 
 def _message(value: Any) -> dict[str, Any]:
-    """A message as the wire has it: a text, a block or several are the user's, and what a model said is its own."""
+    """The wire form of a message. A text, a block or several are the user's; a `Sampled` is the model's."""
     if isinstance(value, Sampled):
         value = value.message
     if isinstance(value, Message):

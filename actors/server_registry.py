@@ -1,7 +1,7 @@
-"""The registry as others hold it: what is registered in a company, by name.
+"""The registry of a company: register and look up tools, resources, prompts and completions by name.
 
-Reading never waits and asks no process: it looks at the snapshot on the catalogue_ref. Writing goes through the registrar, one after the other,
-and waits until that is ready. It can be used before the company runs as well: `declare` writes straight to the catalogue_ref then.
+Reading is immediate: it looks at the current catalogue. Writing goes through the registrar, one write after the
+other, and waits until that process is ready. Before the company runs, `declare` writes to the catalogue directly.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Options = TypeVar("Options")
 
 
 def checked_options(options: Options | None, kind: type[Options]) -> Options:
-    """The options, or those of a function of which nothing was said. Raises `RegistrationError` for a dict of them."""
+    """The options, or default ones. Raises `RegistrationError` for a dict of them."""
     if options is None:
         return kind()
     if not isinstance(options, kind):
@@ -65,7 +65,7 @@ def checked_options(options: Options | None, kind: type[Options]) -> Options:
 
 
 class RegistrationMethods(Generic[PutReturn, DropReturn]):
-    """`register_tool` and its like, for what writes to a catalogue at once, and for what has it written."""
+    """`register_tool` and its like, for classes that write to a catalogue at once, and for those that send the write to the registrar."""
 
     def _put(self, entry: CatalogueEntry, replace: bool) -> PutReturn:  # noqa: FBT001 - passed on
         raise NotImplementedError
@@ -76,49 +76,49 @@ class RegistrationMethods(Generic[PutReturn, DropReturn]):
     def register_tool(
         self, name: str, function: Callable[..., Any], options: ToolOptions | None = None, *, replace: bool = True
     ) -> PutReturn:
-        """A tool of that name, instead of one that has it already unless `replace` is False. Raises `RegistrationError`."""
+        """Register a tool. It replaces one of that name unless `replace` is False. Raises `RegistrationError`."""
         return self._put(tool_entry(name, function, checked_options(options, ToolOptions)), replace)
 
     def register_resource(
         self, name: str, function: Callable[..., Any], options: ResourceOptions, *, replace: bool = True
     ) -> PutReturn:
-        """A resource, at `options.uri`."""
+        """Register a resource, at `options.uri`."""
         return self._put(resource_entry(name, function, checked_options(options, ResourceOptions)), replace)
 
     def register_resource_template(
         self, name: str, function: Callable[..., Any], options: TemplateOptions, *, replace: bool = True
     ) -> PutReturn:
-        """All resources that `options.uri_template` describes."""
+        """Register all resources that `options.uri_template` matches."""
         return self._put(template_entry(name, function, checked_options(options, TemplateOptions)), replace)
 
     def register_prompt(
         self, name: str, function: Callable[..., Any], options: PromptOptions | None = None, *, replace: bool = True
     ) -> PutReturn:
-        """A prompt."""
+        """Register a prompt."""
         return self._put(prompt_entry(name, function, checked_options(options, PromptOptions)), replace)
 
     def unregister_tool(self, name: str) -> DropReturn:
-        """It is not there any more; whether it was."""
+        """Remove a tool. Whether it was registered."""
         return self._drop("tool", name)
 
     def unregister_resource(self, name: str) -> DropReturn:
-        """It is not there any more; whether it was."""
+        """Remove a resource. Whether it was registered."""
         return self._drop("resource", name)
 
     def unregister_resource_template(self, name: str) -> DropReturn:
-        """It is not there any more; whether it was."""
+        """Remove a resource template. Whether it was registered."""
         return self._drop("resource_template", name)
 
     def unregister_prompt(self, name: str) -> DropReturn:
-        """It is not there any more; whether it was."""
+        """Remove a prompt. Whether it was registered."""
         return self._drop("prompt", name)
 
 
 class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[Any, Any, bool]]):
-    """A handle; any number of them may exist for one company."""
+    """A handle on the registry; any number of them may exist for one company."""
 
     def __init__(self, services: WorkerServices, registrar: Ref[CatalogueRegistrar]) -> None:
-        """The registrar by name, so that one who is restarted is found again."""
+        """`registrar` is by name, so that a restarted one is found again."""
         self._services = services
         self._registrar = registrar.within(None)
 
@@ -126,24 +126,27 @@ class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[An
         return f"<ServerRegistry, version {self._services.catalogue_ref.current.version}>"
 
     async def ready(self, timeout: float | None = 5.0) -> None:
-        """Wait until it is. Raises `CallTimeout` when it is not within so many seconds, `NotRegistered` when the company does not run."""
+        """Wait until the registrar is ready.
+
+        Raises `CallTimeout` after so many seconds, `NotRegistered` when the company does not run.
+        """
         await self._registrar.within(timeout).call(CatalogueRegistrar.ready)
 
     # --- writing
 
     async def put(self, *entries: CatalogueEntry, replace: bool = True) -> None:
-        """Register all of these, or none: there is no moment at which peers see some of them."""
+        """Register all of these, or none. No peer sees only some of them."""
         await self._registrar.call(CatalogueRegistrar.put, entries, replace=replace)
 
     def declare(self, *entries: CatalogueEntry, replace: bool = False) -> None:
         """As `put`, without waiting: at once while the company does not run, else through its registrar, in order.
 
-        Raises `RegistrationError` for what cannot be registered as things stand.
+        Raises `RegistrationError` for an entry that cannot be registered now.
         """
         put_all = partial(_put_all, entries, replace=replace)
         put_all(
             self._services.catalogue_ref.current
-        )  # an error in it is raised to the caller, and not in the registrar
+        )  # a trial run: its error goes to the caller, and not to the registrar
         try:
             taken = self._registrar.cast(CatalogueRegistrar.put, entries, replace=replace)
         except ActorError:  # no node runs here
@@ -159,7 +162,7 @@ class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[An
         *,
         replace: bool = True,
     ) -> None:
-        """Register who completes `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
+        """Register the completion of `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
         await self.put(completion_entry(name, function, checked_options(options, CompletionOptions)), replace=replace)
 
     async def _put(self, entry: CatalogueEntry, replace: bool) -> None:  # noqa: FBT001 - passed on
@@ -169,11 +172,11 @@ class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[An
         return await self.unregister(kind, name)
 
     async def unregister(self, kind: Kind, name: Hashable) -> bool:
-        """Take one out. Whether it was there; calls that are under way go on."""
+        """Remove an entry. Whether it was registered. Calls in flight go on."""
         return await self._registrar.call(CatalogueRegistrar.drop, kind, name)
 
     async def unregister_completion(self, name: tuple[str, str, str]) -> bool:
-        """Take a completion out."""
+        """Remove a completion. Whether it was registered."""
         return await self.unregister("completion", name)
 
     # --- reading
@@ -183,7 +186,7 @@ class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[An
         return self._services.catalogue_ref.current.find(kind, name)
 
     def all(self, kind: Kind = "tool") -> list[tuple[str, Mapping[str, Any]]]:
-        """All of a kind, sorted by name, each as clients see it."""
+        """The entries of a kind, sorted by name, each as clients see it."""
         entries: Any = self._services.catalogue_ref.current.all(kind)
         return [(name, entries[name].wire) for name in sorted(entries)]
 
@@ -206,64 +209,67 @@ class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[An
     # --- calling without a session
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """What the tool's function returns, or raises. Raises `NotFound`, and `ProcessExited` when it ended its own process."""
+        """The return value of the tool's function.
+
+        Raises what it raises, `NotFound`, and `ProcessExited` when it ended its own process.
+        """
         return await call_locally(self._services, "tool", name, arguments)
 
     async def read_resource(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """What the function of the resource with that name returns, or raises."""
+        """The return value of the resource's function. Raises what it raises."""
         return await call_locally(self._services, "resource", name, arguments)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """What the prompt's function returns, or raises."""
+        """The return value of the prompt's function. Raises what it raises."""
         return await call_locally(self._services, "prompt", name, arguments)
 
-    # --- telling
+    # --- announcements
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
-        """Tell the sessions that have subscribed to that resource. Several changes in one moment are told once."""
+        """Notify the sessions that have subscribed to that resource. Several changes at once become one notification."""
         self._services.updated(uri, extra or {})
 
     def notify_list_changed(self, kind: Kind) -> None:
-        """Tell all sessions that a list has changed. Registering does that by itself."""
+        """Notify all sessions of a changed list. Registering does so by itself."""
         self._services.list_changed(kind)
 
-    # --- short words for tools
+    # --- short names
 
     async def reg(self, name: str, function: Callable[..., Any], options: ToolOptions | None = None) -> None:
-        """`register_tool`."""
+        """Short for `register_tool`."""
         await self.register_tool(name, function, options)
 
     async def unreg(self, name: str) -> bool:
-        """`unregister_tool`."""
+        """Short for `unregister_tool`."""
         return await self.unregister_tool(name)
 
     async def run(self, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """`call_tool`."""
+        """Short for `call_tool`."""
         return await self.call_tool(name, arguments)
 
 
 __all__ = ["RegistrationError", "ServerRegistry"]
 
 
-# --- The registrar: the one process that writes the catalogue. Until what the company waits for has come, it keeps all callers waiting.
-# Its writes are serialized, and each is whole or nothing: a new catalogue, published by one assignment. It owns nothing that is lost when it
-# dies, since the catalogue_ref is the company's; its successor goes on from there, and a caller that waits for it asks again by name. It tells the
-# subscriptions which lists have changed.
+# --- The registrar: the only process that writes the catalogue. Its callers wait until `wait_for` is there.
+# Writes are serialized, and each is atomic: a new catalogue, published by one assignment. Its death loses nothing,
+# since the catalogue belongs to the company; a caller that waits asks its successor, by name. It tells the
+# subscriptions' process which lists have changed.
 
 
 class RegistrarState(Enum):
-    """Whether it answers."""
+    """Whether the registrar answers."""
 
     NOT_READY = "not ready"
     READY = "ready"
 
 
 class _ReadinessReached:
-    """From the process that waits: what we wait for has come."""
+    """Sent by the waiting process: `wait_for` is there."""
 
 
 class CatalogueRegistrar(GenStatem[RegistrarState]):
-    """One in each company. `registry.Registry` is how others speak to it."""
+    """The registrar of a company. Other processes use `ServerRegistry`."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -274,7 +280,7 @@ class CatalogueRegistrar(GenStatem[RegistrarState]):
         subscriptions: Ref[Subscriptions],
         table: SubscriptionTable,
     ) -> None:
-        """All of it is the company's, and the same for every successor."""
+        """All arguments belong to the company, and are the same for every successor."""
         self._catalogue_ref = catalogue_ref
         self._readiness = readiness
         self._subscriptions = subscriptions
@@ -282,17 +288,17 @@ class CatalogueRegistrar(GenStatem[RegistrarState]):
         self._waiter: Pid | None = None
 
     def init(self) -> Next[RegistrarState]:
-        """Begin to wait, if there is something to wait for."""
+        """Start a process that waits, if there is something to wait for."""
         if self._readiness.passed:
             return Next(RegistrarState.READY)
         self._waiter = spawn_link(_wait_process, self._readiness, self.ref())
         return Next(RegistrarState.NOT_READY)
 
-    # --- what it is asked
+    # --- requests
 
     @event
     def ready(self) -> None:
-        """Answered when it is."""
+        """Replies when the registrar is ready."""
         raise NotImplementedError
 
     @event
@@ -302,19 +308,21 @@ class CatalogueRegistrar(GenStatem[RegistrarState]):
 
     @event
     def drop(self, kind: Kind, name: Hashable) -> bool:
-        """Take one out. Whether it was there."""
+        """Remove an entry. Whether it was registered."""
         raise NotImplementedError
 
-    # --- how it answers
+    # --- states
 
     @state(RegistrarState.NOT_READY, to=(RegistrarState.READY, END))
     def not_ready(self, event: Event) -> Result[RegistrarState]:
-        """Whatever is asked waits."""
+        """Postpone every request."""
         match event:
             case Info(_ReadinessReached()):
                 return Next(RegistrarState.READY)
             case Info(Exit(pid=self._waiter, reason=reason)):
-                return Stop(reason)  # it said nothing before: what we wait for has failed, or it was killed
+                return Stop(
+                    reason
+                )  # it did not send `_ReadinessReached`: the awaited thing failed, or the process was killed
             case Call() | Cast():
                 return Keep(POSTPONE)
             case _:
@@ -322,7 +330,7 @@ class CatalogueRegistrar(GenStatem[RegistrarState]):
 
     @state(RegistrarState.READY, to=())
     def is_ready(self, event: Event) -> Result[RegistrarState]:
-        """One write after the other."""
+        """Handle one write after the other."""
         match event:
             case Call(CatalogueRegistrar.ready, caller=caller):
                 return Keep(Reply(caller))
@@ -344,12 +352,12 @@ class CatalogueRegistrar(GenStatem[RegistrarState]):
         return Keep(Reply(event.caller, done)) if isinstance(event, Call) else Keep()
 
     def terminate(self, reason: ExitReason) -> None:
-        """After a crash there will be another registrar; after any other end none will wait any more."""
+        """Stop waiting for `wait_for`, unless a crash ended this registrar: then its successor needs it."""
         if not isinstance(reason, Crash):
             self._readiness.abandon()
 
     def _write(self, kinds: set[Kind], change: Callable[[Catalogue], Catalogue]) -> bool:
-        """Publish a change, and have it told."""
+        """Publish a change, and announce it."""
         changed = self._catalogue_ref.write(change)
         if changed:
             for kind in kinds:
@@ -364,7 +372,7 @@ def _put_all(entries: Sequence[CatalogueEntry], catalogue: Catalogue, *, replace
 
 
 async def _wait_process(readiness: Readiness, registrar: Ref[Any]) -> None:
-    """The process that waits, so that the registrar can say that it does not answer yet."""
+    """A process of its own waits, so that the registrar stays responsive."""
     await readiness.wait()
     registrar.send(_ReadinessReached())
 
@@ -376,49 +384,48 @@ def registrar_child(
     subscriptions: Ref[Subscriptions],
     table: SubscriptionTable,
 ) -> ChildSpec[Ref[CatalogueRegistrar]]:
-    """The company's child, under that name."""
+    """The child spec of the registrar."""
     return child(CatalogueRegistrar, catalogue_ref, readiness, subscriptions, table).but(id="registry", name=name)
 
 
-# --- What a registry waits for before it answers any caller: the name of a process, an event, or anything that can be awaited.
-# It is made once for a company, and every registrar waits for the same one: a coroutine, which can run only once, runs in a task of its own that
-# a registrar's crash does not end.
+# --- `wait_for`: the name of a process, an event, or anything awaitable.
+# It is made once for a company, and every registrar waits for the same one. A coroutine can run only once, so it runs
+# in a task of its own, which a registrar's crash does not end.
 
 NAME_POLL_SECONDS: Final = 0.1
-"""How often a name is looked for, in seconds."""
+"""How often a name is looked up."""
 
 WaitFor: TypeAlias = "Hashable | Awaitable[object] | Callable[[], Awaitable[object]] | None"
-"""A name, something with an async `wait()`, an awaitable, or a function that makes one for each registrar; None for nothing."""
+"""A name, an object with an async `wait()`, an awaitable, or a function that makes one for each registrar; None for nothing."""
 
 
 class NeverReady(GreenroomError):
-    """What the registry waited for has failed, so it will never come."""
+    """The thing that the registry waited for has failed, so the registry will never be ready."""
 
 
 class Readiness:
-    """Something to wait for. `passed` once it has come: no registrar after that waits for it again."""
+    """Waits for `wait_for`. Once it is there, `passed` is set, and later registrars do not wait."""
 
     def __init__(self, wait_for: WaitFor) -> None:
-        """Of None, there is nothing to wait for."""
         self.passed = wait_for is None
         self._task: asyncio.Task[None] | None = None
         self._wait: Callable[[], Awaitable[object]] = _wait_function(wait_for, self)
 
     async def wait(self) -> None:
-        """Wait until it has come."""
+        """Wait until it is there."""
         if not self.passed:
             await self._wait()
             self.passed = True
 
     def abandon(self) -> None:
-        """Stop waiting: no registrar will need it any more."""
+        """Stop waiting: no registrar will need it."""
         if self._task is not None:
             self._task.cancel()
 
     async def once(self, awaitable: Awaitable[object]) -> None:
-        """Await what can be awaited only once, for however many registrars."""
+        """Await an awaitable that can be awaited only once, for any number of registrars."""
         if self._task is None:
-            # In an empty context: a task that the first registrar's code starts would end with it.
+            # In an empty context: a task started in the first registrar's context would end with that registrar.
             self._task = asyncio.get_running_loop().create_task(_await_contained(awaitable), context=Context())
         await asyncio.shield(self._task)
 
@@ -426,12 +433,12 @@ class Readiness:
 async def _await_contained(awaitable: Awaitable[object]) -> None:
     try:
         await awaitable
-    except (SystemExit, KeyboardInterrupt) as error:  # this task is no process's, so nothing else catches these
+    except (SystemExit, KeyboardInterrupt) as error:  # outside of any process these would end the whole loop
         raise NeverReady(f"what the registry waited for raised {error!r}") from error
 
 
 def _wait_function(wait_for: Any, readiness: Readiness) -> Callable[[], Awaitable[object]]:
-    """How to wait for what was given. Raises `TypeError` for a value that cannot be waited for."""
+    """The function that waits for `wait_for`. Raises `TypeError` for a value that cannot be waited for."""
     if inspect.isawaitable(wait_for):
         awaitable = cast("Awaitable[object]", wait_for)
         return lambda: readiness.once(awaitable)

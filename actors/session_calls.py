@@ -1,8 +1,9 @@
-"""The life of the calls of one session: begun in a worker, ended by whatever comes first, answered once.
+"""The calls of one session: each runs in a worker and gets exactly one reply.
 
-It is the part of the session's process that deals with workers. A call is cancelled by raising its flag at once, and by an exit signal to its
-worker after a grace; the answer does not wait for either. A worker that dies without a word has its call answered by us, in general
-terms: what happened is in the reports.
+This is part of the session's process, which owns the table. Workers send their job's reply to the session; clocks
+send deadlines. A cancelled call's flag is raised at once, and its worker gets an exit signal after a grace period;
+the reply waits for neither. When a worker dies without a reply, the session replies with a general error; the details
+are in the reports.
 """
 
 from __future__ import annotations
@@ -32,27 +33,26 @@ if TYPE_CHECKING:
 CANCELLED: Final = Shutdown("the call was cancelled")
 TIMED_OUT: Final = Shutdown("the call took too long")
 CHECK_DEADLINES: Final = object()
-"""A session to itself: some deadline may be over."""
+"""The message that the session's deadline timer sends to the session."""
 _LOGGED_NAME_CHARACTERS = 100
-"""How much of a tool's name is told."""
+"""How many characters of a tool's name an error text quotes."""
 _CLOCK_TOLERANCE = 1e-6
-"""What is due so soon is due."""
+"""A deadline this close is treated as over."""
 
 
 class CallWorkerLost(NamedTuple):
-    """The worker of a call has died, and nothing had decided the call."""
+    """The worker of a call has died before the call had a reply."""
 
     call: SessionCall
     reason: ExitReason
 
 
 class SessionCalls:
-    """What is in flight in one session."""
+    """The calls in flight of one session."""
 
     __slots__ = ("_alarm", "_alarm_at", "_count", "_is_over", "_session", "_supervisor_monitor", "_workers", "table")
 
     def __init__(self, session: SessionProcess) -> None:
-        """Nothing is."""
         self.table = CallTable()
         self._session = session
         self._count = 0
@@ -74,7 +74,10 @@ class SessionCalls:
         fixed_deadline: bool,
         quiet: float | None = None,
     ) -> SessionCall:
-        """A call for this request; `fixed_deadline` when its deadline holds whatever it says meanwhile. After `quiet` seconds, its answer becomes a stream."""
+        """Add a call for this request. With `fixed_deadline`, reports of progress do not extend its timeout.
+
+        After `quiet` seconds without a message, the reply becomes a stream.
+        """
         self._count += 1
         call = SessionCall(self._count, request.id, request.method, caller)
         call.fixed_deadline = fixed_deadline
@@ -90,7 +93,7 @@ class SessionCalls:
         return call
 
     def start(self, call: SessionCall, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:
-        """Have a worker do it."""
+        """Start a worker for the call, or reply that the server is busy."""
         if not self.run(function, *args, call=call):
             self.fail(
                 call.key,
@@ -102,11 +105,12 @@ class SessionCalls:
     def run(
         self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, call: SessionCall | None = None
     ) -> bool:
-        """Have a worker do something, perhaps for a call. False when no process is there to start one."""
+        """Start a worker, optionally for a call. False when the workers' supervisor is not running."""
         if self._supervisor_monitor is None:
             workers = self._session.company.workers
             self._supervisor_monitor = monitor(workers)
-            # Until we hear of its end it is that one, and need not be looked up by its name for each call.
+            # The monitored process is the supervisor until its `Down` arrives, so the name is not looked up for each
+            # call.
             target = self._supervisor_monitor.target
             self._workers = workers if target is None else Ref.of(target)
         if call is not None:
@@ -115,38 +119,38 @@ class SessionCalls:
         return worker is not None or is_alive(self._workers)
 
     def on_worker_started(self, key: int, worker: Pid) -> None:
-        """A worker was started; its call may have been decided meanwhile, or the session have ended."""
+        """Note the worker of a call. If the call already has its reply or the session has ended, end the worker."""
         if self._is_over or not self.table.assign_worker(key, worker):
             exit(worker, CANCELLED)
 
-    # --- end, whichever comes first
+    # --- the reply, whichever comes first
 
     def finish(self, key: int, body: bytes) -> None:
-        """The result is there."""
+        """Reply to the call with the encoded result."""
         call = self.table.take(key)
         if call is not None:
             self.reply(call, body)
 
     def fail(self, key: int, error: McpError) -> None:
-        """It has ended in an error."""
+        """Reply to the call with an error."""
         call = self.table.take(key)
         if call is not None:
             self.reply(call, encode_error(call.id, error), _http_status(call))
 
     def cancel(self, id: str | int, reason: str, now: float) -> None:
-        """The peer does not want it any more. A cancellation may overtake its request."""
+        """Cancel a request, as its peer asks. The cancellation may arrive before the request."""
         call = self.table.find_by_id(id)
         if call is None:
             self.table.note_early_cancel(id, now)
             return
         if call.method == "initialize":
-            return  # the one request that cannot be cancelled
+            return  # the protocol forbids to cancel it
         self.table.take(call.key)
         self._abandon(call, reason, CANCELLED)
         self.reply(call, None, outcome="cancelled")
 
     def check_deadlines(self) -> None:
-        """End whatever is overdue, make streams of what is quiet, and look again when the next is due."""
+        """End overdue calls, make streams of silent ones, and set the timer for the next deadline."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm, self._alarm_at = None, NEVER
@@ -176,7 +180,7 @@ class SessionCalls:
         self._alarm = send_after(max(0.0, seconds), self._session.own_ref, CHECK_DEADLINES)
 
     def _on_deadline(self, call: SessionCall) -> None:
-        """The deadline is over. One that was not set for this call in particular begins anew with each word to the peer."""
+        """End a call whose deadline is over, unless it is not fixed and the call has reported something meanwhile."""
         left = 0.0 if call.fixed_deadline else self._silence_left(call)
         if left > 0:
             self._set_deadline(call, left)
@@ -201,7 +205,7 @@ class SessionCalls:
         self.reply(call, encode_error(call.id, error), _http_status(call), outcome="timed out")
 
     def _silence_left(self, call: SessionCall) -> float:
-        """How much longer a call may be silent; while it waits for the peer, it is not."""
+        """How much longer a call may be silent. The time that it waits for the peer does not count."""
         session = self._session
         limit = session.company.settings.call_timeout or 0.0
         if session.questions.table.of_call(call.key):
@@ -210,20 +214,20 @@ class SessionCalls:
         return heard + limit - session.now()
 
     def on_worker_exit(self, call: SessionCall, reason: ExitReason) -> None:
-        """A worker has died; this is called wherever that was noticed."""
+        """Called in the dying worker's context. Tell the session if the call has no reply yet."""
         if call.worker is not None:
             self.table.forget_worker(call.worker)
         if self.table.get(call.key) is call:
             self._session.own_ref.send(CallWorkerLost(call, reason))
 
     def on_worker_lost(self, call: SessionCall, reason: ExitReason) -> None:
-        """A worker has died. If its call is still open, it died without a word."""
+        """Reply to a call whose worker died without a reply."""
         if self.table.take(call.key) is not None:
             call.cancelled.set("its worker is gone")
             self._reply_crash(call, reason)
 
     def _reply_crash(self, call: SessionCall, reason: ExitReason) -> None:
-        """A worker died without a word, and its call was still open: answer for it, in general terms."""
+        """Reply in general terms to a call whose worker died without a reply."""
         settings = self._session.company.settings
         detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
         if call.method == "tools/call":
@@ -233,7 +237,10 @@ class SessionCalls:
         self.reply(call, encode_error(call.id, error), _http_status(call))
 
     def _reply_tool_failure(self, call: SessionCall, text: str, code: int, *, outcome: str = "") -> None:
-        """A tool has failed without a word: as a result, which the model reads and may act upon, unless the server wants such things as errors."""
+        """Reply to a tool call whose worker gave no reply.
+
+        The reply is a result, which the model reads and may act on, unless `crashes` is "protocol".
+        """
         if self._session.company.settings.crashes == "tool" and call.task is None:
             body = encode_result(call.id, {"content": [{"type": "text", "text": text}], "isError": True})
             self.reply(call, body, outcome=outcome)
@@ -241,17 +248,17 @@ class SessionCalls:
             self.reply(call, encode_error(call.id, McpError(code, text)), _http_status(call), outcome=outcome)
 
     def on_supervisor_down(self) -> None:
-        """The supervisor of our workers is gone, and with it the calls that it had not begun."""
+        """Fail the calls that the workers' supervisor had not started when it died."""
         self._supervisor_monitor = None
         for call in self.table.unstarted():
             self.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted in the middle of this"))
 
     def is_supervisor_monitor(self, ref: Monitor) -> bool:
-        """Whether that is our monitor on the supervisor of our workers."""
+        """Whether this is the monitor on the workers' supervisor."""
         return ref is self._supervisor_monitor
 
     def abandon_all(self, why: str, reason: ExitReason) -> None:
-        """The session is gone: raise every flag, which is all that reaches a thread, and end the workers."""
+        """The session has ended: raise every cancellation flag, which is all that reaches a thread, and end the workers."""
         self._is_over = True
         for call in self.table:
             call.cancelled.set(why)
@@ -260,7 +267,7 @@ class SessionCalls:
         for worker in self.table.workers:
             exit(worker, reason)
         if self._alarm is not None:
-            self._alarm.cancel()  # or the loop would remember the dead until it goes off
+            self._alarm.cancel()  # a pending timer would keep the ended session in memory
             self._alarm = None
 
     def _abandon(self, call: SessionCall, why: str, reason: Shutdown) -> None:
@@ -272,7 +279,10 @@ class SessionCalls:
             end_worker(call.worker, reason, grace, notice=grace)
 
     def reply(self, call: SessionCall, body: bytes | None, status: int = 200, *, outcome: str = "") -> None:
-        """Say what has been decided; whatever was asked on behalf of the call is over with it. `outcome` is for the log, where the body does not say it."""
+        """Send the call's reply, and cancel the questions that were asked on its behalf.
+
+        `outcome` is for the log, where the body does not show it.
+        """
         if is_on():
             self._log(call, outcome or outcome_of(body or b"{}"))
         if call.task is not None:
@@ -289,85 +299,80 @@ class SessionCalls:
 
 
 def _http_status(call: SessionCall) -> int:
-    """As which HTTP status an error travels: without a session, there is nothing else to see it by."""
+    """The HTTP status of an error reply. A failed `initialize` is 500: without a session, the status is all the client sees."""
     return 500 if call.method == "initialize" else 200
 
 
-# --- The calls of one session that are in flight, each decided exactly once.
-# An entry is made when its request comes, under our own number; the peer's id stands beside it. Whatever comes first (the result, a
-# cancellation, the deadline, the worker's death, the session's end) takes the entry, and with it the right to answer; what comes later
-# finds nothing. A worker whose call is decided is remembered until it is gone.
-
 NEVER: Final = math.inf
 _REMEMBERED_IDS: Final = 64
-"""How many ids of calls that are over, and of cancellations that came too early, are remembered."""
+"""How many ids of finished calls, and of early cancellations, are remembered."""
 _EARLY_CANCEL_SECONDS: Final = 5.0
-"""How long a cancellation waits for the request that it overtook."""
+"""How long an early cancellation waits for its request."""
 
 
 class SessionCall:
-    """One request that is being worked on."""
+    """One request in flight."""
 
     __slots__ = (
-        "started_at",
         "caller",
         "calls",
         "cancelled",
         "deadline",
-        "last_active",
+        "fixed_deadline",
+        "hook_argument",
         "id",
         "index",
         "key",
-        "fixed_deadline",
-        "timeout",
+        "last_active",
         "method",
         "name",
-        "hook_argument",
-        "stream_at",
-        "stream",
-        "task",
         "peer_channel",
+        "started_at",
+        "stream",
+        "stream_at",
+        "task",
+        "timeout",
         "worker",
     )
 
     def __init__(self, key: int, id: str | int, method: str, caller: Caller[SessionReply] | None) -> None:
-        """`caller` waits for the reply; there is none on a channel."""
+        """`caller` waits for the reply; on a channel there is none."""
         self.key = key
         self.id = id
         self.index = id_key(id)
         self.method = method
         self.caller = caller
         self.calls: SessionCalls | None = None
-        """The calls of its session, as soon as it has a worker."""
+        """The calls of its session, once it has a worker."""
         self.cancelled = Cancellation()
         self.name = ""
         self.started_at = 0.0
-        """When its request came, on the loop's clock."""
+        """When its request arrived, on the loop's clock."""
         self.hook_argument: Any = None
-        """What is to be done with what a hook returns."""
+        """What a hook was asked to decide, for `_apply_hook_result`."""
         self.stream: SessionStream | None = None
         self.task: str | None = None
-        """The task that answers it, instead of a worker."""
+        """The id of the task that replies instead of a worker."""
         self.worker: Pid | None = None
         self.peer_channel: CallChannel | None = None
         self.deadline = NEVER
-        """When its deadline is over, on the loop's clock."""
+        """When its timeout is over, on the loop's clock."""
         self.stream_at = NEVER
-        """When its answer becomes a stream, on the loop's clock, unless it has one by then."""
+        """When its reply becomes a stream, on the loop's clock, unless it has one already."""
         self.fixed_deadline = False
-        """Whether its deadline holds whatever it says meanwhile."""
+        """Whether reports of progress leave the deadline as it is."""
         self.timeout: float | None = None
-        """How many seconds that is."""
+        """The timeout in seconds."""
         self.last_active = 0.0
-        """When a question of its handler was last answered, or given up, on the loop's clock; reports are counted by its peer_channel."""
+        """When a question of its handler was last settled, on the loop's clock. Reports are counted by its peer channel."""
 
     def started(self, worker: Pid) -> None:
-        """A worker was started for it."""
+        """Note the worker that was started for this call."""
         if self.calls is not None:
             self.calls.on_worker_started(self.key, worker)
 
     def on_exit(self, reason: ExitReason) -> None:
-        """Its worker is gone."""
+        """Note that the worker has ended."""
         if self.calls is not None:
             self.calls.on_worker_exit(self, reason)
 
@@ -376,12 +381,11 @@ class SessionCall:
 
 
 class CallTable:
-    """The table of one session."""
+    """The calls of one session, by key, by id and by worker."""
 
     __slots__ = ("_by_id", "_calls", "_early", "_is_over", "_workers")
 
     def __init__(self) -> None:
-        """Nothing is in flight."""
         self._calls: dict[int, SessionCall] = {}
         self._by_id: dict[str | int | bytes, SessionCall] = {}
         self._workers: dict[Pid, SessionCall] = {}
@@ -396,11 +400,11 @@ class CallTable:
 
     @property
     def busy(self) -> bool:
-        """Whether anything runs, a call that is decided already included."""
+        """Whether a call or a worker is left, workers of finished calls included."""
         return bool(self._calls or self._workers)
 
     def add(self, call: SessionCall) -> None:
-        """It is in flight."""
+        """Add a call."""
         self._calls[call.key] = call
         self._by_id[call.index] = call
 
@@ -409,15 +413,15 @@ class CallTable:
         return id_key(id) in self._by_id
 
     def get(self, key: int) -> SessionCall | None:
-        """The call with this number, if it is not decided yet."""
+        """The call with this key, if it has no reply yet."""
         return self._calls.get(key)
 
     def find_by_id(self, id: str | int) -> SessionCall | None:
-        """The call that the peer calls so."""
+        """The call with the peer's id."""
         return self._by_id.get(id_key(id))
 
     def take(self, key: int) -> SessionCall | None:
-        """Decide this call: the first `take` gets it and has to answer it, any later one gets None."""
+        """Remove the call: the first `take` gets it and must send the reply, any later one gets None."""
         call = self._calls.pop(key, None)
         if call is not None:
             del self._by_id[call.index]
@@ -429,7 +433,7 @@ class CallTable:
     # --- workers
 
     def assign_worker(self, key: int, worker: Pid) -> bool:
-        """That process works on it. False when the call is decided already."""
+        """Note the worker of a call. False when the call already has its reply."""
         call = self._calls.get(key)
         if call is None:
             return False
@@ -439,25 +443,25 @@ class CallTable:
 
     @property
     def workers(self) -> tuple[Pid, ...]:
-        """All that are there, those of calls that are decided included."""
+        """All live workers, those of finished calls included."""
         return tuple(self._workers)
 
     def forget_worker(self, worker: Pid) -> SessionCall | None:
-        """That process is gone; the call it worked on, decided or not."""
+        """Remove a worker that has ended. Returns the call it worked on."""
         return self._workers.pop(worker, None)
 
     def knows(self, worker: Pid) -> bool:
-        """Whether that worker is still there."""
+        """Whether that worker is still running."""
         return worker in self._workers
 
     def unstarted(self) -> list[SessionCall]:
-        """The calls that no worker has begun with."""
+        """The calls that have no worker yet."""
         return [call for call in self._calls.values() if call.worker is None and call.task is None]
 
-    # --- cancellations that overtook their requests
+    # --- cancellations that arrived before their requests
 
     def note_early_cancel(self, id: str | int, now: float) -> None:
-        """A cancellation for an id that is not in flight: either over, or still to come."""
+        """Remember a cancellation whose id is not in flight: the call is over, or still to come."""
         if (self._is_over is not None and id in self._is_over) or (isinstance(id, str) and len(id) > ID_LIMIT):
             return
         if self._early is None:
@@ -467,7 +471,7 @@ class CallTable:
             del self._early[next(iter(self._early))]
 
     def is_cancelled_early(self, id: str | int, now: float) -> bool:
-        """Whether the cancellation of this request was here before it; asked once."""
+        """Whether a cancellation arrived before this request. Clears the note."""
         if not self._early:
             return False
         until = self._early.pop(id_key(id), None)

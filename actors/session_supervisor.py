@@ -1,7 +1,8 @@
-"""The sessions of a company: their supervisor, and the only list of them that there is.
+"""The supervisor of a company's sessions, which is also the only list of them.
 
-A session is temporary: when it is gone, its peer has to begin anew, under another id. How many there may be, of all and of one caller, is decided
-where they are started, so that two who come at the same moment do not both get the last place; and before anything is.
+Sessions are temporary: a peer whose session has ended has to begin a new one, under another id. The limits on
+sessions (of all, and of one caller) are checked in this process, so two peers that arrive at the same moment cannot
+both get the last place, and a refused session costs nothing.
 """
 
 from __future__ import annotations
@@ -43,16 +44,15 @@ _MINUTE: Final = 60.0
 
 
 class TooManySessions(GreenroomError):
-    """One caller has as many sessions as one may have."""
+    """One caller has reached `max_sessions_per_principal`."""
 
     def __init__(self, limit: int) -> None:
-        """`limit` is how many."""
         super().__init__(f"one caller may have {limit} sessions")
         self.limit = limit
 
 
 class SessionSupervisor(DynamicSupervisor):
-    """The supervisor."""
+    """The supervisor of all sessions."""
 
     def __init__(self, *, max_children: int | None = None, per_caller: int | None = None) -> None:
         """`per_caller` is how many sessions one caller may have."""
@@ -64,7 +64,7 @@ class SessionSupervisor(DynamicSupervisor):
         self._cache_clearing = MethodCacheClearing()
 
     async def admit(self, caller: Caller | None, spec: ChildSpec[Ref[SessionProcess]]) -> Ref[SessionProcess]:
-        """Start one for this caller, if there is room for it."""
+        """Start a session for this caller. Raises `TooManySessions`."""
         if caller is None or self._per_caller is None:
             return await self.start_child(spec)  # type: ignore[no-any-return]
         count = self._counts.get(caller, 0)
@@ -77,7 +77,7 @@ class SessionSupervisor(DynamicSupervisor):
         return ref
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
-        """A session has ended: its caller may have another."""
+        """Count the ended sessions, and release their places."""
         if type(message) is ClearMethodCache:
             self._cache_clearing.clear()
             return None
@@ -87,7 +87,7 @@ class SessionSupervisor(DynamicSupervisor):
         return super().handle_info(message)
 
     async def terminate_child(self, id: Any) -> None:
-        """End one; the same."""
+        """End a session, and release its place."""
         await super().terminate_child(id)
         self._release(getattr(id, "pid", id))
 
@@ -102,11 +102,11 @@ class SessionSupervisor(DynamicSupervisor):
         now = self.process.node.now()
         if now - self._warned_at >= _MINUTE:
             self._warned_at = now
-            kind = caller[0]  # who it is may be a secret
+            kind = caller[0]  # "principal" or "address"; the caller itself may be a secret
             log.warning("one %s has %d sessions, all that max_sessions_per_principal allows", kind, self._per_caller)
 
     def session_infos(self) -> list[SessionInfo]:
-        """All that are alive, in the order in which they came."""
+        """The live sessions, the oldest first."""
         node = self.process.node
         found = (node.process(each.pid) for each in self.children() if each.pid is not None)
         return [info for each in found if each is not None and (info := session_info_of(each)) is not None]
@@ -115,7 +115,7 @@ class SessionSupervisor(DynamicSupervisor):
 async def open_session(
     company: Company, info: SessionInfo, reply_sink: ReplySink, *, gated: bool = True
 ) -> Ref[SessionProcess]:
-    """Start a session. Raises `MaxChildren` when there are too many, and `TooManySessions` when its caller has."""
+    """Start a session. Raises `MaxChildren` when there are too many, and `TooManySessions` when its caller has too many."""
     spec = child(SessionProcess, company, info, reply_sink, gated=gated)
     options = Options(name=session_process_name(company, info.id), label="session")
     spec = spec.but(restart="temporary", options=options)
@@ -123,7 +123,7 @@ async def open_session(
 
 
 def session_process_name(company: Company, session_id: str) -> ProcessName:
-    """What the process is registered as."""
+    """The name under which a session's process is registered."""
     return ProcessName(company.key, "session", session_id)
 
 
@@ -137,29 +137,30 @@ def find_session(company: Company, session_id: str) -> tuple[Ref[SessionProcess]
 
 
 def count_sessions(company: Company) -> int:
-    """How many there are on this node, without asking any process."""
+    """The number of sessions on this node, read without asking a process."""
     process = current_node().named(company.name("sessions"))
     sessions = None if process is None else process.behaviour
     return len(sessions) if isinstance(sessions, SessionSupervisor) else 0
 
 
 def session_info_of(process: Process) -> SessionInfo | None:
-    """The info of a session's process, which is the one thing of it that others read."""
+    """The `SessionInfo` of a session's process, the only part of it that other processes read."""
     session = process.behaviour
     return session.info if isinstance(session, SessionProcess) else None
 
 
-# --- What may be given back when a crowd of sessions has gone.
-# CPython gives memory back by the megabyte, and one small thing that stays keeps a whole one. Its cache of methods is made of such things: it
-# holds on to the names by which methods were looked up, and C code makes a new text for such a name each time (`result`, when a task goes on).
-# Those that were made among the sessions are all over their memory. To forget them takes microseconds, and the cache is full again as soon.
-# Nothing more is done: no collection of garbage, which would hold up all sessions (sessions end without cycles, and Python collects by itself),
-# and no `malloc_trim`: little of what stays is on the heap that it could give back.
+# --- Releasing memory after many sessions have ended.
+# CPython returns memory by the megabyte (an arena), and one small object keeps a whole arena. Its method cache holds
+# such objects: the names by which methods were looked up, and C code makes a new string for such a name at each
+# lookup (`result`, when a task goes on). Names made while sessions ran lie all over the sessions' memory. Clearing
+# the cache takes microseconds, and it fills again as fast. The alternatives cost more: a garbage collection would
+# stop all sessions (they end without cycles, and Python collects by itself), and `malloc_trim` finds little, since
+# hardly any of what stays is on the heap it could return.
 
 ENDED_BEFORE_CLEARING: Final = 100
-"""How many have to have gone."""
+"""How many sessions have to end before the cache is cleared."""
 CLEARING_DELAY: Final = 2.0
-"""Seconds in which others may go as well."""
+"""Seconds to wait for further sessions to end."""
 
 _clear_method_cache: Callable[[], Any] | None = getattr(sys, "_clear_internal_caches", None) or getattr(
     sys, "_clear_type_cache", None
@@ -167,28 +168,27 @@ _clear_method_cache: Callable[[], Any] | None = getattr(sys, "_clear_internal_ca
 
 
 class ClearMethodCache:
-    """The message to oneself that it is time."""
+    """The supervisor's delayed message to itself: clear the method cache."""
 
 
 class MethodCacheClearing:
-    """One supervisor's count of sessions that have gone. The supervisor tells it of each, and when its `ClearMethodCache` message has come."""
+    """Counts ended sessions, and clears the interpreter's method cache after many of them."""
 
-    __slots__ = ("_scheduled", "_ended")
+    __slots__ = ("_ended", "_scheduled")
 
     def __init__(self) -> None:
-        """No session has gone."""
         self._ended = 0
         self._scheduled = False
 
     def on_session_end(self) -> None:
-        """One session has gone."""
+        """Count one ended session."""
         self._ended += 1
         if self._ended >= ENDED_BEFORE_CLEARING and not self._scheduled:
             self._scheduled = True
             send_after(CLEARING_DELAY, self_pid(), ClearMethodCache())
 
     def clear(self) -> None:
-        """It is time."""
+        """Clear the cache. Called when the `ClearMethodCache` message arrives."""
         self._ended = 0
         self._scheduled = False
         if _clear_method_cache is not None:

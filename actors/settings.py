@@ -1,6 +1,7 @@
-"""How a company is set up: one frozen value, whose every limit is checked when it is made.
+"""The settings of a server: one frozen value, whose limits are checked when it is made.
 
-What is wrong is refused where it was written, before anything starts. Times are seconds; None means no limit where it is allowed.
+A wrong value is refused where it was written, before anything starts. Times are seconds; None means no limit where it
+is allowed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MIB: Final = 1024 * 1024
 
 
 class BadSetting(GreenroomError, ValueError):
-    """A setting that cannot be: which one, what was given, and what it must be."""
+    """An invalid setting: its name, its value, and what it must be."""
 
     def __init__(self, name: str, value: object, needed: str) -> None:
         """`needed` completes "must be"."""
@@ -30,89 +31,90 @@ class BadSetting(GreenroomError, ValueError):
 @suggests("Settings", {"timeout": "write call_timeout=…"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a server says of itself, and how much it takes from its peers.
+    """A server's identity, and the limits for its peers.
 
-    All are optional. The defaults are chosen to be safe and to hinder no user.
+    All are optional. The defaults are safe, and high enough for ordinary use.
     """
 
     name: str = "greenroom"
-    """What clients are told that the server is called; reports, workers and `greenroom tree` call it so too."""
+    """The server's name for clients, reports, workers and `greenroom tree`."""
     version: str = "0"
-    """The server's own version, as clients are told it."""
+    """The server's own version, for clients."""
     title: str | None = None
     """The name for people."""
     description: str | None = None
-    """What the server is for, in a sentence."""
+    """The server's purpose, in a sentence."""
     website_url: str | None = None
-    """Where people read more."""
+    """The address of its website."""
     icons: Sequence[Any] = ()
-    """Pictures of it: `Icon(…)`."""
+    """Its icons: `Icon(…)`."""
     instructions: str | None = None
-    """What a model should know to use the server."""
+    """Instructions for a model that uses the server."""
 
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Said instead of what is derived from what is registered: `{"logging": None}` says that there is none."""
+    """Declared instead of what follows from the registrations: `{"logging": None}` declares no logging."""
     experimental: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Capabilities outside of the protocol, which clients are told as they are."""
+    """Capabilities outside of the protocol, declared unchanged."""
 
     sessions: bool = True
-    """Whether there are sessions at all; without, each request over HTTP stands alone."""
+    """Whether there are sessions at all; without, each request over HTTP is independent."""
     gate: bool = True
     """Whether requests wait for `notifications/initialized`: before it, all but `ping` are refused."""
     max_sessions: int | None = 10_000
-    """How many sessions there may be at once; None for no limit."""
+    """How many sessions may exist at once; None for no limit."""
     max_sessions_per_principal: int | None = 1000
     """How many of them one principal may have; without authentication, one address, unless it is this machine's own."""
     session_idle: float | None = 1800.0
-    """How long a peer may say nothing; running calls and open streams keep a session alive."""
+    """How long a peer may be silent; calls in flight and open streams keep a session alive."""
     session_lifetime: float | None = None
-    """How long any session may last, whatever it is at."""
+    """How long any session may last, even an active one."""
 
     max_in_flight: int = 256
-    """How many requests of one peer may be under way at once."""
+    """How many requests of one peer may be in flight at once."""
     call_timeout: float | None = 60.0
-    """How long a call may be silent that has no limit of its own; each report of progress and each log message begins that time anew, sent or not."""
+    """How long a call without a limit of its own may be silent; each report of progress and each log message restarts that time, sent or not.
+    """
     ask_timeout: float | None = 30.0
-    """How long the peer may take to answer a request of ours."""
+    """How long the peer may take to answer a question of ours."""
     max_asks: int = 64
-    """How many requests of ours one session may have open."""
+    """How many questions of ours one session may have open."""
     cancel_grace: float = 0.5
     """How long a cancelled call may take to notice, before it is ended."""
 
     buffer_events: int = 256
-    """How many events a stream keeps, for readers that come back."""
+    """How many events a stream keeps, for readers that reconnect."""
     buffer_bytes: int = 4 * _MIB
-    """How many bytes of them; a session as a whole keeps four times as many."""
+    """How many bytes of events a stream keeps; a session as a whole keeps four times as many."""
     channel_events: int = 4096
-    """How many messages wait for the reader of a channel; then notifications are refused, and requests wait."""
+    """How many messages may wait for the reader of a channel; then notifications are dropped, and requests wait."""
     channel_bytes: int = 16 * _MIB
-    """How many bytes of them."""
+    """How many bytes of messages may wait."""
 
     max_tasks: int = 64
     """How many tasks of one owner may be unfinished at once. An owner is a principal, or without authentication a session."""
     max_tasks_kept: int = 512
-    """How many that have ended are kept for each owner; the oldest go first, whatever their ttl."""
+    """How many ended tasks are kept for each owner; the oldest go first, whatever their ttl."""
     task_bytes: int = 16 * _MIB
     """How many bytes of results those may hold together; the newest always stays."""
     task_ttl: float = 3600.0
-    """How long a task is kept when it has ended, if the peer does not say."""
+    """How long an ended task is kept, if the peer gives no ttl."""
     task_ttl_max: float = 86_400.0
-    """The longest that a peer may say."""
+    """The longest ttl that a peer may give."""
     task_lifetime: float = 86_400.0
     """How long a task may take, input from its peer included; then it has failed."""
     task_poll: float = 1.0
-    """How often peers are asked to look how a task is doing, at most."""
+    """The poll interval that peers are asked to keep."""
 
     log_level: LogLevel = "info"
     """The level of a session that has set none."""
     page_size: int = 50
     """How many entries a page of a list has."""
     strict: bool = False
-    """Whether what goes into tools, and comes out, is checked against foreign schemas unless a tool says otherwise."""
+    """Whether tools' arguments and results are checked against handwritten schemas unless a tool says otherwise."""
     expose_errors: bool = False
-    """Whether peers see what exceptions say, rather than that there was one."""
+    """Whether peers get the text of exceptions."""
     crashes: Literal["tool", "protocol"] = "tool"
-    """What a tool's exception becomes: a result with `isError`, or a JSON-RPC error."""
+    """How a tool's exception is reported: as a result with `isError`, or as a JSON-RPC error."""
 
     tool_threads: int = 8
     """How many threads one tool may hold."""

@@ -1,11 +1,12 @@
-"""Subscriptions to changes: sessions join this process, and it tells them what their peers are to be told.
+"""The process that announces changes to sessions: changed lists to all, changed resources to those that subscribed.
 
-Changes are collected for a moment, so that a hundred registrations are one `list_changed` and a hot resource one `updated`. What
-it holds is bounded: by the sessions' subscriptions, so many each, and by its mailbox. A change that found the mailbox full is not
-lost in silence: it leaves a gap, and after a gap each session is told of everything that it waits for.
+Sessions join it; any process may cast `changed` and `updated`. Changes are collected for a moment, so that a hundred
+registrations are one `list_changed` and a hot resource one `updated`. Memory is bounded by the subscriptions, limited
+for each session, and by the mailbox. A change that found the mailbox full leaves a gap, and after a gap each session
+is notified of everything that it waits for.
 
-What sessions asked for stands on a `SubscriptionTable` that outlives this process: when it dies, its successor goes on with it. A session that
-dies leaves with all it had.
+The subscriptions are kept in a `SubscriptionTable` that outlives this process, so its successor goes on with them. A
+session that dies is removed.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 MAX_PER_SESSION: Final = 1000
 """How many resources one session may subscribe to."""
 MAX_URI_CHARACTERS: Final = 8 * 1024
-"""How many characters the URI of such a resource may have."""
+"""How many characters the URI of a subscription may have."""
 MAX_SESSION_CHARACTERS: Final = 256 * 1024
-"""How many those of one session may have together."""
+"""How many characters the URIs of one session may have together."""
 MAILBOX_LIMIT: Final = 10_000
 COLLECT_SECONDS: Final = 0.01
 """For how many seconds changes are collected."""
@@ -46,30 +47,32 @@ _FLUSH: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class ChangeAnnouncement:
-    """Sent to a session: tell your peer this, if it may be told."""
+    """Sent to a session: notify the peer of this, if it may get it."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class SubscriptionTable:
-    """What sessions asked for. Belongs to the company; only the process writes on it, but for the mark of a gap."""
+    """The subscriptions of all sessions.
 
-    __slots__ = ("gap", "subscribers", "sessions")
+    It belongs to the company. Only the process writes to it, except for the mark of a gap.
+    """
+
+    __slots__ = ("gap", "sessions", "subscribers")
 
     def __init__(self) -> None:
-        """No session has joined."""
         self.sessions: dict[Pid, dict[str, None]] = {}
         self.subscribers: dict[str, dict[Pid, None]] = {}
         self.gap = False
 
     def remove_session(self, pid: Pid) -> None:
-        """A session is gone."""
+        """Remove a session."""
         for uri in self.sessions.pop(pid, ()):
             self.leave(pid, uri)
 
     def leave(self, pid: Pid, uri: str) -> None:
-        """It does not want to hear of that any more."""
+        """Remove one subscription."""
         readers = self.subscribers.get(uri)
         if readers is not None:
             readers.pop(pid, None)
@@ -78,12 +81,15 @@ class SubscriptionTable:
 
 
 class Subscriptions(GenServer):
-    """One in each company. `Subscriptions.join` is a session's first word to it; `changed` and `updated` may come from any process."""
+    """The subscriptions' process of a company.
+
+    `join` is a session's first call; `changed` and `updated` may come from any process.
+    """
 
     def __init__(
         self, table: SubscriptionTable, per_session: int = MAX_PER_SESSION, window: float = COLLECT_SECONDS
     ) -> None:
-        """`table` is what a predecessor left, or an empty one."""
+        """`table` is a predecessor's, or an empty one."""
         self._table = table
         self._per_session = per_session
         self._window = window
@@ -93,7 +99,7 @@ class Subscriptions(GenServer):
         self._armed = False
 
     def init(self) -> None:
-        """Monitor the sessions that were there before; changes that came between a predecessor and this process are a gap."""
+        """Monitor the sessions of a predecessor. Changes between the predecessor's death and now are a gap."""
         for pid in self._table.sessions:
             self._monitors[pid] = monitor(pid)
         if self._table.sessions:
@@ -103,20 +109,20 @@ class Subscriptions(GenServer):
     # --- for sessions
 
     def join(self, pid: Pid) -> None:
-        """Tell this session of lists that change, until it dies or leaves."""
+        """Announce changed lists to this session, until it dies or leaves."""
         if pid not in self._monitors:
             self._table.sessions.setdefault(pid, {})
             self._monitors[pid] = monitor(pid)
 
     def leave(self, pid: Pid) -> None:
-        """Tell it nothing any more."""
+        """Announce nothing more to this session."""
         watched = self._monitors.pop(pid, None)
         if watched is not None:
             demonitor(watched, flush=True)
         self._table.remove_session(pid)
 
     def subscribe(self, pid: Pid, uri: str) -> None:
-        """Tell this session when that resource is updated. Raises `McpError` when it has too many already."""
+        """Announce updates of that resource to this session. Raises `McpError` when it has too many subscriptions."""
         uris = self._table.sessions.get(pid, {})
         if len(uri) > MAX_URI_CHARACTERS:
             raise Reject(
@@ -132,12 +138,12 @@ class Subscriptions(GenServer):
         self._table.subscribers.setdefault(uri, {})[pid] = None
 
     def unsubscribe(self, pid: Pid, uri: str) -> None:
-        """Not any more. It need not have been."""
+        """Remove a subscription; it need not exist."""
         self._table.sessions.get(pid, {}).pop(uri, None)
         self._table.leave(pid, uri)
 
     def subscriptions(self, pid: Pid) -> list[str]:
-        """What this session has subscribed to, in that order."""
+        """The resources that this session has subscribed to, in that order."""
         return list(self._table.sessions.get(pid, ()))
 
     # --- for code that changes something
@@ -151,19 +157,22 @@ class Subscriptions(GenServer):
         self.announce_missed()
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """That resource has changed; of several in a moment, the last one's `extra` is told."""
+        """That resource has changed. Of several changes within the window, the last one's `extra` is sent."""
         if uri in self._table.subscribers:
             self._resources[uri] = extra
             self._arm()
         self.announce_missed()
 
     def announce_missed(self) -> None:
-        """Tell each session of everything, if something was missed: a change that found the mailbox full came while what passes by here was in it."""
+        """After a gap, announce everything to every session.
+
+        A change that found the mailbox full arrived while the messages that now pass by here were in it.
+        """
         if self._table.gap:
             self._arm()
 
     def handle_info(self, message: Any) -> None:
-        """A session is gone, or it is time to tell."""
+        """Remove a dead session, or announce the collected changes."""
         match message:
             case Down(pid=Pid() as pid):
                 self._monitors.pop(pid, None)
@@ -197,20 +206,20 @@ class Subscriptions(GenServer):
                 send(pid, said)
 
     def report_state(self) -> str:
-        """How much is in it."""
+        """The numbers of sessions and resources."""
         return f"{len(self._table.sessions)} sessions, {len(self._table.subscribers)} resources"
 
 
 def subscriptions_child(
     name: Hashable, table: SubscriptionTable, per_session: int = MAX_PER_SESSION
 ) -> ChildSpec[Ref[Subscriptions]]:
-    """The company's child, under that name. The table goes to every successor."""
+    """The child spec of the subscriptions' process. The table goes to every successor."""
     options = Options(mailbox=MAILBOX_LIMIT)
     return child(Subscriptions, table, per_session).but(id="subscriptions", name=name, options=options)
 
 
 def announce_list_changed(subscriptions: Ref[Subscriptions], table: SubscriptionTable, kind: Kind) -> None:
-    """The list of that kind has changed. Never waits; what finds no room leaves a gap."""
+    """The list of that kind has changed. Never waits; a full mailbox leaves a gap."""
     if not subscriptions.cast(Subscriptions.changed, kind):
         table.gap = True
 
@@ -218,12 +227,12 @@ def announce_list_changed(subscriptions: Ref[Subscriptions], table: Subscription
 def announce_resource_updated(
     subscriptions: Ref[Subscriptions], table: SubscriptionTable, uri: str, extra: Mapping[str, Any]
 ) -> None:
-    """A resource has changed. Never waits; what finds no room leaves a gap."""
+    """A resource has changed. Never waits; a full mailbox leaves a gap."""
     if not subscriptions.cast(Subscriptions.updated, uri, extra):
         table.gap = True
 
 
 def announce_gap(subscriptions: Ref[Subscriptions], table: SubscriptionTable) -> None:
-    """Something may have changed, and it is unknown what."""
+    """An unknown number of changes may have been missed."""
     table.gap = True
     subscriptions.cast(Subscriptions.announce_missed)

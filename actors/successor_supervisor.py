@@ -1,7 +1,8 @@
-"""A supervisor that does not begin before its predecessor's children are gone: a company's own, and that of its listeners.
+"""A supervisor that starts only when its predecessor's children are gone: a company's own, and that of its listeners.
 
-When it is killed, it leaves children behind that end in order, which takes them a moment; until then they have the company's names, and its sockets. A
-successor that came up in between would find those taken, and its own supervisor would soon give up on it.
+A killed supervisor leaves children that end in order, which takes a moment; until then they hold the company's names
+and its sockets. A successor that started earlier would find those taken, and its own supervisor would soon give up on
+it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, Continue, DynamicSupervisor, Ignore, NoReply, Ref, Stop, Strategy
 
 _PREDECESSOR_SECONDS: Final = 30.0
-"""How long a predecessor's children may take to end, in seconds."""
+"""How many seconds a predecessor's children may take to end."""
 
 
 class SuccessorSupervisor(Supervisor):
-    """It knows its predecessor's children by the names that its own are to have."""
+    """A supervisor that waits until the registered names of its children are free."""
 
     def __init__(
         self,
@@ -31,7 +32,6 @@ class SuccessorSupervisor(Supervisor):
         period: float,
         strategy: Strategy = "one_for_one",
     ) -> None:
-        """As any supervisor."""
         super().__init__(children, intensity=intensity, period=period, strategy=strategy)
         self._names = [name for spec in children if (name := child_name(spec)) is not None]
 
@@ -45,16 +45,19 @@ class SuccessorSupervisor(Supervisor):
 
 
 def child_name(spec: ChildSpec[Any]) -> Hashable | None:
-    """What a child will be registered as, if its spec says so."""
+    """The registered name of a child, if its spec has one."""
     return spec.start.options.name if isinstance(spec.start, StartLink) else None
 
 
 def named_child(spec: ChildSpec[Any], name: Hashable) -> ChildSpec[Any]:
-    """The same child under that name, unless it has one, or starts in a way of its own."""
+    """The same child under that name, unless it has one, or a start function of its own."""
     return spec.but(name=name) if isinstance(spec.start, StartLink) and child_name(spec) is None else spec
 
 
 async def ensure_child(supervisor: Hashable | Ref[DynamicSupervisor], spec: ChildSpec[Any]) -> None:
-    """That child runs there, started by this call or another: supervisors start one after the other, and the second finds its name taken."""
+    """Start the child unless it runs.
+
+    Concurrent starts are serialized by the supervisor, and the later ones find the name taken.
+    """
     with suppress(AlreadyRegistered):
         await start_child(supervisor, spec)

@@ -1,7 +1,7 @@
-"""What is known of a task: one frozen value, a new one for each change, and the rules by which it changes.
+"""The record of a task: an immutable value, replaced at each change, and the rules for changes.
 
-A record says everything that a peer may ask for, the result included, so its reader needs no process. Only the task's own collector makes
-its next one, and the store keeps the newest. Moments are seconds since 1970, on the company's clock.
+A record has everything that a peer may ask for, the result included, so reading it needs no process. Only the task's
+process makes the next one, and the store keeps the newest. Times are seconds since 1970, on the company's clock.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
-"""Where a message's `_meta` names the task that it belongs to."""
+"""The key in a message's `_meta` that names its task."""
 
 
 class BadTransition(GreenroomError):
-    """A task cannot go from the one status to the other."""
+    """A task cannot change from the one status to the other."""
 
     def __init__(self, before: str, after: str) -> None:
-        """As it was, and as it was to be."""
         super().__init__(before, after)
 
     def __str__(self) -> str:
@@ -51,7 +50,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     owner: str
     session_id: str = ""
-    """The session that it was asked for in, which may be gone by now."""
+    """The session that asked for it, which may have ended."""
     method: str = "tools/call"
     name: str = ""
     status: TaskStatus = "working"
@@ -60,13 +59,13 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     updated: float
     ended: float | None = None
     ttl: float
-    """For how many seconds it is kept when it has ended."""
+    """For how many seconds it is kept after its end."""
     poll: float | None = None
     """How many seconds the peer should wait before it asks again."""
     result: bytes | None = None
-    """What the request would have been answered with, as JSON: a result…"""
+    """The result that the call would have returned, as JSON…"""
     error: bytes | None = None
-    """…or an error. Neither before the end."""
+    """…or the error. Neither before the end."""
 
     @property
     def terminal(self) -> bool:
@@ -75,12 +74,12 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expires(self) -> float:
-        """From when on it need not be kept; never before it has ended."""
+        """When it may be removed; never before it has ended."""
         return math.inf if self.ended is None else self.ended + self.ttl
 
     @property
     def size(self) -> int:
-        """How many bytes it holds."""
+        """The size of its result or error in bytes."""
         return len(self.result or b"") + len(self.error or b"")
 
     def moved(
@@ -92,7 +91,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         result: bytes | None = None,
         error: bytes | None = None,
     ) -> TaskRecord:
-        """As it is from now on. Raises `BadTransition`."""
+        """The record with another status. Raises `BadTransition`."""
         if self.terminal or status == self.status:
             raise BadTransition(self.status, status)
         now = max(now, self.updated)
@@ -118,9 +117,9 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_of(peer: Peer, session_id: str) -> str:
-    """The owner of a peer's tasks: its principal; without one, the local user where that is the peer, else its session.
+    """The owner of a peer's tasks: its principal; without one, the local user on stdio, else its session.
 
-    A principal that cannot be told from another one in writing owns nothing, and its sessions stand for it.
+    A principal without a `repr` of its own cannot be told from others in writing, and its sessions stand for it.
     """
     principal = peer.principal
     if isinstance(principal, str):
@@ -131,17 +130,17 @@ def owner_of(peer: Peer, session_id: str) -> str:
 
 
 def belongs_to_session(owner: str) -> bool:
-    """Whether no peer can ask for the task any more when its session is gone."""
+    """Whether no peer can ask for the task any more once its session has ended."""
     return owner.startswith("session ")
 
 
 def wire_time(moment: float) -> str:
-    """A moment as the wire has it: RFC 3339, with milliseconds, in UTC."""
+    """The wire form of a time: RFC 3339, with milliseconds, in UTC."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def with_related_task(params: Mapping[str, Any], id: str) -> dict[str, Any]:
-    """The same params, or result, with the word that they belong to that task."""
+    """The params or result, with the task's id in `_meta`."""
     meta: Any = params.get("_meta")
     kept = meta if is_object(meta) else {}
     return {**params, "_meta": {**kept, RELATED_TASK: {"taskId": id}}}
@@ -151,11 +150,11 @@ def _milliseconds(seconds: float) -> int:
     return math.ceil(seconds * 1000 - 1e-6)
 
 
-# --- What sessions, hosts and a task's own process say to each other.
+# --- Messages between sessions, the program and a task's process.
 
 
 class TaskSpec(NamedTuple):
-    """What a peer's task is to do, and who waits to hear that it has begun."""
+    """The work of a peer's task, and the call that gets the task's id."""
 
     session: Ref[Any]
     key: int
@@ -164,7 +163,7 @@ class TaskSpec(NamedTuple):
     facts: SessionFacts
     timeout: float | None
     wanted_task: bool
-    """Whether the peer wanted a task, rather than an answer."""
+    """Whether the peer asked for a task, rather than for a result."""
 
 
 class AwaitTask(NamedTuple):
@@ -176,14 +175,14 @@ class AwaitTask(NamedTuple):
 
 
 class StopAwaitingTask(NamedTuple):
-    """It does not any more."""
+    """The call no longer waits."""
 
     pid: Pid
     key: int
 
 
 class CancelTask(NamedTuple):
-    """The task is not wanted any more. The session that says so may wait to hear what came of it."""
+    """Cancel the task. The session that asks may wait for the outcome."""
 
     why: str
     session: Ref[Any] | None = None
@@ -191,32 +190,33 @@ class CancelTask(NamedTuple):
 
 
 class ForwardedToTask(NamedTuple):
-    """To a session: what that call wants has been passed on to the task's collector, which can be monitored from now on."""
+    """To a session: the task's process has that call's message, and can be monitored from now on."""
 
     key: int
 
 
 class TaskDecided(NamedTuple):
-    """To a session: that call of yours can be answered from the record now. `won` is whether it was its wish that decided."""
+    """To a session: that call can be answered from the record now. `won` is whether its own request decided."""
 
     key: int
     won: bool = False
 
 
 class TaskUpdate(NamedTuple):
-    """The host says how it goes."""
+    """The program's new status message."""
 
     message: str | None
 
 
-# --- How a task can end, as values: what becomes of its record, and what the call would have been answered with.
-# Pure. A worker's whole response is taken apart again, since the answer that it belongs in comes later and under another id.
+# --- Outcomes: how a task can end, and the result or error that the call would have returned.
+# Pure functions. A worker's whole response is decoded again, since the response that it becomes part of comes later
+# and under another id.
 
 _MAX_MESSAGE_CHARACTERS: Final = 500
 
 
 class TaskOutcome(NamedTuple):
-    """What comes of a task."""
+    """The outcome of a task."""
 
     status: TaskStatus
     message: str | None = None
@@ -224,7 +224,7 @@ class TaskOutcome(NamedTuple):
     error: bytes | None = None
 
     def apply_to(self, record: TaskRecord, now: float) -> TaskRecord:
-        """The record of a task that ends so."""
+        """The record of the task with this outcome."""
         return record.moved(self.status, now, self.message, result=self.result, error=self.error)
 
 
@@ -237,7 +237,8 @@ class _ErrorFlag(msgspec.Struct):
 
 
 def reply_outcome(body: bytes) -> TaskOutcome:
-    """The work is done: it has failed if the result says so itself."""
+    """The outcome of a job's reply: failed if its result has `isError`."""
+    # A copy: a `Raw` is a view, which would keep the whole response in memory for as long as the record.
     result = bytes(msgspec.json.decode(body, type=_Response).result)
     if msgspec.json.decode(result, type=_ErrorFlag).isError is not True:
         return TaskOutcome("completed", None, result)
@@ -245,13 +246,13 @@ def reply_outcome(body: bytes) -> TaskOutcome:
 
 
 def value_outcome(record: TaskRecord, value: Any) -> TaskOutcome:
-    """What the host says came of it: whatever a tool may return, or for another method the whole result."""
+    """The outcome of the program's own value: what a tool may return, or for another method the whole result."""
     result = tool_result(value) if record.method == "tools/call" else value
     return reply_outcome(encode_result(record.id, with_related_task(result, record.id)))
 
 
 def error_outcome(error: McpError) -> TaskOutcome:
-    """The work has ended in a JSON-RPC error."""
+    """The outcome of a JSON-RPC error."""
     wire = msgspec.json.decode(encode_error(None, error), type=_Error).error
     return TaskOutcome("failed", _shortened(error.message), None, bytes(wire))
 
@@ -261,20 +262,20 @@ class _Error(msgspec.Struct):
 
 
 def crash_outcome(record: TaskRecord, text: str, crashes: str) -> TaskOutcome:
-    """The work has ended without a word of its own, because of a crash or a deadline: as for a call."""
+    """The outcome of a crash or a timeout, reported as for a call."""
     if crashes == "tool" and record.method == "tools/call":
         return reply_outcome(encode_result(record.id, with_related_task(tool_result(ToolError(text)), record.id)))
     return error_outcome(McpError(ErrorCode.TOOL_ERROR, text))
 
 
 def cancel_outcome(why: str) -> TaskOutcome:
-    """The ending of a task that is not wanted any more."""
+    """The outcome of a cancelled task."""
     error = McpError(ErrorCode.INVALID_PARAMS, f"Task cancelled: {why}" if why else "Task cancelled")
     return error_outcome(error)._replace(status="cancelled", message=_shortened(why) or None)
 
 
 def task_created_result(record: TaskRecord, *, wanted_task: bool) -> dict[str, Any]:
-    """The answer to the call: there is a task. A client that did not ask for one can read that, and which."""
+    """The result of a call that became a task. For a client that did not ask for one, it has a text that names the task."""
     result: dict[str, Any] = {"task": record.to_wire()}
     if not wanted_task:
         text = f"This takes a while, and goes on as task {record.id}: tasks/result has what comes of it"
@@ -283,14 +284,14 @@ def task_created_result(record: TaskRecord, *, wanted_task: bool) -> dict[str, A
 
 
 def task_reply(record: TaskRecord, id: str | int) -> bytes:
-    """The response to a `tasks/result`, when the task has ended: what the call would have been answered with."""
+    """The response to `tasks/result`, once the task has ended: the result or error of the call."""
     if record.result is not None:
         return encode_result(id, msgspec.Raw(record.result))
     return encode({"jsonrpc": JSONRPC, "id": id, "error": msgspec.Raw(record.error or b"{}")})
 
 
 def _failure_text(result: Any) -> str:
-    """What a failed tool says of it: its first text."""
+    """The first text of a failed tool's result."""
     content: Any = result.get("content") if is_object(result) else None
     for block in content if is_array(content) else ():
         if is_object(block) and isinstance(text := block.get("text"), str):

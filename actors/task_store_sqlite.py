@@ -1,13 +1,14 @@
-"""The store whose tasks are still there when the server is started again: records in memory, and a thread that writes them to a file.
+"""The task store whose tasks survive a restart: records in memory, and a thread that writes them to an SQLite file.
 
     server = Server("press", task_store=SqliteTasks("tasks.db"))
 
-The loop never waits for the disk. What was put waits in a table with one place for each task, where the newest record replaces the one before; the
-thread takes all of it at once and writes it as one transaction. So nothing grows when the disk is slow, and a flood is written in few pieces.
+The loop never waits for the disk. Records wait in a table with one slot for each task, where the newest replaces the
+one before; the thread takes all of them and writes them as one transaction. So nothing grows when the disk is slow,
+and a flood becomes few writes.
 
-No peer is told anything that a restart would take back: an end is seen by readers when it is on disk, and who begins a task hears of it when
-the task is. When the disk refuses: a new task is not begun; the end of one is shown all the same, kept here, and written as soon as that works.
-If the server dies before it did, that task will have failed.
+No peer gets an outcome that a restart would take back: readers see an end once it is on disk, and a task's id is sent
+once its record is. When the disk fails, a new task is refused; the end of one is shown all the same, kept in memory,
+and written as soon as writing works. If the server dies before that, the task will have failed.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("greenroom.tasks")
 
 _RETRY: Final = 1.0
-"""After how many seconds a failed write is tried again, if no record is put before."""
+"""After how many seconds a failed write is retried, if no record is stored before."""
 _MIB: Final = 1024 * 1024
 _MAX_BYTES_LIMIT: Final = 512 * _MIB
-"""What SQLite takes in one piece without being asked twice."""
+"""SQLite's default limit for one blob is above this."""
 
 
 class SqliteTasks:
-    """Tasks in a file of SQLite, for one server at a time."""
+    """Tasks in an SQLite file, for one server at a time."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class SqliteTasks:
         self._held: dict[str, tuple[TaskRecord, Future[None]]] = {}
         """Ends that are not safe yet."""
         self._ended: dict[str, int] = {}
-        """How large each that has ended is, the first to end first."""
+        """The size of each ended task, the first to end first."""
         self._bytes = 0
         self._company: object = None
 
@@ -98,21 +99,21 @@ class SqliteTasks:
 
     @property
     def durable(self) -> bool:
-        """They outlive the program."""
+        """True: records outlive the program."""
         return True
 
     def __repr__(self) -> str:
         return f"<SqliteTasks {self._file.path}>"
 
     async def open(self, company: object) -> None:
-        """Read the file, or go on with it if it is open. Raises `TaskStoreError`, which says what is wrong with it and what to do."""
+        """Read the file, or go on with it if it is open. Raises `TaskStoreError`, which says what is wrong and what to do."""
         writer = self._writer
         taken = writer is not None and (company != self._company or not writer.is_near())
         if writer is not None and not writer.closing and taken:
             raise TaskStoreError(self._file.path, "is another server's in this program: each needs a file of its own")
         self._company = company
         if writer is not None and writer.closing:
-            with contextlib.suppress(TaskStoreError):  # the caller that closed it has heard of that
+            with contextlib.suppress(TaskStoreError):  # the caller of `close` got this error
                 await asyncio.wrap_future(writer.closed)
             writer = None
         if writer is None:
@@ -141,7 +142,7 @@ class SqliteTasks:
         self._make_room()
 
     async def close(self) -> None:
-        """Write what is left. Raises `TaskStoreError` when that cannot be."""
+        """Write what is left. Raises `TaskStoreError` when that fails."""
         writer = self._writer
         if writer is None:
             return
@@ -151,12 +152,12 @@ class SqliteTasks:
         finally:
             if self._writer is writer and writer.closed.done():
                 self._writer = None
-                writer.join()  # it has said its last word
+                writer.join()  # the thread ends right after `closed` is set
 
-    # --- what a company does with it
+    # --- called by the company
 
     def put(self, record: TaskRecord, *, at_once: bool = False) -> Future[None]:
-        """Have it written. A task's first end stays: what comes after it is nothing."""
+        """Have the record written. A task's first end is final: later records are ignored."""
         writer = self._writer
         held = self._held.get(record.id)
         if held is not None:
@@ -168,7 +169,7 @@ class SqliteTasks:
             self._show(record)
             return _done_future(TaskStoreError(self._file.path, "is not open"))
         if (unfit := self._unfit(record)) is not None:
-            self._seen.put(record)  # it costs no other record its place
+            self._seen.put(record)  # kept in memory only, and not counted
             if record.terminal:
                 self._ended[record.id] = 0
             return _done_future(TaskStoreError(self._file.path, unfit))
@@ -184,15 +185,15 @@ class SqliteTasks:
         return safe
 
     def get(self, id: str) -> TaskRecord | None:
-        """The newest record of that task that may be seen."""
+        """The newest visible record of that task."""
         return self._seen.get(id)
 
     def list(self, owner: str | None = None) -> Sequence[TaskRecord]:
-        """The newest record of each task of that owner, or of all owners, the oldest task first."""
+        """The newest visible record of each task of that owner, or of all owners, the oldest task first."""
         return self._seen.list(owner)
 
     def remove(self, id: str) -> None:
-        """Forget it."""
+        """Remove a task."""
         held = self._held.pop(id, None)
         if held is None and self._seen.get(id) is None:
             return
@@ -201,10 +202,10 @@ class SqliteTasks:
         if self._writer is not None:
             self._writer.forget(id)
 
-    # --- in the loop, behind the thread
+    # --- in the loop, called after the thread
 
     def written(self, taken: Taken, error: TaskStoreError | None) -> None:
-        """The thread has done with these, one way or the other."""
+        """The thread has written these records, or failed to."""
         for record, safe in taken:
             held = self._held.get(record.id)
             if held is not None and held[0] is record:
@@ -216,10 +217,12 @@ class SqliteTasks:
                 safe.set_result(None)
             else:
                 safe.set_exception(error)
-                safe.exception()  # said once, in the log, for all futures that no task waits for
+                # Reading the exception marks it as retrieved: asyncio would otherwise log each future that no task awaits.
+                # `_tell` logs the failure once.
+                safe.exception()
 
     def _unfit(self, record: TaskRecord) -> str | None:
-        """Why this one record could not be written, or not be read again: it must not keep the others from it."""
+        """Why this record could not be written, or not be read again. It must not keep the others from being written."""
         if record.size > self.max_bytes:
             return f"takes no result of {record.size} bytes: max_bytes is {self.max_bytes}"
         try:
@@ -240,7 +243,7 @@ class SqliteTasks:
         self._bytes += record.size
 
     def _make_room(self, more: int = 0) -> bool:
-        """Forget the oldest that have ended, until there is room for so many more. Whether there is."""
+        """Remove the oldest ended tasks until there is room for so many more. Whether there is."""
         while len(self._seen) + more > self.max_records or self._bytes > self.max_bytes:
             oldest = next(iter(self._ended), None)
             if oldest is None:
@@ -250,17 +253,19 @@ class SqliteTasks:
 
 
 class _Writer(threading.Thread):
-    """The one that has the file, from its opening to its closing."""
+    """The thread that has the file open, from its opening to its closing."""
 
     def __init__(self, store: SqliteTasks, file: TaskFile) -> None:
         super().__init__(name="greenroom-tasks", daemon=True)
         self.opened: Promise[list[TaskRecord]] = Promise()
         self.closed: Promise[None] = Promise()
         for promise in (self.opened, self.closed):
-            promise.set_running_or_notify_cancel()  # a caller that gives up waiting for it does not cancel it
+            # A running future cannot be cancelled: `wrap_future` passes a waiter's cancellation on, and the thread would
+            # then fail to set the result that other waiters need.
+            promise.set_running_or_notify_cancel()
         self.closing = False
         self.read = False
-        """Whether the store has what was in the file."""
+        """Whether the store has taken the file's records."""
         self.loop = asyncio.get_running_loop()
         self._store = store
         self._file = file
@@ -268,17 +273,17 @@ class _Writer(threading.Thread):
         self._waiting: dict[str, TaskRecord | None] = {}
         self._promised: dict[str, tuple[TaskRecord, Future[None]]] = {}
         self._on_file: set[str] = set()
-        """What the file has, or may have: the rest need not be removed from it."""
+        """The ids that are or may be in the file: others need not be deleted from it."""
         self._error: TaskStoreError | None = None
 
     # --- in the loop
 
     def is_near(self) -> bool:
-        """Whether it works for this loop, or for one that is no more."""
+        """Whether it works for this loop, or for one that is closed."""
         return self.loop is asyncio.get_running_loop() or self.loop.is_closed()
 
     def put(self, record: TaskRecord) -> Future[None]:
-        """Have it written next."""
+        """Have the record written next."""
         with self._changed:
             promised = self._promised.get(record.id)
             safe = self.loop.create_future() if promised is None or promised[1].done() else promised[1]
@@ -288,7 +293,7 @@ class _Writer(threading.Thread):
         return safe
 
     def forget(self, id: str) -> None:
-        """Have it removed next, unless it was never there."""
+        """Have the task deleted next, unless it was never written."""
         with self._changed:
             promised = self._promised.pop(id, None)
             if id in self._on_file:
@@ -308,7 +313,7 @@ class _Writer(threading.Thread):
     # --- in the thread
 
     def run(self) -> None:
-        """Open, write for as long as records are put, close."""
+        """Open the file, write as long as records are stored, close it."""
         try:
             records = self._file.open(time.time())
         except BaseException as error:  # noqa: BLE001 - it is raised where the opening is awaited
@@ -330,7 +335,7 @@ class _Writer(threading.Thread):
             self.closed.set_exception(self._error)
 
     def _wait(self) -> bool:
-        """Until there is something to write, and some hope. Whether this is the last time."""
+        """Wait until there is something to write, and not just after a failure. Whether this is the last time."""
         with self._changed:
             patient = self._error is not None
             while not self.closing and (patient or not self._waiting):
@@ -364,7 +369,7 @@ class _Writer(threading.Thread):
             _log.error("%s. New tasks are refused, and the ends of others kept in memory, until that works", error)
         elif error is None and before is not None:
             _log.warning("%s can be written again: nothing is missing", self._file.path)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and no task waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no task waits
             self.loop.call_soon_threadsafe(self._store.written, promised, error)
 
 
@@ -378,14 +383,14 @@ def _done_future(error: TaskStoreError | None) -> Future[None]:
     return done
 
 
-# --- The file of a durable task store: one SQLite database, its shape, and what is refused of it.
-# Plain and blocking, and one thread's. The program that has it open has it alone, for as long as it lives and no longer: the lock is
-# the system's, and goes with a program that is killed. Session ids are tickets, so only their hashes are written.
+# --- The file: one SQLite database, its schema, and the files that are refused.
+# Blocking code, run by one thread. The program that has the file open has it exclusively: the lock is the operating
+# system's, and goes with a program that is killed. Session ids are bearer secrets, so only their hashes are written.
 
 APPLICATION_ID: Final = 0x67726E72
-"""What the header of each such file says that it is: "grnr"."""
+"""SQLite's `application_id` of these files: "grnr"."""
 FORMAT_VERSION: Final = 1
-"""Of the table. A file that is older is brought to it, one that is newer is refused."""
+"""The version of the table. An older file would be migrated, a newer one is refused."""
 COLUMNS: Final = TaskRecord.__struct_fields__
 _MODE: Final = 0o600
 _HASHED: Final = "sha256:"
@@ -404,7 +409,7 @@ _ALL: Final = f"SELECT {', '.join(COLUMNS)} FROM tasks ORDER BY created, rowid" 
 
 
 class TaskFile:
-    """One of them."""
+    """One file of tasks."""
 
     def __init__(
         self,
@@ -414,7 +419,7 @@ class TaskFile:
         patience: float = 5.0,
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
     ) -> None:
-        """`patience` is for how many seconds another program may have it before that is an error."""
+        """`patience` is for how many seconds another program may have the file before that is an error."""
         self.path = Path(path)
         self._sync = sync
         self._patience = patience
@@ -425,7 +430,7 @@ class TaskFile:
     # --- opening
 
     def open(self, now: float) -> list[TaskRecord]:
-        """What it has, the oldest task first, without what has expired by `now`. Raises `TaskStoreError`."""
+        """The file's records, the oldest task first, without those that have expired by `now`. Raises `TaskStoreError`."""
         self._make()
         try:
             connection = self._connection = self._connect(self.path, timeout=self._patience, isolation_level=None)
@@ -443,9 +448,13 @@ class TaskFile:
         return records
 
     def _make(self) -> None:
-        """See that it is there. What is too short for a database would be taken for a new one, and overwritten."""
+        """Make the file if it is missing.
+
+        A file too short for a database is refused: SQLite would take it for a new one, and overwrite it.
+        """
         try:
-            # Never opened when it is there: closing it again would end the locks that this program has on it.
+            # An existing file is never opened here: closing it again would drop the POSIX locks that this program has
+            # on it.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _MODE))
             size = self.path.stat().st_size
@@ -461,7 +470,7 @@ class TaskFile:
             raise TaskStoreError(self.path, _NOT_A_TASK_FILE)
 
     def _keep_to_ourselves(self) -> None:
-        """What stands in it is for the server's user only; the files that SQLite puts beside it take after it."""
+        """Make the file readable by the server's user only. The files that SQLite puts beside it inherit its mode."""
         if os.name != "posix" or not self.path.stat().st_mode & 0o077:
             return
         try:
@@ -508,7 +517,7 @@ class TaskFile:
     # --- writing
 
     def write(self, batch: Mapping[str, TaskRecord | None]) -> None:
-        """Put all of these, None for what is to be forgotten: all or nothing, and safe on return. Raises `TaskStoreError`."""
+        """Store these records and delete those that are None, in one transaction, safe on return. Raises `TaskStoreError`."""
         connection = self._connection
         if connection is None:
             raise TaskStoreError(self.path, "is not open")
@@ -518,7 +527,7 @@ class TaskFile:
         gone = [(id,) for id, record in batch.items() if record is None]
         kept = [row_of(record) for record in batch.values() if record is not None]
         try:
-            if connection.in_transaction:  # not even that could be taken back
+            if connection.in_transaction:  # the last failure's ROLLBACK failed too
                 connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("DELETE FROM tasks WHERE id = ?", gone)
@@ -533,7 +542,7 @@ class TaskFile:
             raise
 
     def close(self) -> None:
-        """Close it: another program may have it now."""
+        """Close the file: another program may open it now."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -548,7 +557,7 @@ class TaskFile:
 
 
 def row_of(record: TaskRecord) -> tuple[Any, ...]:
-    """A record as it is written: its session by a hash."""
+    """A record as it is written, with its session's id hashed."""
     owner = record.owner
     if belongs_to_session(owner):
         kind, _, id = owner.partition(" ")
@@ -566,7 +575,7 @@ def _hashed(id: str) -> str:
 
 
 def _encodable(value: Any) -> Any:
-    """Half a character, which a principal may have, cannot be written."""
+    """The value without lone surrogates, which a principal may have and SQLite cannot store."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 

@@ -1,7 +1,7 @@
-"""The tasks of a company: who may have one, where its record is, and how to reach the process that keeps it.
+"""The tasks of a company: access to their records and processes, the process that removes expired records, and a session's calls of tasks.
 
-`CompanyTasks` is no process, and holds nothing but the store: it finds what is asked for, and refuses what is too much. It runs in the node's loop.
-Everything that changes a task goes to its collector, through the processes' supervisor, so that it comes behind the task's own start.
+`CompanyTasks` is no process. It finds and admits tasks, and runs in the node's loop. A message that changes a task
+goes to the task's process, through the supervisor of those processes, so that it arrives after the task's own start.
 """
 
 from __future__ import annotations
@@ -63,16 +63,17 @@ if TYPE_CHECKING:
 
 CAPABILITY: Final[Mapping[str, Any]] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 NO_TASK: Final = "Task not found: there is none with that id, it has expired, or the process that had it is gone"
-"""One text for all of it: of a task of another principal, nothing shows that it is or was there."""
+"""One text for all cases: another principal must not learn whether a task exists or existed."""
 
 
 class TaskProcessSupervisor(DynamicSupervisor):
     """The supervisor of all tasks' processes."""
 
     def forward(self, name: ProcessName, message: object) -> None:
-        """Send something to one of them, behind whatever was asked of us before.
+        """Send a message to a task's process, after the starts that were requested before.
 
-        A session that waits for an answer is told, and monitors the collector from then on. If the collector is gone, the record answers.
+        A session that waits for an answer is told, and monitors that process from then on. If the process is gone,
+        the record answers.
         """
         Ref[Any](name).send(message)
         if isinstance(message, AwaitTask | CancelTask) and message.session is not None:
@@ -85,33 +86,36 @@ class CompanyTasks:
     __slots__ = ("_clock", "_company", "key", "processes", "settled", "store")
 
     def __init__(self, company: Company, store: TaskStore) -> None:
-        """Nothing is read yet: the keeper opens the store."""
+        """The sweeper opens the store later."""
         self._company = company
         self._clock: tuple[asyncio.AbstractEventLoop, float] | None = None
         self.store = store
         self.key = company.key
         self.settled = False
-        """Whether what an earlier life of the store left unfinished has been looked at."""
+        """Whether the unfinished tasks of an earlier run of the program have been failed."""
         self.processes: Ref[TaskProcessSupervisor] = Ref(company.name("task_processes"), None)
 
     def now(self) -> float:
-        """Seconds since 1970, by a clock that never goes back: the loop's, set when it was first looked at."""
+        """Seconds since 1970, by a clock that never goes back: the loop's, set when it was first read."""
         loop = asyncio.get_running_loop()
         if self._clock is None or self._clock[0] is not loop:
             self._clock = (loop, time.time() - loop.time())
         return self._clock[1] + loop.time()
 
-    # --- looking
+    # --- reading
 
     def find(self, id: str, owner: str) -> TaskRecord:
-        """That task of that owner. Raises `McpError` where there is none, or none any more; no owner learns of others' tasks."""
+        """That task of that owner. Raises `McpError` if there is none, or none that this owner may know of."""
         record = self.store.get(id)
         if record is None or not self._may_see(owner, record) or record.expires <= self.now():
             raise McpError(ErrorCode.INVALID_PARAMS, NO_TASK)
         return record
 
     def _may_see(self, owner: str, record: TaskRecord) -> bool:
-        """Its owner may. Where peers do not say who they are, and records outlive sessions, the id alone is the ticket once the session is gone."""
+        """Whether the owner may see the record.
+
+        Where peers are anonymous and records outlive sessions, the id alone gives access once the session is gone.
+        """
         if record.owner == owner:
             return True
         if not (self.store.durable and belongs_to_session(record.owner) and belongs_to_session(owner)):
@@ -119,21 +123,21 @@ class CompanyTasks:
         return current_node().named(ProcessName(self.key, "session", record.session_id)) is None
 
     def of_owner(self, owner: str) -> list[TaskRecord]:
-        """All of that owner's, the oldest first."""
+        """All tasks of that owner, the oldest first."""
         now = self.now()
         return [record for record in self.store.list(owner) if record.expires > now]
 
     def alive(self, id: str) -> bool:
-        """Whether a process keeps that task."""
+        """Whether the task's process is running."""
         process = current_node().named(self.name(id))
         return process is not None and not process.life
 
     def name(self, id: str) -> ProcessName:
-        """What that process is registered as."""
+        """The registered name of the task's process."""
         return ProcessName(self._company.key, "task", id)
 
     def save(self, record: TaskRecord) -> None:
-        """Keep the record as it stands, without waiting until that is safe; the store reports what goes wrong."""
+        """Store the record, without waiting until that is safe. The store reports errors."""
         safe = self.store.put(record, at_once=True)
         if safe is not None:
             safe.add_done_callback(_ignore_error)
@@ -141,7 +145,7 @@ class CompanyTasks:
     # --- beginning
 
     def admit(self, owner: str, *, method: str, name: str, session_id: str, ttl: float | None) -> TaskRecord:
-        """A new task, on record from now on. Raises `McpError` when its owner has too many."""
+        """Create and store the record of a new task. Raises `McpError` when its owner has too many."""
         settings = self._company.settings
         unfinished = sum(not record.terminal for record in self.store.list(owner))
         if unfinished >= settings.max_tasks:
@@ -168,7 +172,10 @@ class CompanyTasks:
     def start_process(
         self, record: TaskRecord, spec: TaskSpec | None, origin: Ref[Any] | None, *, announces: bool = True
     ) -> bool:
-        """Have the process started that keeps it, some time. False when there is no supervisor to do so: then the task never was."""
+        """Have the task's process started, without waiting.
+
+        False when its supervisor is not running: then the record is removed.
+        """
         options = Options(name=self.name(record.id), label="task")
         spec = child(TaskProcess, self._company, record, spec, origin, announces=announces).but(
             restart="temporary", options=options
@@ -179,13 +186,13 @@ class CompanyTasks:
         return begun
 
     def send(self, id: str, message: object) -> bool:
-        """Send something to the process that keeps it. False when that cannot be."""
+        """Send a message to the task's process. False when its supervisor is not running."""
         return self.processes.cast(TaskProcessSupervisor.forward, self.name(id), message)
 
-    # --- forgetting
+    # --- removing
 
     def trim(self, owner: str) -> None:
-        """Keep no more of what has ended than each owner may; the newest always stays."""
+        """Remove the oldest ended tasks beyond the owner's limits; the newest always stays."""
         settings = self._company.settings
         ended = sorted((each for each in self.store.list(owner) if each.terminal), key=_end_time)
         size = sum(each.size for each in ended)
@@ -196,7 +203,7 @@ class CompanyTasks:
 
 
 def declared(settings: Settings, catalogue: Catalogue) -> bool:
-    """Whether the server says that tools can be called as tasks."""
+    """Whether the server declares that tools can be called as tasks."""
     said = settings.capabilities.get("tasks")
     if "tasks" in settings.capabilities:
         return said is not None and said is not False
@@ -212,13 +219,14 @@ def _end_time(record: TaskRecord) -> float:
 
 
 def _ignore_error(done: asyncio.Future[None]) -> None:
+    # Marks the exception as retrieved, so that asyncio does not log it: the store has.
     if not done.cancelled():
         done.exception()
 
 
-# --- The keeper of the tasks' records: it opens the store, forgets records that have expired, and sees to it that no task works for ever.
-# Collectors write; the keeper only writes what no collector can: that a task whose process is gone, in this life of the program or in an
-# earlier one, has failed. Its own death costs nothing but a moment, since no process waits for it.
+# --- The sweeper: opens the store, removes expired records, and fails tasks that have lost their process.
+# Tasks' processes write their own records. The sweeper writes only for tasks without a process, lost in this run of
+# the program or an earlier one. Its death costs a moment, since no process waits for it.
 
 SWEEP_SECONDS: Final = 60.0
 _RECHECK_SECONDS: Final = 1.0
@@ -228,18 +236,17 @@ LOST: Final = "What kept the task is gone"
 
 
 class TaskSweeper(GenServer):
-    """The one of a company."""
+    """The sweeper of a company."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, tasks: CompanyTasks) -> None:
-        """Nothing is suspicious yet."""
         self._tasks = tasks
         self._suspects: set[str] = set()
         self._timer: Timer | None = None
 
     async def init(self) -> None:
-        """Have the store ready before any session asks, and settle what an earlier life has left."""
+        """Open the store before any session asks, and fail the unfinished tasks of an earlier run."""
         await self._tasks.store.open(self._tasks.key)
         if not self._tasks.settled:
             self._tasks.settled = True
@@ -249,7 +256,7 @@ class TaskSweeper(GenServer):
         self._sweep()
 
     async def terminate(self, reason: ExitReason) -> None:
-        """The company stops: what was put is safe when we are gone."""
+        """Close the store: everything stored is safe when this returns."""
         if self._timer is not None:
             self._timer.cancel()
         if isinstance(reason, Shutdown):
@@ -257,7 +264,7 @@ class TaskSweeper(GenServer):
             await self._tasks.store.close()
 
     def handle_info(self, message: Any) -> None:
-        """It is time to look."""
+        """Sweep when the timer fires."""
         if message is _SWEEP:
             self._sweep()
         else:
@@ -269,7 +276,7 @@ class TaskSweeper(GenServer):
         for record in [each for each in tasks.store.list() if each.expires <= now]:
             tasks.store.remove(record.id)
         found = {each.id for each in tasks.store.list() if not each.terminal and not tasks.alive(each.id)}
-        for id in found & self._suspects:  # it is not just about to start
+        for id in found & self._suspects:  # seen twice: at first it may have been about to start
             self._fail(id, LOST)
         self._suspects = found - self._suspects
         self._timer = send_after(_RECHECK_SECONDS if self._suspects else SWEEP_SECONDS, self.pid, _SWEEP)
@@ -282,7 +289,7 @@ class TaskSweeper(GenServer):
 
 
 def tasks_child(company: Company) -> ChildSpec[Ref[SuccessorSupervisor]]:
-    """The company's child: the keeper, and a process for each task."""
+    """The child spec of the sweeper and the tasks' processes."""
     children: list[ChildSpec[Any]] = [
         child(TaskSweeper, company.tasks).but(id="sweeper", name=company.name("task_sweeper")),
         child(TaskProcessSupervisor).but(id="processes", name=company.name("task_processes")),
@@ -290,22 +297,21 @@ def tasks_child(company: Company) -> ChildSpec[Ref[SuccessorSupervisor]]:
     return child(SuccessorSupervisor, children, intensity=5, period=10.0).but(id="tasks", name=company.name("tasks"))
 
 
-# --- A session's dealings with tasks: calls that become one, and what the peer asks of its tasks later.
-# It is the part of the session's process that deals with `tasks/*`. Looking at tasks is answered from their records; what has to wait, or to be
-# decided, is an entry like any other call's, which the task's collector answers for: by a word when there is something to say, or by its
-# death. Either way the answer is made here, from the record, and once.
+# --- Calls of a session that concern tasks: tool calls that become one, and `tasks/*`.
+# Part of the session's process. Reading tasks is answered from their records. A call that has to wait, or to cancel,
+# is answered when the task's process sends a message, or dies. Either way the session makes the reply, from the
+# record, and once.
 
-_SUPERSEDED: Final = "Another tasks/result of yours waits for this task, and nobody reads this one"
+_SUPERSEDED: Final = "Another tasks/result of yours waits for this task, and this one has no reader"
 _PROCESS_LOST: Final = "The server was restarted in the middle of this"
 
 
 class TaskCalls:
-    """One session's."""
+    """The task calls of one session."""
 
-    __slots__ = ("_session", "_monitors")
+    __slots__ = ("_monitors", "_session")
 
     def __init__(self, session: SessionProcess) -> None:
-        """None yet."""
         self._session = session
         self._monitors: dict[Monitor, int] | None = None
 
@@ -322,10 +328,13 @@ class TaskCalls:
     # --- calling a tool as a task
 
     def begin(self, request: JsonRpcRequest, entry: ToolEntry) -> bool:
-        """Whether this call of a tool becomes a task. Raises `McpError` where it must not, or must and does not say so."""
+        """Whether this call of a tool becomes a task.
+
+        Raises `McpError` if it must not, or if it must and the peer did not ask for one.
+        """
         wish, support = request.params.get("task"), entry.as_task
         if wish is None and support == "forbidden":
-            return False  # as nearly all calls
+            return False  # nearly all calls
         session = self._session
         company = session.company
         catalogue = company.catalogue_ref.current
@@ -336,7 +345,7 @@ class TaskCalls:
             return False
         owner = self.owner
         if not session.gated and belongs_to_session(owner) and session.reply_sink.channel is None:
-            return False  # the session is over with this answer, and no peer could ever ask for the task
+            return False  # a request without a session: no peer could ask for the task later
         if not declared(company.settings, catalogue):
             return False
         if wish is None:
@@ -374,14 +383,14 @@ class TaskCalls:
     # --- tasks/*
 
     def take(self, request: JsonRpcRequest) -> bytes | None:
-        """The answer to one of the methods; None when it comes later."""
+        """The reply to one of the methods; None when it comes later."""
         return _ANSWERS[request.method](self, request)
 
     def _get(self, request: JsonRpcRequest) -> bytes:
         return encode_result(request.id, self._find(request).to_wire())
 
     def _list(self, request: JsonRpcRequest) -> bytes:
-        """In the order in which they were created."""
+        """The tasks in the order of their creation."""
         records = sorted(self._tasks.of_owner(self.owner), key=_sort_key)
         size = self._session.company.settings.page_size
         part, following = page([_sort_key(each) for each in records], request.params.get("cursor"), size, "task")
@@ -391,7 +400,7 @@ class TaskCalls:
         return encode_result(request.id, result)
 
     def _result(self, request: JsonRpcRequest) -> bytes | None:
-        """Wait until it has ended. An earlier call whose reader has gone away meanwhile waits no longer."""
+        """Wait until the task has ended. An earlier call whose reader has gone away stops waiting."""
         record = self._find(request)
         if record.terminal:
             return task_reply(record, request.id)
@@ -405,7 +414,7 @@ class TaskCalls:
         return None
 
     def _cancel(self, request: JsonRpcRequest) -> bytes | None:
-        """The first wish that reaches its collector before the end decides."""
+        """Cancel the task. The first request that reaches its process before the end wins."""
         record = self._find(request)
         if record.terminal:
             raise _already_ended(record)
@@ -418,7 +427,7 @@ class TaskCalls:
         return self._tasks.find(request.params["taskId"], self.owner)
 
     def _wait(self, call: SessionCall, record: TaskRecord, word: AwaitTask | CancelTask) -> None:
-        """Monitor the supervisor that passes it on, and then the task's collector, which may be about to start, or to end."""
+        """Monitor the supervisor that forwards the message, and then the task's process, which may be about to start or to end."""
         call.task = record.id
         self._watch(self._tasks.processes, call)
         self._tasks.send(record.id, word)
@@ -429,22 +438,22 @@ class TaskCalls:
         self._monitors[monitor(who)] = call.key
 
     def on_forwarded(self, word: ForwardedToTask) -> None:
-        """The task's collector has it now."""
+        """The task's process has the message: monitor that process."""
         call = self._session.calls.table.get(word.key)
         if call is not None and call.task is not None:
             self.on_replied(call)
             self._watch(Ref[Any](self._tasks.name(call.task)), call)
 
-    # --- what comes of it
+    # --- replies
 
     def on_decided(self, word: TaskDecided) -> None:
-        """A collector has a word for one of our calls."""
+        """A task's process has decided one of our calls."""
         call = self._session.calls.table.get(word.key)
         if call is not None:
             self._answer(call, won=word.won)
 
     def on_process_down(self, ref: Monitor) -> bool:
-        """Whether a process is gone that was to answer for one of our calls: then it is answered now."""
+        """Reply to the call that this process was to answer. Whether there was one."""
         key = None if self._monitors is None else self._monitors.pop(ref, None)
         if key is None:
             return False
@@ -478,7 +487,7 @@ class TaskCalls:
             self._tasks.send(call.task or "", CancelTask("the call was cancelled"))
 
     def on_replied(self, call: SessionCall) -> None:
-        """It is answered: stop monitoring the process that was to answer for it."""
+        """Stop monitoring the process that was to answer this call."""
         for ref, key in tuple((self._monitors or {}).items()):
             if key == call.key:
                 assert self._monitors is not None
@@ -486,7 +495,7 @@ class TaskCalls:
                 demonitor(ref, flush=True)
 
     def abandon_all(self) -> None:
-        """The session is gone for good, and so are its ended tasks, unless they have another owner. A running one is ended by its collector."""
+        """The session has ended: remove its ended tasks, unless another owner has them. Their processes end the running ones."""
         store, owner = self._tasks.store, self.owner
         if belongs_to_session(owner) and not store.durable:
             for record in store.list(owner):

@@ -1,7 +1,8 @@
-"""The pages that the user of one session was sent to, and is not known to have done with.
+"""The URL elicitations of one session: pages that its user was sent to and is not known to have finished.
 
-Each has the session's process registered under its id, so a process that hears of the end finds the one session that has to be told, or none: the
-names go with the process, however that ends. There are only so many of them; the oldest is forgotten first.
+Each registers the session's process under the elicitation's id, so any process that learns of the end finds the one
+session to tell. The names go with the process, however it ends. Their number is limited; the oldest is forgotten
+first.
 """
 
 from __future__ import annotations
@@ -23,34 +24,33 @@ if TYPE_CHECKING:
     from .session import SessionProcess
 
 _MAX_OPEN: Final = 128
-"""How many pages one session's user may be out on."""
+"""How many open elicitations one session may have."""
 
 
 class ExpectElicitations(NamedTuple):
-    """The peer is about to hear of these pages, on behalf of that call if it is one's."""
+    """The peer is about to get these elicitations, on behalf of a call or of none."""
 
     key: int | None
     ids: Sequence[str]
 
 
 class ElicitationDone(NamedTuple):
-    """The user has done what that page was for."""
+    """The user is done with this page."""
 
     id: str
 
 
 class UrlElicitations:
-    """One session's."""
+    """The open URL elicitations of one session."""
 
     __slots__ = ("_open", "_session")
 
     def __init__(self, session: SessionProcess) -> None:
-        """The user was sent to no page yet."""
         self._session = session
         self._open: dict[str, int | None] | None = None
 
     def expect(self, id: str, key: int | None) -> bool:
-        """The user is sent there, on behalf of that call. False when another session's was, under the same id."""
+        """Add an elicitation, on behalf of that call. False when another session has one with the same id."""
         if self._open is None:
             self._open = {}
         if id not in self._open:
@@ -65,7 +65,7 @@ class UrlElicitations:
         return True
 
     def forget(self, id: str) -> bool:
-        """The user did not go there. Returns whether they were to."""
+        """Remove an elicitation that the user declined. Returns whether it was open."""
         if self._open is None or id not in self._open:
             return False
         del self._open[id]
@@ -73,7 +73,7 @@ class UrlElicitations:
         return True
 
     def on_done(self, id: str) -> None:
-        """Tell the peer, once: on the stream of the call that sent them there if it goes on, else on the general one."""
+        """Tell the peer once: on the stream of the call that asked if it is still in flight, else on the general stream."""
         key = None if self._open is None else self._open.get(id)
         if self.forget(id):
             session = self._session
@@ -83,11 +83,11 @@ class UrlElicitations:
 
 
 def elicitation_process_name(company: CompanyKey, elicitation_id: str) -> ProcessName:
-    """What the session that was asked is registered as besides."""
+    """The additional name of the session that was asked to send its user there."""
     return ProcessName(company, "elicitation", elicitation_id)
 
 
 def find_eliciting_session(node: Node, company: Company, elicitation_id: str) -> Ref[SessionProcess] | None:
-    """The session whose user was sent to that page. From any thread."""
+    """The session whose user was sent to that page. Callable from any thread."""
     process = node.named(elicitation_process_name(company.key, elicitation_id))
     return None if process is None or process.life else Ref.of(process)

@@ -1,9 +1,9 @@
-"""A worker: one process for one piece of user code, and the one that answers for it.
+"""A worker's code: run one job, and send the session its reply or error exactly once.
 
-Whatever the code does, its session hears exactly once. A result is fitted to the revision and encoded here, so what cannot be sent is this
-worker's crash and not the session's. What the code raises on purpose (`McpError`, `ToolError`) is an answer; anything else, `SystemExit` and
-`KeyboardInterrupt` among it, is answered in general terms and then is this process's crash, so that the reports hold what it was. A worker
-that is killed in between says nothing: its session, which is linked to it, answers then.
+A result is fitted to the revision and encoded here, so one that cannot be sent crashes this worker and not the
+session. `McpError` and `ToolError` are replies. Anything else, `SystemExit` and `KeyboardInterrupt` included, gets a
+general reply and then crashes this process, so that the reports hold the exception. A worker that is killed sends
+nothing; the session, which is linked to it, replies then.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ INTERNAL = "Internal error"
 
 
 async def execute_job(job: Job) -> None:
-    """Run a job to its end, and tell its session how it ended."""
+    """Run a job, and send its session the reply or error."""
     ctx = Context(
         job.facts, job.peer_channel, job.cancelled, job.request_id, job.params, job.services.settings.ask_timeout
     )
     process = current_process("work")
     try:
         catalogue = job.services.catalogue_ref.current
-        if catalogue is not job.catalogue:  # it has changed since
+        if catalogue is not job.catalogue:  # changed since the session checked the scopes
             reached_entries(job.method, job.params, catalogue, job.facts.peer)
-        answer: Any = job.services.own.get(job.method) or METHOD_ANSWERS[job.method][1]
+        answer: Any = job.services.method_handlers.get(job.method) or METHOD_ANSWERS[job.method][1]
         around = job.services.around
         try:
             result: Any = await (answer(job, ctx) if around is None else _run_around_hook(around, job, ctx, answer))
@@ -82,7 +82,7 @@ async def execute_job(job: Job) -> None:
     except BaseException as error:
         ctx.close()
         if process.life:
-            raise  # ended from outside: the process that did so has answered, or wants no answer
+            raise  # ended from outside: the session has replied, or no reply is wanted
         expected = _ungrouped(error)
         if isinstance(expected, ToolError):
             job.session.send(_tool_error_reply(job, expected))
@@ -95,17 +95,18 @@ async def execute_job(job: Job) -> None:
             raise error.error from error.error.__cause__
         job.session.send(crash_reply(job, error))
         if isinstance(error, RequestCancelled | NoStream) and job.cancelled:
-            return  # it has noticed, as it should, or was just asking the peer
+            return  # the handler obeyed its cancellation: no crash
         raise
     ctx.close()
     if job.task is None:
+        # The session runs in this same turn of the loop; a queued message would cost every call another turn.
         job.session.send_now(ending)
     else:
-        job.session.send(ending)  # what was said of the task before is told before
+        job.session.send(ending)  # queued behind the task's earlier messages
 
 
 async def _run_around_hook(around: AroundHook, job: Job, ctx: Context, answer: MethodHandler) -> dict[str, Any]:
-    """The result that the server's own code makes of the result; what ran elsewhere is encoded, and comes through untouched."""
+    """The result of the `around` hook. A result that another process has encoded passes through untouched."""
     describe_target(ctx, job)
     result: Any = await around(job.method, ctx, lambda: answer(job, ctx))
     if not isinstance(result, dict):
@@ -114,11 +115,14 @@ async def _run_around_hook(around: AroundHook, job: Job, ctx: Context, answer: M
 
 
 def check_url_elicitation(job: Job, error: McpError) -> McpError:
-    """An error that sends the user to a page is for clients that can do so; the client is told of the end of the visit."""
+    """The error to send for a `UrlElicitationRequired`.
+
+    Only clients with that capability get it, and are told when the user is done.
+    """
     if not isinstance(error, UrlElicitationRequired):
         return error
     facts = job.facts
-    # A client that has not introduced itself (there is no session) has not declared anything, and may be able all the same.
+    # A request without a session has no declared capabilities, and its client may be able to do it all the same.
     able = is_declared(facts.client_capabilities, "elicitation.url") or not facts.client_info
     if not able or facts.version < V2025_11_25:
         problem = (
@@ -140,7 +144,7 @@ def _result_reply(job: Job, result: dict[str, Any]) -> JobReply:
 
 
 def _tool_error_reply(job: Job, error: ToolError) -> JobReply | JobError:
-    """What a handler says of its own failure. If even that cannot be said, it has crashed."""
+    """The reply for a failure that the handler reports itself. If it cannot be encoded, the handler has crashed."""
     if job.method != "tools/call":
         text = error.content if isinstance(error.content, str) else INTERNAL
         return JobError(job.key, McpError(ErrorCode.INTERNAL_ERROR, text))
@@ -151,7 +155,7 @@ def _tool_error_reply(job: Job, error: ToolError) -> JobReply | JobError:
 
 
 def crash_reply(job: Job, error: BaseException) -> JobReply | JobError:
-    """What the peer is told of a crash: that there was one, and no more unless the company says so."""
+    """The reply for a crash: that there was one, and no details unless `expose_errors` is set."""
     settings = job.services.settings
     if job.method == "tools/call":
         if settings.crashes == "tool":
@@ -161,7 +165,7 @@ def crash_reply(job: Job, error: BaseException) -> JobReply | JobError:
 
 
 def _crash_text(error: BaseException, settings: Settings, general: str) -> str:
-    if isinstance(error, NotAwaited):  # it names a method of ours, and nothing of the server's
+    if isinstance(error, NotAwaited):  # its text names a method of `Context`, and nothing private
         return f"{general}: {error}"
     if not settings.expose_errors:
         return general
@@ -170,19 +174,19 @@ def _crash_text(error: BaseException, settings: Settings, general: str) -> str:
 
 
 def _ungrouped(error: BaseException) -> BaseException:
-    """What was raised on purpose, also when a task group has put it into a group of its own."""
+    """The exception itself, also when a task group has wrapped it in a group of one."""
     grouped = issubclass(type(error), BaseExceptionGroup)
     members: Sequence[BaseException] = getattr(error, "exceptions", ()) if grouped else ()
     return _ungrouped(members[0]) if len(members) == 1 else error
 
 
-# --- `tools/call`: find the tool, check what goes in, run it, check what comes out.
+# --- `tools/call`: find the tool, check the arguments, run it, check the result.
 
 _QUOTED_NAME_CHARACTERS = 200
 
 
 async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
-    """The result. Raises `McpError` for a tool that there is not, and whatever the tool raises."""
+    """The result of a tool. Raises `McpError` for an unknown tool, and whatever the tool raises."""
     params, services = job.params, job.services
     name = params["name"]
     entry = services.catalogue_ref.current.tool(name)
@@ -220,7 +224,7 @@ async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
 async def bind_arguments(
     entry: ToolEntry, arguments: Mapping[str, Any], settings: Settings, peer: Hashable
 ) -> dict[str, Any]:
-    """What to call the function with. Raises `Mismatch` with everything that is wrong."""
+    """The function's arguments. Raises `Mismatch` with every problem found."""
     check = entry.check_input if _is_validated(entry.options.validate_input, strict=settings.strict) else None
     binder = entry.binder
     if check is not None and (problems := await _find_problems(partial(check.check, arguments), peer)):
@@ -236,7 +240,7 @@ async def bind_arguments(
 async def check_result(
     entry: ToolEntry, result: Mapping[str, Any], settings: Settings, peer: Hashable
 ) -> Sequence[ValidationProblem]:
-    """What is wrong with a structured result. A promise that was made by a hint is held to unless the tool says otherwise."""
+    """The problems of a structured result. A return hint is checked too, unless the tool's options say otherwise."""
     data = result.get("structuredContent")
     if data is None or result["isError"]:
         return ()
@@ -269,7 +273,7 @@ def _is_validated(said: bool | None, *, strict: bool) -> bool:  # noqa: FBT001 -
 
 
 async def get_prompt(job: Job, ctx: Context) -> dict[str, Any]:
-    """The result. Raises `McpError` for a prompt that there is not or arguments that do not fit, and whatever the function raises."""
+    """The messages of a prompt. Raises `McpError` for an unknown prompt or unfit arguments, and whatever the function raises."""
     services, name = job.services, job.params["name"]
     entry = services.catalogue_ref.current.prompt(name)
     if entry is None:
@@ -293,11 +297,11 @@ async def get_prompt(job: Job, ctx: Context) -> dict[str, Any]:
     )
 
 
-# --- `resources/read`: the resource at that very URI, or the first template that it fits.
+# --- `resources/read`: the resource with that URI, or the first template that matches it.
 
 
 async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
-    """The result. Raises `McpError` for a resource that there is not, and whatever the function raises."""
+    """The contents of a resource. Raises `McpError` for an unknown resource, and whatever the function raises."""
     services, uri = job.services, job.params["uri"]
     catalogue = services.catalogue_ref.current
     ctx.uri = uri
@@ -334,15 +338,15 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
 
 
 def unknown_resource(uri: str) -> McpError:
-    """What to say of a resource that there is not."""
+    """The error for a URI that no resource or template has."""
     return McpError(ErrorCode.RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
 
 
-# --- `completion/complete`: how the argument of a prompt, or the variable of a template, could go on.
+# --- `completion/complete`: suggestions for an argument of a prompt, or a variable of a template.
 
 
 async def complete(job: Job, ctx: Context) -> dict[str, Any]:
-    """The result; no suggestions where no function makes any. Raises whatever the function raises."""
+    """The suggestions; none where no function is registered for them. Raises whatever the function raises."""
     params, services = job.params, job.services
     reference, argument = params["ref"], params["argument"]
     kind, name = (
@@ -363,9 +367,9 @@ async def complete(job: Job, ctx: Context) -> dict[str, Any]:
     return completion_result(value)
 
 
-# --- The function that answers each method: one table for all that is answered from the catalogue, or by user code.
-# `("now", function)` is answered on the spot from a snapshot; `("work", function)` runs user code, and belongs in a worker. The rest
-# (`initialize`, `ping`, subscriptions, levels) is the session's own.
+# --- The function that answers each method from the catalogue or by user code.
+# `INLINE` answers from a snapshot, in the session's process; `IN_WORKER` runs user code in a worker. The session
+# itself handles the rest (`initialize`, `ping`, subscriptions, levels).
 
 if TYPE_CHECKING:
     Now: TypeAlias = Callable[[Catalogue, Mapping[str, Any], Settings, SessionFacts], Any]
@@ -384,21 +388,21 @@ METHOD_ANSWERS: Final[Mapping[str, tuple[Literal["now"], Now] | tuple[Literal["w
 
 
 def answer_inline(request: JsonRpcRequest, facts: SessionFacts, services: WorkerServices) -> bytes | None:
-    """The whole response, where no user code is needed for it. Raises `McpError`; its params were checked before."""
+    """The whole response, if the method needs no user code; else None. Raises `McpError`. The params were checked before."""
     found = METHOD_ANSWERS.get(request.method)
-    if found is None or found[0] != INLINE or request.method in services.own:
+    if found is None or found[0] != INLINE or request.method in services.method_handlers:
         return None
     result = found[1](services.catalogue_ref.current, request.params, services.settings, facts)
     return encode_result(request.id, result)
 
 
 def handler_timeout(method: str, found: Sequence[Any]) -> float | None:
-    """How long the handler of a request may take that reaches this, where it has a limit of its own."""
+    """The timeout of the handler that the request reaches, if it has one of its own."""
     return found[0].handler.timeout if found and method != "completion/complete" else None
 
 
 def describe_target(ctx: Context, job: Job) -> None:
-    """Tell a context what is called or read, as `answer` does: for code that stands around it and may look first, or never ask for the answer."""
+    """Set a context's `name`, `uri` and `variables` as the answer will, for an `around` hook that reads them first or never asks for the answer."""
     params, catalogue = job.params, job.services.catalogue_ref.current
     match job.method:
         case "tools/call" | "prompts/get":
@@ -419,12 +423,13 @@ def describe_target(ctx: Context, job: Job) -> None:
             pass
 
 
-# --- Calling what is registered from the program itself: no session, no wire, and what comes back is what the function returned.
-# The function runs in a process of its own all the same: that it exits is its own end, and not its caller's.
+# --- Local calls: the program calls what it has registered, without session or wire, and gets the function's own
+# return value.
+# The function runs in a process of its own all the same: if it exits, its caller does not.
 
 
 class _NoPeerChannel:
-    """The peer_channel of a call that has no peer."""
+    """The peer channel of a local call, which has no peer."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:  # noqa: ARG002 - there is no peer
         """Send nothing: there is no peer."""
@@ -435,14 +440,14 @@ class _NoPeerChannel:
         return False
 
     def touch(self, ahead: float = 0.0) -> None:
-        """A local call may be silent."""
+        """No-op: a local call may be silent."""
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:  # noqa: ARG002
         """Refuse: there is no peer to ask."""
         raise McpError(ErrorCode.METHOD_NOT_FOUND, f"There is no client to ask for {method}: this is a local call")
 
     def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no stream
-        """There is none."""
+        """False: there is no stream."""
         return False
 
 
@@ -452,7 +457,10 @@ _LOCAL_FACTS: Final = SessionFacts("", LATEST, Peer("local"), {}, {})
 
 
 async def call_locally(services: WorkerServices, kind: Kind, name: str, arguments: Mapping[str, Any] | None) -> Any:
-    """What the function returns. Raises `NotFound`, `Mismatch`, `CallTimeout` after the handler's own, or what it raises."""
+    """The function's return value.
+
+    Raises `NotFound`, `Mismatch`, `CallTimeout` after the handler's own timeout, or what it raises.
+    """
     entry: Any = services.catalogue_ref.current.find(kind, name)
     if entry is None:
         raise NotFound(kind, name)
@@ -468,7 +476,7 @@ async def call_locally(services: WorkerServices, kind: Kind, name: str, argument
 
 
 class _Raised:
-    """An error on its way to the caller."""
+    """An error on its way to the caller, as a value: raised in the task, it would be reported as a crash."""
 
     __slots__ = ("error",)
 
@@ -500,9 +508,9 @@ async def _call_entry(services: WorkerServices, entry: Any, arguments: dict[str,
     return value
 
 
-# --- Running a handler where it is to run: in the loop, in a thread, or in a thread with a loop of its own.
-# The caller is a worker, whose end is the handler's end if that is in the loop. A thread goes on, with its slot, until it returns; the
-# flag of its call tells it that no caller waits.
+# --- Running a handler in its execution mode: in the loop, in a thread, or in a thread with a loop of its own.
+# The caller is a worker. When the worker ends, a handler in the loop ends with it; a thread goes on, with its slot,
+# until it returns, and learns from the call's flag that no caller waits.
 
 
 async def call_handler(
@@ -513,7 +521,7 @@ async def call_handler(
     key: Hashable,
     principal: Hashable,
 ) -> Any:
-    """What the function returns, or raises. `key` is what the threads of one tool are counted under."""
+    """Run the function. `key` is what the threads of one tool are counted under."""
     named = arguments if handler.context is None else {**arguments, handler.context: ctx}
     if handler.mode is ExecutionMode.LOOP:
         value = handler.function(**named)
@@ -523,9 +531,7 @@ async def call_handler(
         return await bulkheads.run(
             key, principal, handler.threads, run_in_own_loop, ctx.cancelled, handler.function, named
         )
-    if handler.is_async or inspect.isawaitable(
-        value
-    ):  # a `def` may return what is to be awaited: a lambda, a decorator
+    if handler.is_async or inspect.isawaitable(value):  # a `def` may return an awaitable: a lambda, a decorator
         return await value
     return value
 
@@ -539,7 +545,7 @@ async def build_result(
     value: Any,
     *more: Any,
 ) -> dict[str, Any]:
-    """The result that `write` makes of what a function returned: in a thread if that takes long, as a picture does."""
+    """Build the result from a return value with `write`: in a thread if that takes long, as for an image."""
     if is_slow_to_serialize(value):
         return await bulkheads.run(key, principal, handler.threads, write, value, *more)
     return write(value, *more)
@@ -548,13 +554,14 @@ async def build_result(
 def run_in_own_loop(
     cancelled: Cancellation, function: Callable[..., Coroutine[Any, Any, Any]], arguments: Mapping[str, Any]
 ) -> Any:
-    """In a thread: run an `async def` to its end in a loop that is made for it. A cancelled call cancels it, as in the node's loop."""
+    """In a thread: run an `async def` in a new event loop. Cancelling the call cancels it, as in the node's loop."""
     try:
         with asyncio.Runner() as runner:
             return runner.run(_cancellable(cancelled, function, arguments))
     except asyncio.CancelledError:
         cancelled.raise_if_set()
-        # Its own doing; raised as it is, it would look as if the task that waits for this thread had been cancelled.
+        # The function cancelled itself. Raised as `CancelledError`, it would look as if the task that waits for this
+        # thread had been cancelled.
         raise RequestCancelled("by itself") from None
 
 
@@ -569,7 +576,7 @@ async def _cancellable(
         try:
             loop.call_soon_threadsafe(task.cancel)
         except RuntimeError:
-            return  # it is over, and its loop is closed
+            return  # the function has ended, and its loop is closed
 
     forget = cancelled.subscribe(cancel)
     try:

@@ -1,7 +1,7 @@
-"""What a session and its workers say to each other: the job, whether it is still wanted, the two ways to end, and the server's own hooks.
+"""The messages between a session and its workers: the job, its cancellation flag, its reply or error, and the server's hooks.
 
-A worker ends by sending `JobReply` or `JobError`; one that dies without either has crashed, and the session answers for it. The key is the
-session's own number for the call, never the peer's id.
+A worker sends `JobReply` or `JobError` once. A worker that dies without either has crashed, and the session replies
+for it. The key is the session's own number for the call, never the peer's id.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
 
 
 MethodHandler: TypeAlias = "Callable[[Job, Context], Awaitable[dict[str, Any]]]"
-"""Answers a request with the whole result, as the wire has it."""
+"""Answers a request with the whole result, in its wire form."""
 
 AroundHook: TypeAlias = "Callable[[str, Context, Callable[[], Awaitable[dict[str, Any]]]], Awaitable[dict[str, Any]]]"
-"""Stands around whatever answers: it gets the method, the context, and what to await for the result."""
+"""Runs around each answer, with the method, the context, and a function to await for the result."""
 
 
 class IsolatedRunner(Protocol):
-    """An owner of processes that run handlers."""
+    """Runs handlers in processes of their own."""
 
     async def run(self, job: Job, entry: Any) -> dict[str, Any]:
-        """The result of a job whose entry has a pool. Raises what the peer is to be told instead."""
+        """The result of a job whose entry has a pool. Raises the error that the peer gets instead."""
         ...
 
 
 class WorkerServices(Protocol):
-    """What of the company a worker needs."""
+    """The parts of a company that a worker uses."""
 
     @property
     def settings(self) -> Settings:
-        """How the company was set up."""
+        """The company's settings."""
         ...
 
     @property
     def catalogue_ref(self) -> CatalogueRef:
-        """Where the current catalogue stands."""
+        """The reference to the current catalogue."""
         ...
 
     @property
@@ -71,45 +71,46 @@ class WorkerServices(Protocol):
         ...
 
     @property
-    def own(self) -> Mapping[str, MethodHandler]:
-        """By method: what the server answers by code of its own, instead of from the catalogue."""
+    def method_handlers(self) -> Mapping[str, MethodHandler]:
+        """The server's own code for methods that it answers instead of the catalogue."""
         ...
 
     @property
     def around(self) -> AroundHook | None:
-        """What stands around all of that, if anything does."""
+        """The hook around every answer, if there is one."""
         ...
 
     def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
-        """A peer is about to hear of these pages, on behalf of a call, and wants to know when its user has done with them."""
+        """Note that a peer is about to get these URL elicitations, on behalf of a call, so that it can be told when its user is done."""
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """A resource has changed: tell the sessions that subscribed to it."""
+        """Announce a changed resource to the sessions that subscribed to it."""
 
     def list_changed(self, kind: Kind) -> None:
-        """What is offered has changed."""
+        """Announce a changed list to all sessions."""
 
     def completed(self, elicitation_id: str) -> bool:
-        """A user has done with the page that they were sent to. Returns whether a client may be told."""
+        """Report that a user is done with a page. Whether a client may be told."""
         ...
 
 
 _company_of_calls: Final[ContextVar[WorkerServices | None]] = ContextVar("greenroom_home", default=None)
-# The server that a worker process has imported runs nowhere: what a handler says by it goes to the company whose call this is.
+# The server object that a worker process has imported runs nowhere, so what a handler announces through it goes to
+# the company whose call is running.
 
 
 def set_company_of_calls(services: WorkerServices) -> None:
-    """In a worker: from now on the code that runs in this context, and in threads that it is handed to, is of a call of that company."""
+    """In a worker process: code of this context, and threads it starts, belong to a call of that company."""
     _company_of_calls.set(services)
 
 
 def company_of_call() -> WorkerServices | None:
-    """The company to be told, as a worker reaches it; None outside of a worker's calls."""
+    """The company of the running call, as a worker process reaches it; None outside of a worker's calls."""
     return _company_of_calls.get()
 
 
 class PeerChannel(Protocol):
-    """What a handler may say to the peer, through the session that its call belongs to. Safe to use from any thread."""
+    """The messages that a handler may send to the peer, through the session of its call. Safe to use from any thread."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification on the call's own stream. False when the peer will not get it."""
@@ -120,7 +121,7 @@ class PeerChannel(Protocol):
         ...
 
     def touch(self, ahead: float = 0.0) -> None:
-        """Begin the call's time of silence anew, `ahead` seconds from now: its handler has reported something that is not sent."""
+        """Restart the call's `call_timeout`, `ahead` seconds from now, for a report that is not sent to the peer."""
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
@@ -131,13 +132,13 @@ class PeerChannel(Protocol):
         ...
 
     def interrupt_stream(self, retry: float | None) -> bool:
-        """Close the call's stream for now, asking the peer to come back after so many seconds; the call goes on."""
+        """Close the call's stream and ask the peer to reconnect after so many seconds. The call goes on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What a handler may know about the session that its call came through."""
+    """The facts about a session that a handler may read."""
 
     session_id: str = field(repr=False)
     version: str
@@ -145,12 +146,12 @@ class SessionFacts:
     client_info: Mapping[str, Any]
     client_capabilities: Mapping[str, Any]
     state: Any = None
-    """What the server's own `init` returned for this session."""
+    """The result of the server's `init` hook for this session."""
 
 
 @dataclass(slots=True)
 class Job:
-    """One piece of user code to run for a peer."""
+    """One request for a worker: what to run, for which peer, and where the reply goes."""
 
     key: int
     session: Ref[Any]
@@ -162,63 +163,66 @@ class Job:
     cancelled: Cancellation
     services: WorkerServices
     task: str | None = None
-    """The task that this is the work of; then `session` is the process that keeps the task."""
+    """The id of the task that this job belongs to. Then `session` is the task's process."""
     catalogue: Catalogue | None = None
-    """The one in which the scopes of its peer were looked up; another one asks again."""
+    """The catalogue in which the peer's scopes were checked. A newer one is checked again."""
 
 
 class JobReply(NamedTuple):
-    """The work is done. `body` is the whole encoded response: what cannot be encoded has crashed its worker, not the session."""
+    """A job has its result.
+
+    `body` is the whole encoded response: a result that cannot be encoded crashes its worker, not the session.
+    """
 
     key: int
     body: bytes
 
 
 class JobError(NamedTuple):
-    """The work has ended in a JSON-RPC error."""
+    """A job has ended in a JSON-RPC error."""
 
     key: int
     error: McpError
 
 
 class EncodedResult(dict[str, Any]):
-    """A result that has been fitted and encoded in another process: the whole response, and nothing to look at."""
+    """A result that another process has encoded already. The dict is empty; `body` is the whole response."""
 
     __slots__ = ("body",)
 
     def __init__(self, body: bytes) -> None:
-        """As it is sent."""
         super().__init__()
         self.body = body
 
 
 class RemoteCrash(Exception):
-    """A handler has crashed in a process of its own, which has worded the answer; the cause is what it raised."""
+    """A handler has crashed in a pool's process, which has made the reply. The cause is the handler's exception."""
 
     def __init__(self, ending: JobReply | JobError, error: Exception) -> None:
-        """`ending` is what the peer is told."""
+        """`ending` is sent to the session."""
         super().__init__(ending, error)
         self.ending = ending
         self.error = error
 
 
-# --- Whether a call is still wanted: a flag that is raised once, and that user code may look at from any thread.
-# The session owns it, and raises it when the peer cancels, when a deadline is over or when the session ends. Code in the loop is
-# cancelled besides, some time later; for a thread this flag is all there is. It says why, and is never taken down.
+# --- The cancellation flag of a call: set once, readable from any thread.
+# The session owns it, and sets it when the peer cancels, when a deadline is over, or when the session ends. Code in
+# the loop is also cancelled, some time later; for a thread this flag is all there is. It has a reason, and is never
+# cleared.
 
 
 _logger = logging.getLogger(__name__)
-# One for all: it is held for a moment when a task or thread begins to wait and when a call is cancelled, which is seldom.
+# One lock for all flags: it is held for a moment when a task or thread begins to wait and when a call is cancelled,
+# which is rare. A lock for each would cost every call one.
 _lock = threading.Lock()
 
 
 class Cancellation:
-    """Whether a call has been cancelled, and why. Any thread may use it; `wait` is for event loops, any of them."""
+    """Whether a call is cancelled, and why. Any thread may use it; `wait` works in any event loop."""
 
     __slots__ = ("_waiting", "reason")
 
     def __init__(self) -> None:
-        """Not yet."""
         self.reason: str | None = None
         self._waiting: list[Callable[[], object]] | None = None
 
@@ -229,11 +233,11 @@ class Cancellation:
         return f"<Cancellation {'not cancelled' if self.reason is None else self.reason or 'cancelled'}>"
 
     def is_set(self) -> bool:
-        """Whether it has been cancelled."""
+        """Whether the call is cancelled."""
         return self.reason is not None
 
     def set(self, reason: str = "") -> None:
-        """Cancel: the result is not wanted any more. The first reason stays."""
+        """Cancel the call. The first reason stays."""
         with _lock:
             if self.reason is not None:
                 return
@@ -243,16 +247,19 @@ class Cancellation:
             try:
                 wake()
             except Exception:
-                # The canceller is a session, and must not die of a callback that is not its own.
+                # The canceller is a session, which must not die of another's callback.
                 _logger.exception("a callback of a cancelled call failed")
 
     def raise_if_set(self) -> None:
-        """Raise `RequestCancelled` when it is."""
+        """Raise `RequestCancelled` if the call is cancelled."""
         if self.reason is not None:
             raise RequestCancelled(self.reason)
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
-        """Have `wake` called once, by the canceller and in its thread, or now. Returns a function that takes that back."""
+        """Call `wake` once, in the canceller's thread, or now if the call is cancelled already.
+
+        Returns a function that unsubscribes it.
+        """
         with _lock:
             if self.reason is None:
                 if self._waiting is None:
@@ -268,7 +275,7 @@ class Cancellation:
                 self._waiting.remove(wake)
 
     async def wait(self) -> str:
-        """Wait until it is cancelled; returns why."""
+        """Wait until the call is cancelled. Returns the reason."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
 
@@ -276,7 +283,7 @@ class Cancellation:
             try:
                 loop.call_soon_threadsafe(_set_done, over)
             except RuntimeError:
-                return  # that loop is closed, and no task waits in it
+                return  # the loop is closed, so no task waits in it
 
         forget = self.subscribe(wake)
         try:
@@ -286,7 +293,10 @@ class Cancellation:
         return self.reason or ""
 
     def wait_in_thread(self, timeout: float | None = None) -> bool:
-        """Block this thread until it is cancelled, at most so many seconds: what a thread sleeps with. Whether it is."""
+        """Block this thread until the call is cancelled, at most so many seconds.
+
+        Whether it is. Threads use it instead of `sleep`.
+        """
         over = threading.Event()
         forget = self.subscribe(over.set)
         try:
@@ -296,11 +306,15 @@ class Cancellation:
 
 
 def end_worker(worker: Pid, reason: Shutdown, grace: float, *, notice: float = 0.0) -> None:
-    """End the worker of a call that is over, by an exit signal after `notice`, in which it may see its flag; `grace` later it is killed."""
+    """End the worker of a finished call.
+
+    It gets an exit signal after `notice` seconds, in which it may see its flag, and a kill `grace` seconds later.
+    """
+    # Timers of the loop, in the node's context, and not of the calling process: the caller may be gone before they fire.
     node = current_node()
 
     def end(act: Callable[[Pid], object]) -> None:
-        if node.running:  # else it has ended all of its processes
+        if node.running:  # else the node has ended all of its processes
             act(worker)
 
     def tell(worker: Pid) -> None:
@@ -319,18 +333,18 @@ def _set_done(over: asyncio.Future[None]) -> None:
 
 
 def _no_op() -> None:
-    """There is nothing to take back."""
+    """The callback was called already, so there is nothing to unsubscribe."""
 
 
-# --- The server's own code that runs for a session and not for a call: its `init`, and what it wants to hear of.
-# Each runs in a worker of its own, as a tool does: it may take its time, fail or exit, and the session stays responsive. A plain function runs in
-# a thread.
+# --- The server's hooks: code that runs for a session, not for a call.
+# Each runs in a worker of its own, as a tool does, so it may take long, fail or exit while the session stays
+# responsive. A plain function runs in a thread.
 
 
 @suggests("Hooks")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What a server wants to be called for. Each may be an `async def` or a plain function."""
+    """The hooks of a server. Each may be an `async def` or a plain function."""
 
     init: Callable[[Any], Any] | None = None
     """``init(facts)`` makes the state of a new session (`ctx.state`). If it raises, there is no session.
@@ -338,14 +352,17 @@ class Hooks:
     `facts` are `session_id`, `version` (the revision), `client_info`, `client_capabilities`, and `peer`, with its `transport`, `address`, `auth` and `principal`.
     """
     roots_changed: Callable[[Any, Any], Any] | None = None
-    """``roots_changed(params, facts)``: the peer's roots are others now."""
+    """``roots_changed(params, facts)``: the peer's roots have changed."""
     level: Callable[[str, Any], Any] | None = None
-    """``level(level, facts)``: the peer wants another log level; if it raises, the level stays."""
+    """``level(level, facts)``: the peer asks for another log level. If the hook raises, the level stays."""
     answers: Mapping[str, MethodHandler] = field(default_factory=dict[str, "MethodHandler"])
-    """By method: code that answers instead of the catalogue, in a worker as any other. Each gets the job and its context."""
+    """Code that answers a method instead of the catalogue, in a worker. Each gets the job and its context."""
     around: AroundHook | None = None
-    """``await around(method, ctx, proceed)`` stands around every call, read, prompt and completion, in its worker: it awaits `proceed()` for the
-    result, and returns that one or another; or raises, as a tool may. Lists and pings need no code, and do not come by."""
+    """``await around(method, ctx, proceed)`` runs around every call, read, prompt and completion, in its worker.
+
+    It awaits `proceed()` for the result, and returns that one or another, or raises as a tool may. Lists and pings
+    run no code and do not pass through it.
+    """
 
     def __post_init__(self) -> None:
         if self.around is not None and not _is_async(self.around):
@@ -362,18 +379,18 @@ _HOOK_PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "level": ("level", "facts"),
     "around": ("method", "ctx", "proceed"),
 }
-"""What each is called with."""
+"""The arguments that each hook gets."""
 
 
 def accepts_arguments(function: object, count: int) -> bool:
-    """Whether it can be called with so many things, as far as Python knows."""
+    """Whether the function can be called with `count` arguments, as far as its signature tells."""
     if not callable(function):
         return False
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:
         return False
-    except ValueError:  # one that is written in C does not say
+    except ValueError:  # a C function without a signature
         return True
     return True
 
@@ -383,7 +400,7 @@ def _is_async(function: object) -> bool:
 
 
 class HookReturned(NamedTuple):
-    """A hook to its session: this came of it."""
+    """A hook has returned this value."""
 
     key: int
     value: Any
@@ -392,7 +409,7 @@ class HookReturned(NamedTuple):
 async def run_hook(
     session: Ref[Any], key: int | None, threads: Threads, function: Callable[..., Any], *args: Any
 ) -> None:
-    """Run it in the calling worker; the session hears what came of it if it waits for that (`key`)."""
+    """Run a hook in the calling worker. With a `key`, its result or error goes to the session."""
     try:
         if inspect.iscoroutinefunction(function):
             value = await function(*args)
@@ -409,11 +426,11 @@ async def run_hook(
 
 
 class HookDone(NamedTuple):
-    """A hook to its session: it has done with what the peer told it."""
+    """A notified hook has ended."""
 
 
 async def run_notified_hook(session: Ref[Any], threads: Threads, function: Callable[..., Any], *args: Any) -> None:
-    """Run a hook that nothing comes of; the session hears when it is over, whatever it was."""
+    """Run a hook whose result is not used, and tell the session when it has ended, however it ended."""
     link(session)
     try:
         await run_hook(session, None, threads, function, *args)
@@ -426,9 +443,9 @@ _SMALL_ID: Final = 10**9
 
 
 async def run_job(work: Callable[[Job], Any], job: Job) -> None:
-    """Run a piece of a peer's work in the calling worker. Reports and drawings name it by what it does.
+    """Run a job in the calling worker. The process's label, which trees and reports show, names the request.
 
-    A session ends the workers of its calls with itself; the process that keeps a task is linked to its worker instead.
+    A session ends the workers of its calls with itself. A task's process is linked to its worker instead.
     """
     current_process("do a peer's work").label = _label(job)
     if job.task is not None:
@@ -441,7 +458,7 @@ def _label(job: Job) -> str:
     about, id = job.params.get("name") or job.params.get("uri"), job.request_id
     if (
         type(about) is str and len(about) < _SHORT_NAME and type(id) is int and -_SMALL_ID < id < _SMALL_ID
-    ):  # as most are
+    ):  # nearly all requests: `safe_repr` costs more, and these need no shortening
         return f"{job.method} {about!r} (request {id})"
     what = f"{job.method} {safe_repr.short(about)}" if isinstance(about, str) else job.method
-    return f"{what} (request {safe_repr.short(id)})"  # by which a crash is found for a peer that complains
+    return f"{what} (request {safe_repr.short(id)})"  # the id leads from a peer's complaint to the report

@@ -90,7 +90,7 @@ class Pools:
 
     def isolated(self, pool: Pool | None = None) -> list[CatalogueEntry]:
         """The registered entries that run in a process of their own, in that pool or in any."""
-        isolated = self._shelf.catalogue.isolated
+        isolated = self._shelf.current.isolated
         return [entry for entry in isolated if pool is None or entry.handler.pool is pool]
 
     async def run(self, job: Job, entry: CatalogueEntry) -> dict[str, Any]:
@@ -121,12 +121,12 @@ class Pools:
                     await count_children(self._name("pool_supervisor", pool))
             except ProcessExited as error:
                 if error.reason != UNUSED:
-                    raise error_of_loss(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
+                    raise error_of_loss(job, f"the scheduler of its pool has ended ({why_lost(error.reason)})") from error
             scheduler = await self.scheduler(pool)  # the former scheduler has not started this call
             try:
                 return await scheduler.within(None).call(PoolScheduler.submit, call)
             except ProcessExited as error:
-                raise error_of_loss(job, f"whoever keeps its pool has ended ({why_lost(error.reason)})") from error
+                raise error_of_loss(job, f"the scheduler of its pool has ended ({why_lost(error.reason)})") from error
         except BaseException as error:
             if not isinstance(error, RequestCancelled):
                 scheduler.cast(PoolScheduler.drop, call)

@@ -1,12 +1,11 @@
-"""The process in a worker that runs handlers: one call at a time, as a company's own workers would run it.
+"""The main process of a worker: it runs handlers one call at a time, with the same code as workers inside the server's process.
 
-A call is a `Job` here as well, with a house of its own, and `execute_job` is what is done with it: arguments are bound, the result is fitted and
-encoded in this process, and so is the answer to a crash. Only bytes go home. An `async def` runs in this process's loop, and so
-does a `def` that has no context to say anything by (`specs`): the link waits for it, and home is patient. A `def` with a context runs in a
-thread, so that the link goes on meanwhile, unless the handler holds the interpreter's lock.
+A call is a `Job` here as well, run by `execute_job`: arguments are bound, the result is checked and encoded, and a crash is turned into its reply in this process.
+Only bytes go back to the server. An `async def` runs in this process's loop, and so does a `def` without a context, which cannot send anything (`handler_spec`): the
+link waits for it, and the server allows the silence. A `def` with a context runs in a thread, so that the link goes on, unless the handler holds the GIL.
 
-Home sends it messages (`words`). When it dies, home hears so and answers. A call is over when its thread is: until then no other begins.
-A long response goes home in parts, so that neither home nor its other calls are held up by any of them.
+The server's worker proxy sends it messages (`remote_call`). When it dies, the proxy replies for it. A call ends when its thread does, and no other starts before.
+A long response is sent in parts, so that neither the server nor its other calls are held up.
 """
 
 from __future__ import annotations
@@ -69,36 +68,36 @@ _POLL: Final = 0.01
 _START_NEXT: Final = object()
 _MIB: Final = 1024 * 1024
 _AT_A_TIME: Final = 64
-"""How many parts are said before it is waited until the system has taken them: this process has no room for all of them twice."""
+"""Send so many parts before waiting until the system has taken them: the process has no memory for the whole response twice."""
 
 
 class _WorkerServices:
-    """What of a company a job needs, in a worker."""
+    """The services of a company that a job uses, in a worker."""
 
     def __init__(self, worker: WorkerMain, shelf: CatalogueRef, call: int) -> None:
         self.settings = worker.settings
         self.catalogue_ref = shelf
         self.bulkheads = worker.threads
-        self.own: Mapping[str, Any] = {}
-        self.around = None  # that is done at home
+        self.method_handlers: Mapping[str, Any] = {}
+        self.around = None  # done by the server
         self.pools: Any = None
         self._worker = worker
         self._call = call
 
-    def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:  # noqa: ARG002 - home knows whose call it is
-        """The peer is about to hear of these pages."""
+    def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:  # noqa: ARG002 - the server knows whose call it is
+        """The peer is about to be sent to these pages."""
         self._worker.home.send([protocol.EXPECT, self._call, list(ids)])
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """A resource is not what it was."""
+        """A resource has changed."""
         self._tell("updated", uri, dict(extra))
 
     def list_changed(self, kind: Kind) -> None:
-        """What is offered has changed."""
+        """A list of offers has changed."""
         self._tell("list_changed", kind)
 
     def completed(self, elicitation_id: str) -> bool:
-        """A user has done with the page that they were sent to: home is asked to tell the session, and knows which."""
+        """A user has finished on a page: the server tells the session, which it knows."""
         return self._tell("completed", elicitation_id)
 
     def _tell(self, what: str, *args: Any) -> bool:
@@ -107,7 +106,7 @@ class _WorkerServices:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """The one call that is under way; it stands where the session's ref stands at home, and gets the job's end."""
+    """The running call. For its job it stands in for the session, and takes the job's end."""
 
     number: int
     voice: RemoteChannel
@@ -127,13 +126,13 @@ class _Call:
 
 @dataclass(eq=False, repr=False)
 class WorkerMain(GenServer):
-    """Runs the calls of one worker process. Started from home, by the worker's worker proxy."""
+    """Runs the calls of one worker process. Started by the worker's proxy in the server."""
 
     home: Ref[Any]
     given: InitVar[Mapping[str, Any]]
-    """What of the company's settings has to do with running a handler."""
+    """The company's settings that running a handler needs."""
     specs: InitVar[Mapping[int, bytes]]
-    """The handlers that it is to have loaded before it is ready."""
+    """The handlers to load before it is ready."""
     cpu: float | None = field(default=None, kw_only=True)
     memory: int | None = field(default=None, kw_only=True)
     locks: InitVar[str | None] = field(default=None, kw_only=True)
@@ -148,11 +147,11 @@ class WorkerMain(GenServer):
         self._locks = StartLocks.opened(locks)
 
     async def init(self) -> None:
-        """Load what is known to be needed. If that cannot be done, there is no main process, and the starter hears why."""
+        """Load the known handlers. When that fails the start fails, and its caller gets the reason."""
         become_worker()
         watchdog = current_node().watchdog
         if watchdog is not None and self._locks is not None:
-            watchdog.stop()  # handlers may hold up this loop for as long as they like
+            watchdog.stop()  # handlers may hold up this loop for any time
         monitor(self.home)
         for number in self._specs:
             await self._catalogue_of(number)
@@ -160,12 +159,12 @@ class WorkerMain(GenServer):
     async def _catalogue_of(self, number: int) -> CatalogueRef:
         shelf = self._catalogues.get(number)
         if shelf is None:
-            # In a thread, where a program may run a loop of its own until it comes to what ends its import.
+            # In a thread: a program may run a loop of its own before it gets to what stops its import.
             shelf = self._catalogues[number] = await in_thread(lambda: None, load_catalogue, self._specs[number])
         return shelf
 
     def handle_info(self, message: Any) -> Any:
-        """What home says."""
+        """Dispatch a message of the server."""
         match message:
             case [protocol.PLAN, int() as number, data]:
                 self._specs[number] = data
@@ -183,7 +182,7 @@ class WorkerMain(GenServer):
                 if self._call is None:
                     self._start_next()
             case Down():
-                return Stop(SHUTDOWN)  # the worker proxy of this worker is gone, and no results could be sent to it
+                return Stop(SHUTDOWN)  # the worker's proxy is gone: there is no receiver for results
             case _:
                 super().handle_info(message)
         return None
@@ -201,11 +200,11 @@ class WorkerMain(GenServer):
                 self.report_unexpected("message", str(kind))
 
     def takes_ahead(self) -> bool:
-        """Whether calls may be sent here before their turn."""
+        """Whether calls may be sent here ahead."""
         return self._locks is not None
 
     def _start_next(self) -> None:
-        """Begin with the next call that is still ours; but not before home has all that was said of the last one."""
+        """Start the next call that the server has not taken back; but first have everything about the last one sent."""
         if self._next and not self._is_flushed():
             send_after(_POLL, self.pid, _START_NEXT)
             return
@@ -216,7 +215,7 @@ class WorkerMain(GenServer):
                 return
 
     def _is_flushed(self) -> bool:
-        """Whether all that was said to home is on its way there, and would arrive if this process were lost now."""
+        """Whether the system has taken all that was sent to the server, so that it arrives even if this process dies now."""
         peers = current_node().remote_nodes
         return not isinstance(peers, Peers) or peers.drained(self.home.pid.node)
 
@@ -229,7 +228,7 @@ class WorkerMain(GenServer):
         call.watching = monitor(task.pid)
 
     async def _run_call(self, call: _Call, spec_number: int, data: bytes, facts: Any) -> None:
-        """Run a call. What it raises is told to home, which reports it: a crash of this process's own task would be in the log twice."""
+        """Run a call. An exception is sent to the server, which reports it: a crash of this task would be in the log twice."""
         try:
             shelf = self._catalogues.get(spec_number) or await self._catalogue_of(spec_number)
             payload = payload_from_bytes(data)
@@ -254,19 +253,19 @@ class WorkerMain(GenServer):
             if isinstance(error, asyncio.CancelledError | GeneratorExit) or current_process("run a call").life:
                 raise
             if call.job is None or self._is_limit(error):
-                raise  # of these home hears a clause, and no more: the report is this process's
+                raise  # the server gets a clause for these, and no more: the report is made here
             call.crash = error
 
     def _is_limit(self, error: BaseException) -> bool:
-        """Whether it ran into the memory that its process may have."""
+        """Whether the error means that the process has reached its memory limit."""
         return isinstance(error, MemoryError) and self.memory is not None
 
     def _on_task_down(self, call: _Call, reason: ExitReason) -> Any:
         return self._end_call(call, reason) if self.threads.running == 0 else self._wait_for_thread(call, reason)
 
     async def _wait_for_thread(self, call: _Call, reason: ExitReason) -> None:
-        """It was ended while its function runs on in a thread; home decides how long it looks at that."""
-        while self.threads.running:  # noqa: ASYNC110 - threads tell of nothing
+        """The call was ended while its function runs on in a thread. The server decides how long it waits for that."""
+        while self.threads.running:  # noqa: ASYNC110 - threads send no event
             await asyncio.sleep(_POLL)
         sending = self._end_call(call, reason)
         if sending is not None:
@@ -275,7 +274,7 @@ class WorkerMain(GenServer):
     def _end_call(self, call: _Call, reason: ExitReason) -> Awaitable[None] | None:
         self._limit_processor(off=True)
         outcome = self._outcome(call, reason)
-        call.job = None  # which has the call for its session: the arguments would wait for the garbage collector
+        call.job = None  # the job refers to the call as its session: without this the arguments stay until the garbage collector runs
         if outcome.body is not None and len(outcome.body) > protocol.PIECE:
             return self._send_in_parts(call.number, outcome, outcome.body)
         self._send_outcome(call.number, outcome)
@@ -318,10 +317,10 @@ class WorkerMain(GenServer):
                 return CallOutcome(why=f"its worker ended it ({reason})", crash=crash)
 
     def _limit_processor(self, *, off: bool = False) -> None:
-        """The soft limit counts what this process has used since it began, so it moves on before each call."""
+        """Set the limit of processor time for the next call. It counts from the start of the process, so it is moved on before each call."""
         if self.cpu is None:
             return
-        import resource  # noqa: PLC0415 - there is none where there are no such limits
+        import resource  # noqa: PLC0415 - the module is missing where there are no such limits
 
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         soft = hard
@@ -336,36 +335,36 @@ class WorkerMain(GenServer):
 def _crash_report(error: BaseException) -> list[str]:
     try:
         text = str(error)
-    except BaseException:  # noqa: BLE001 - an error must be told whatever a user's __str__ does
+    except BaseException:  # noqa: BLE001 - an error must be reported whatever a user's __str__ does
         text = "(its str raised)"
     return [type(error).__qualname__, text, tracebacks.format_traceback(error)[-20_000:]]
 
 
-# --- What a handler in a worker says to the peer: the voice of its call, at the far end of the link.
-# Telling does not wait for home, so it is unknown whether the peer will get it; but home says how much has arrived, and a handler that is
-# too far ahead is told that the peer will not get it.
+# --- The channel of a call at the worker's end of the link.
+# Sending does not wait for the server, so it is unknown whether the peer gets a message. But the server acknowledges, and a handler that is too far ahead is told
+# that the peer will not get it.
 
 
 class RemoteChannel:
-    """The voice of one call."""
+    """The channel of one call."""
 
     __slots__ = ("_call", "_cancelled", "_home", "_loop", "_touched", "credit")
 
     def __init__(self, home: Ref[Any], call: int, cancelled: Cancellation) -> None:
-        """`home` is the process that passes it on."""
+        """`home` is the worker's proxy in the server."""
         self._home = home
         self._call = call
         self._cancelled = cancelled
         self._loop = asyncio.get_running_loop()
         self._touched = -math.inf
         self.credit = Credit(MAX_QUEUED_MESSAGES)
-        """Of words that are not at home yet; threads may miscount a little."""
+        """For messages that the server has not acknowledged; threads may miscount a little."""
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification. False when the peer will not get it."""
         encode_notification(
             method, params
-        )  # what cannot be said is the handler's own error, and raised where it says it
+        )  # a value that cannot be encoded is the handler's own error, raised in its call
         return self._say("emit", method, dict(params))
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
@@ -373,8 +372,8 @@ class RemoteChannel:
         encode_notification("notifications/message", {"data": data})
         return self._say("log", level, data, logger)
 
-    def touch(self, ahead: float = 0.0) -> None:  # noqa: ARG002 - home adds what is to be added
-        """Begin the call's time of silence anew. Home is told a few times a second at most, however often a handler reports."""
+    def touch(self, ahead: float = 0.0) -> None:  # noqa: ARG002 - the server adds the time itself
+        """Restart the call's allowed silence. Sent a few times a second at most, however often a handler reports."""
         now = clock.now(self._loop)
         if now - self._touched >= TOUCHES and not self._cancelled:
             self._touched = now
