@@ -1,8 +1,9 @@
-"""Authentication as a stage of its own, in front of an ASGI application: for programs that mount the server somewhere, or have more to protect.
+"""ASGI middleware for authentication, for programs that mount the server in an application of their own.
 
-`Protected(app, provider)` lets in callers that the provider knows, and shows the provider's document at its well-known places; the server behind it
-sees who they are. `WellKnownDocument(provider)` is only the document: what is mounted at ``/mcp`` of another application never sees requests for
-``/.well-known/…``, so it belongs at that application's root.
+`Protected(app, provider)` admits callers that the provider identifies, serves the provider's public document at its well-known paths, and passes the
+identity on to the application. `WellKnownDocument(provider)` serves only the document: an application mounted at ``/mcp`` never gets requests for
+``/.well-known/…``, so the document belongs at the root of the outer application.
+
 """
 
 from __future__ import annotations
@@ -28,19 +29,18 @@ WELL_KNOWN: Final = "/.well-known"
 
 
 class Protected:
-    """The application, behind a provider. With None for it, every request is let through."""
+    """An ASGI application behind a provider. With the provider None, every request is passed on."""
 
     def __init__(self, app: App, provider: AuthProvider | None, *, required_scopes: Collection[str] = ()) -> None:
-        """The provider's processes, where it needs some, are yours to start: `provider.children()`."""
+        """The caller starts the provider's processes, if it has some: `provider.children()`."""
         self._app = app
         self._gate = None if provider is None else AuthGate(provider, required_scopes=required_scopes)
         self._documents = None if self._gate is None else self._gate.public_documents
-        # A server of ours behind it gives out the sessions, and its clients believe refusals of that process alone. In front of any other
-        # application a word of our own would be one that they do not know: they would not even believe the 401.
+        # A greenroom server behind this one creates the sessions, and its clients accept refusals of that process alone: they carry its instance header.
+        # # Other applications know no such header; with it, their clients would reject the 401.
         self._instance: Sequence[tuple[str, str]] = getattr(app, "instance", ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if self._gate is None or scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -61,7 +61,7 @@ class Protected:
         if self._documents is not None and path in self._documents.paths:
             await send_response(await self._documents.respond(method, target, headers, peer), send)
             return
-        # A browser asks without credentials whether it may; what it may is the application's to say.
+        # A CORS preflight carries no credentials; the application decides about it.
         admitted = peer if method == "OPTIONS" else await self._gate.authenticate(method, target, headers, peer)
         if isinstance(admitted, HttpRefusal):
             log_refusal(admitted.why, status=admitted.status, peer=peer, method=method, path=path)
@@ -72,21 +72,20 @@ class Protected:
 
 
 class WellKnownDocument:
-    """A provider's document alone, for the root of another application: as a route, or mounted at ``/.well-known``."""
+    """A provider's public document alone, for the root of another application: as a route, or mounted at ``/.well-known``."""
 
     def __init__(self, provider: Any) -> None:
-        """Raises `ConfigError` for a provider that has none."""
+        """Raises `ConfigError` for a provider without a public document."""
         document: PublicDocument | None = getattr(provider, "public_document", None)
         if document is None:
-            raise ConfigError(f"{provider!r} has no metadata that anybody could read")
+            raise ConfigError(f"{provider!r} has no public metadata document")
         self._document = document
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
-        """Serve one request."""
         if scope["type"] != "http":
             return
         path: str = scope["path"]
-        places = {path, f"{WELL_KNOWN}{relative_path(scope)}"}  # hosts differ in what they leave of it
+        places = {path, f"{WELL_KNOWN}{relative_path(scope)}"}  # frameworks differ in how much of the path they strip
         if not places & set(self._document.paths):
             await send_response(HttpRefusal(404, (("content-type", "text/plain"),), b"Not Found"), send)
             return
@@ -103,9 +102,9 @@ def target_path(scope: Scope) -> str:
 
 
 async def send_response(refusal: HttpRefusal, send: Send) -> None:
-    """Send one answer."""
+    """Send a complete response."""
     headers = list(encode_headers(checked_headers(refusal)))
-    if refusal.status != 204:  # noqa: PLR2004 - which has no body, and so no length either
+    if refusal.status != 204:  # noqa: PLR2004 - it has no body, and so no length
         headers.append((b"content-length", b"%d" % len(refusal.body)))
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": refusal.body, "more_body": False})

@@ -1,8 +1,9 @@
-"""The gate of a server: asks its provider who the caller is, looks at scopes, counts failures, and says no in the way that the provider wants it said.
+"""The authentication gate of a server: admits or refuses each request, checks required scopes and limits failed attempts.
 
-Failures are counted by where they come from and by whom they claim to be, so that neither one source nor many can go on guessing. Credentials that
-were good a while ago are let in whatever else comes from the same address: all users behind one proxy, or in one office, share it. What is logged
-has a kind, a detail and where it came from; what a request had in its credentials is struck out of it.
+The provider identifies the caller and words the refusal. Failures are limited per source address and per claimed identity, so that neither one source
+nor many sources can go on guessing. Credentials that were valid recently are admitted even while their source is limited: all users behind one proxy or
+in one office share an address. Logs contain the kind of a failure, a detail and the source; credentials are redacted.
+
 """
 
 from __future__ import annotations
@@ -37,25 +38,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _GUESSES: Final = frozenset({"invalid_token", "invalid_credentials", "invalid_request"})
-"""What counts as a failure: a request that shows nothing, or what was good once, is no guess."""
+"""Kinds that count as failures. A request without credentials, or with expired ones, is no guess."""
 MOST_KNOWN: Final = 10_000
 CHECKS_AT_ONCE: Final = 32
-"""How many credentials that were not good before are looked at at a time: of one source, or of one credential that comes by a trusted proxy,
-half of those that the others leave;"""
+"""How many unknown credentials are checked at a time. One source (or one credential, when it comes through a trusted proxy) gets at most half of the
+free checks.
+"""
 MOST_WAITING: Final = 4096
-"""and how many more may wait for that. Asking an issuer, or hashing, takes long: a flood of guesses must not keep others from signing in."""
+"""How many more may wait for a check. Checks are slow (a request to an issuer, a hash): a flood of guesses must not keep other callers from signing in."""
 KNOWN_SECONDS: Final = 24 * 3600.0
 _REPEAT_WEIGHT: Final = 0.02
-"""For how much of a guess it counts to show the same wrong credentials once more. A client whose token was revoked shows it with every call that is
-under way, and is no guesser; what it costs to look at it all is bounded all the same."""
+"""The weight of a repeated wrong credential, as a fraction of a guess. A client whose token was revoked repeats it with every request in flight, and is not
+guessing; the number of checks stays bounded all the same.
+"""
 _REPEAT_SECONDS: Final = 60.0
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _SHORTEST_SECRET: Final = 4
-"""Characters that a secret has at least, to be struck out of a log: of fewer, words would be."""
+"""The shortest text that is redacted from logs: a shorter one would strike out ordinary words."""
 
 
 class AuthGate:
-    """A `Gatekeeper` with a provider."""
+    """The transports' `Authenticator`, made of an `AuthProvider`."""
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class AuthGate:
         per_source: FailureLimiter | None = None,
         per_claim: FailureLimiter | None = None,
     ) -> None:
-        """All of `required_scopes` are needed for anything at all."""
+        """Each request needs all of `required_scopes`."""
         self.provider = provider
         self.required_scopes = checked_scopes(required_scopes)
         self._per_source = FailureLimiter(100, 60.0) if per_source is None else per_source
@@ -77,25 +80,25 @@ class AuthGate:
 
     @property
     def headers(self) -> Sequence[str]:
-        """The request headers that it reads, for the CORS allow-list."""
+        """The request headers that the provider reads, for the CORS allow-list."""
         return self.provider.headers
 
     @property
     def public_documents(self) -> PublicDocuments | None:
-        """The provider's public documents; None where there are none."""
+        """The provider's public documents; None if it has none."""
         document: PublicDocument | None = getattr(self.provider, "public_document", None)
         return None if document is None else ProviderDocuments(document)
 
     def share(self, key: bytes) -> None:
-        """Have unnamed callers told apart in the same way wherever a gate has this key. To be called before the first request."""
+        """Use this key to tell unnamed callers apart, so that all gates with the key agree. Call it before the first request."""
         self._key = hashlib.blake2b(key, person=b"gate").digest()[:64]
 
     def children(self) -> Sequence[ChildSpec[Any]]:
-        """The processes that the provider needs."""
+        """The child processes of the provider."""
         return self.provider.children()
 
     async def authenticate(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | HttpRefusal:
-        """The peer with its principal, or a refusal."""
+        """Return the peer with its principal, or a refusal."""
         request = auth_request(method, path, headers, peer)
         shown = [headers.get(name, "") for name in self.provider.headers]
         digest = keyed_digest(self._key, *shown)
@@ -104,10 +107,10 @@ class AuthGate:
         if (wait := self._wait(request, peer, digest)) > 0:
             return too_many_failures(wait)
         try:
-            # The clients of a proxy have one address, and one that floods would have the turns of all: there it goes by what is shown.
+            # Clients of a proxy share its address, so one that floods would use up the checks of all: count by credential there.
             owner = digest if is_proxied(peer) else source_of(host_in(peer.address))
             async with self._checks.turn(owner):
-                # Looked at again: what came at once, and waited for its turn, guesses no more often than what came one after the other.
+                # Checked again after waiting: simultaneous attempts are limited like consecutive ones.
                 if (wait := self._wait(request, peer, digest)) > 0:
                     return too_many_failures(wait)
                 return await self._authenticate(request, peer, digest, shown, known=False)
@@ -115,14 +118,14 @@ class AuthGate:
             return too_many_failures(1.0)
 
     def _wait(self, request: AuthRequest, peer: Peer, digest: bytes) -> float:
-        """For how many seconds nothing of this source, or of whom it claims to be, is looked at."""
+        """For how many seconds this source or this claimed identity is refused without a check; 0 if it may try."""
         now = asyncio.get_running_loop().time()
         return max(book.wait_seconds(each, now) for book, each in self._limiters(request.headers, peer, digest))
 
     async def _authenticate(
         self, request: AuthRequest, peer: Peer, digest: bytes, shown: Sequence[str], *, known: bool = True
     ) -> Peer | HttpRefusal:
-        """What the provider says."""
+        """Ask the provider, record the outcome, and check the required scopes."""
         headers = request.headers
         try:
             info = _checked_info(await self.provider.authenticate(request))
@@ -132,13 +135,13 @@ class AuthGate:
                 self._known.drop(digest)
                 now = asyncio.get_running_loop().time()
                 weight = _REPEAT_WEIGHT if self._wrong.get(digest) else 1.0
-                self._wrong.keep(digest, True, _REPEAT_SECONDS)  # noqa: FBT003 - all that there is to know
+                self._wrong.keep(digest, True, _REPEAT_SECONDS)  # noqa: FBT003 - the cache needs no other value
                 for book, each in self._limiters(headers, peer, digest):
                     book.add_failure(each, now, weight)
             return await self._refuse(denied, request)
-        except Exception as error:  # noqa: BLE001 - a program's own verifier: whatever it raises, the caller does not get in
-            log.error(  # noqa: TRY400 - the traceback as it is may have what was shown
-                "the provider of authentication failed\n%s", redacted_traceback(error, shown)
+        except Exception as error:  # noqa: BLE001 - a program's own verifier may raise anything: the caller is refused
+            log.error(  # noqa: TRY400 - the plain traceback could contain credentials
+                "the authentication provider failed\n%s", redacted_traceback(error, shown)
             )
             return await self._refuse(Denied("server_error", detail=type(error).__name__), request)
         if not known and not info.anonymous:
@@ -150,7 +153,7 @@ class AuthGate:
     async def challenge_for_scopes(
         self, scopes: Collection[str], method: str, path: str, headers: Mapping[str, str], peer: Peer
     ) -> HttpRefusal:
-        """The refusal for an admitted caller whose call needs more than was granted."""
+        """The refusal for an admitted caller whose request needs more scopes than it was granted."""
         needed = tuple(dict.fromkeys((*self.required_scopes, *scopes)))
         request = auth_request(method, path, headers, peer)
         return await self._refuse(Denied("insufficient_scope", scopes=needed), request)
@@ -158,18 +161,18 @@ class AuthGate:
     def _limiters(
         self, headers: Mapping[str, str], peer: Peer, digest: bytes
     ) -> Sequence[tuple[FailureLimiter, Hashable]]:
-        """Where it is counted: by where it comes from, and by whom it claims to be, a user by name, anything else by what was shown."""
+        """The limiters that apply: by source address, and by claimed identity (a user name, or else a digest of the credential)."""
         claim = digest
         with suppress(Denied):
             claim = keyed_digest(self._key, "user", extract_basic_auth(headers)[0])
         return (self._per_source, source_of(host_in(peer.address))), (self._per_claim, claim)
 
     def _principal(self, info: AuthInfo, digest: bytes) -> Hashable:
-        """The principal that owns the sessions. Genuine callers without a name are told apart by what they have shown."""
+        """The principal that owns the sessions. An identified caller without a name gets a digest of its credential."""
         principal = info.principal
         if principal is None and not info.anonymous:
             return ("", digest.hex())
-        hash(principal)  # raises for what cannot be told from others
+        hash(principal)  # raises TypeError for an unhashable principal
         return principal
 
     async def _refuse(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
@@ -179,41 +182,44 @@ class AuthGate:
         except Exception as error:  # noqa: BLE001 - as above
             shown = [request.headers.get(name, "") for name in self.provider.headers]
             log.error(  # noqa: TRY400 - as above
-                "the provider of authentication could not say no in its own way\n%s", redacted_traceback(error, shown)
+                "the authentication provider could not build its refusal\n%s", redacted_traceback(error, shown)
             )
             return refusal(denied)._replace(why=why)
 
 
 class ProviderChain:
-    """One provider, made of others: `Server(auth=[BearerAuth(…), APIKeyAuth(…)])`.
+    """Several providers as one: `Server(auth=[BearerAuth(…), APIKeyAuth(…)])`.
 
-    They are asked in order, and the first that finds credentials of its kind decides, whatever it says: a wrong token is a no, and a key beside it is
-    not looked at. Were the next one asked then, each request would be as many guesses as there are providers.
+    They are asked in order. The first that finds credentials of its kind decides; the others are not asked, even if it refuses. Otherwise each request
+    would be as many guesses as there are providers.
+
     """
 
     def __init__(self, providers: Sequence[AuthProvider]) -> None:
-        """In the order in which they are asked. Raises `ConfigError`."""
+        """`providers` in the order in which they are asked. Raises `ConfigError`."""
         if not providers:
             raise ConfigError("auth=[] has no provider: write auth=None for a server that asks for nothing")
         documents: list[Any] = [
             found for each in providers if (found := getattr(each, "public_document", None)) is not None
         ]
         if len(documents) > 1:
-            raise ConfigError("two of the providers in auth=[…] have a document about the resource: clients read one")
+            raise ConfigError(
+                "two of the providers in auth=[…] have a public metadata document, and clients read only one: give it to one provider"
+            )
         self._providers = tuple(providers)
         self.headers: Sequence[str] = tuple(dict.fromkeys(name for each in providers for name in each.headers))
         self.public_document: PublicDocument | None = documents[0] if documents else None
-        """What may be read without credentials."""
+        """The public document of the provider that has one."""
 
     def __repr__(self) -> str:
         return f"ProviderChain({', '.join(map(repr, self._providers))})"
 
     def children(self) -> Sequence[ChildSpec[Any]]:
-        """Those of all."""
+        """The child processes of all providers."""
         return [child for each in self._providers for child in each.children()]
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
-        """What the first says that finds credentials of its kind."""
+        """Identify the caller by the first provider that finds credentials of its kind."""
         return (await self._deciding_provider(request))[1]
 
     async def _deciding_provider(self, request: AuthRequest) -> tuple[AuthProvider, AuthInfo]:
@@ -227,12 +233,14 @@ class ProviderChain:
         raise Denied("missing")
 
     async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
-        """As the one that decided says no; where no credentials were shown, the words of the first, and the challenges of all."""
+        """The refusal of the deciding provider. Without credentials: the refusal of the first provider, with the challenges of all."""
         decided: Any = denied.provider
-        if denied.kind == "insufficient_scope" and decided is None:  # the gate's own no, to a caller that was let in
+        if (
+            denied.kind == "insufficient_scope" and decided is None
+        ):  # the gate itself refused an admitted caller, so no provider is recorded
             try:
                 decided, _ = await self._deciding_provider(request)
-            except Denied as now:  # what was good a moment ago has expired
+            except Denied as now:  # the credentials have expired since
                 decided = now.provider
         if decided is not None:
             refused: HttpRefusal = await decided.challenge(denied, request)
@@ -243,24 +251,24 @@ class ProviderChain:
 
 
 class ProviderDocuments:
-    """A provider's document, as transports ask for it."""
+    """A provider's document as the transports' `PublicDocuments`."""
 
     def __init__(self, document: PublicDocument) -> None:
-        """`notice` is read anew each time."""
+        """`document` is read anew for each request."""
         self._document = document
 
     @property
     def paths(self) -> Collection[str]:
-        """Where it is."""
+        """The paths at which it is served."""
         return self._document.paths
 
     async def respond(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> HttpRefusal:
-        """The answer, whatever the method."""
+        """The response, for any method."""
         return await self._document.read(auth_request(method, path, headers, peer))
 
 
 def auth_request(method: str, path: str, headers: Mapping[str, str], peer: Peer) -> AuthRequest:
-    """The request, for a provider."""
+    """The request as providers see it."""
     path, _, query = path.partition("?")
     return AuthRequest(method, path, headers, peer.address, query)
 
@@ -272,22 +280,22 @@ def _checked_info(info: object) -> AuthInfo:
 
 
 def too_many_failures(wait: float) -> HttpRefusal:
-    """Come back later."""
+    """A 429 with `Retry-After`."""
     refused = refusal(Denied("too_many_failures"))
     headers = [*refused.headers, ("retry-after", str(int(wait) + 1))]
     return refused._replace(headers=headers, why="Authentication: too many failures")
 
 
 def checked_scopes(scopes: Collection[str]) -> tuple[str, ...]:
-    """Scopes as a configuration says them. Raises `ConfigError`: one text would be taken for its letters."""
+    """Scopes from a configuration, without duplicates. Raises `ConfigError`, also for a plain string, whose letters would be taken for scopes."""
     said: Any = scopes
     if isinstance(said, str) or not all(isinstance(each, str) and _SCOPE.fullmatch(each) for each in said):
-        raise ConfigError(f"scopes are a list of words without blanks, quotes and backslashes, not {said!r}")
+        raise ConfigError(f"scopes must be a list of words without blanks, quotes and backslashes, not {said!r}")
     return tuple(dict.fromkeys(scopes))
 
 
 def redacted_traceback(error: BaseException, secrets: Iterable[str]) -> str:
-    """An error with its traceback, and without what was shown."""
+    """The traceback of an error, with the credentials of the request redacted."""
     text = tracebacks.format_traceback(error)
     hidden: set[str] = set()
     for secret in secrets:
@@ -300,32 +308,32 @@ def redacted_traceback(error: BaseException, secrets: Iterable[str]) -> str:
     return text
 
 
-# --- Callers that have failed too often of late, in bounded memory. A pure book; the gate keeps two, by source and by whom it claims to be.
+# --- Callers that failed too often recently, in bounded memory: a pure leaky bucket. The gate keeps two, by source and by claimed identity.
 
 MOST_SOURCES: Final = 10_000
 
 
 class FailureLimiter:
-    """A bucket for each source that leaks: `allowed` at once, and one more after every `seconds / allowed`."""
+    """A leaky bucket per source: `allowed` failures at once, and one more after every `seconds / allowed`."""
 
     def __init__(self, allowed: int = 20, seconds: float = 60.0, most: int = MOST_SOURCES) -> None:
-        """Of more than `most` sources, the one that failed longest ago is forgotten."""
+        """At most `most` sources are remembered; beyond that, the one whose last failure is oldest is dropped."""
         self.allowed = allowed
         self.seconds = seconds
         self._most = most
         self._counts: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
-        """How many failures there were, and when that was."""
+        """By source: the number of failures, and when that was."""
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def wait_seconds(self, source: Hashable, now: float) -> float:
-        """For how many seconds nothing of it is looked at; 0 when it may try."""
+        """For how many seconds the source is blocked; 0 if it may try."""
         left = self._left(source, now)
         return 0.0 if left < self.allowed else (left - self.allowed + 1) * self.seconds / self.allowed
 
     def add_failure(self, source: Hashable, now: float, weight: float = 1.0) -> None:
-        """It has failed once more, which counts for so much."""
+        """Count a failure with this weight."""
         self._counts[source] = self._left(source, now) + weight, now
         self._counts.move_to_end(source)
         while len(self._counts) > self._most:

@@ -86,11 +86,11 @@ class RequestHead:
         length, coding = said.get(b"content-length"), said.get(b"transfer-encoding")
         if coding is not None:
             if coding.lower() != b"chunked":
-                raise Malformed(501, "no transfer-encoding but chunked is known")
+                raise Malformed(501, "the only supported transfer-encoding is chunked")
             if length is not None or version != "1.1":
-                raise Malformed(400, "the end of the body is said in a way that can be misread")
+                raise Malformed(400, "the body's length is given in an ambiguous way")
         if b"host" not in said and version == "1.1":
-            raise Malformed(400, "a request has one host")
+            raise Malformed(400, "exactly one Host header is required")
         self.chunked = coding is not None
         self.length = 0 if length is None else _content_length(length)
         # After CONNECT a proxy sees a tunnel, neither a body nor another request.
@@ -125,7 +125,7 @@ class RequestHead:
 
 def _content_length(value: bytes) -> int:
     if not value.isdigit() or len(value) > _LENGTH_DIGITS:
-        raise Malformed(400, "content-length is no number")
+        raise Malformed(400, "content-length is not a number")
     return int(value)
 
 
@@ -278,7 +278,7 @@ class RequestParser:
         if end >= 0 or len(buffer) - self._at > self._max_head:
             raise Malformed(431, "the headers are too long")
         if self.buffered and buffer[self._at] < _PRINTABLE:
-            raise Malformed(400, "no request begins like this")
+            raise Malformed(400, "a request cannot begin like this")
         if _BARE_LF.search(buffer, max(self._at, self._seen)):
             raise Malformed(400, "lines end with CR LF")
 
@@ -301,7 +301,7 @@ class RequestParser:
             return ParserState.NEED_DATA
         found = _CHUNK_SIZE.fullmatch(line)
         if found is None:
-            raise Malformed(400, "no chunk begins like this")
+            raise Malformed(400, "invalid chunk size")
         self._left = int(found[1], 16)
         self._next = self._body if self._left else self._trailer
         return b""
@@ -369,10 +369,10 @@ def _previous_head(head: RequestHead, block: bytes) -> _PreviousHead | None:
 def _parse_request_line(line: bytes) -> tuple[str, bytes, str]:
     found = _REQUEST_LINE.fullmatch(line)
     if found is None:
-        raise Malformed(400, "this is no request line")
+        raise Malformed(400, "invalid request line")
     version = found[3].decode("ascii")
     if version not in ("1.1", "1.0"):
-        raise Malformed(505, "only HTTP/1.1 and 1.0 are spoken here")
+        raise Malformed(505, "only HTTP/1.1 and 1.0 are supported")
     return found[1].decode("ascii"), found[2], version
 
 
@@ -443,7 +443,7 @@ def encode_head(
         )
         if line.startswith(b"content-length:"):
             if length is not None or not value.isdigit():
-                raise ValueError(f"a content-length is one number, not {value!r}")
+                raise ValueError(f"a response has one numeric content-length, not {value!r}")
             length = int(value)
         elif line.startswith(b"transfer-encoding:"):
             continue
@@ -492,7 +492,7 @@ def _status(status: int) -> bytes:
     except ValueError:
         phrase = ""
     if not 200 <= status <= 999:  # noqa: PLR2004 - the others come before the answer
-        raise ValueError(f"no answer has the status {status}")
+        raise ValueError(f"a response cannot have the status {status}")
     return b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode("ascii"))
 
 
@@ -511,7 +511,7 @@ def wall_clock() -> float:
 def _line(name: bytes, value: bytes) -> bytes:
     name, value = bytes(name).strip().lower(), bytes(value).strip()
     if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-        raise ValueError(f"no header can be made of {name!r}: {value!r}")
+        raise ValueError(f"invalid header {name!r}: {value!r}")
     return b"%b: %b\r\n" % (name, value)
 
 

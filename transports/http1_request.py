@@ -266,7 +266,7 @@ class Http1Request(BodyReader):
         elif kind == "http.response.start" and self._encoded_head is None:
             await self._start(message["status"], message.get("headers", ()))
         else:
-            raise RuntimeError(f"{kind} makes no sense at this point of an answer")
+            raise RuntimeError(f"{kind} is not valid at this point of a response")
 
     async def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         request = self.head
@@ -321,7 +321,7 @@ class Http1Request(BodyReader):
             self._length_left -= len(data)
             if self._length_left < 0 or (self._length_left and not more):
                 self._encoded_head = encoded_head._replace(closing=True)
-                raise RuntimeError("the body is not as long as its content-length says")
+                raise RuntimeError("the body's size differs from its content-length")
         elif encoded_head.framing is Framing.CHUNKS:
             if data:
                 data = b"%x\r\n%b\r\n" % (len(data), data)

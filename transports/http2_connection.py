@@ -319,7 +319,7 @@ class Http2Connection(asyncio.Protocol):
             if self._lost or stream.gone:
                 raise StreamGone from None
             if self._h2.outbound_flow_control_window <= 0:
-                log.info("a peer has taken nothing for %g seconds: its connection is cut", self._config.write_timeout)
+                log.info("a peer has opened no window for %g seconds: its connection is cut", self._config.write_timeout)
                 self.cut()
             else:
                 log.info("a stream was not read for %g seconds: it is reset", self._config.write_timeout)
@@ -391,7 +391,7 @@ class Http2Connection(asyncio.Protocol):
         if data and not self._closing and not self._transport.is_closing():
             self._transport.write(data)
             if self._transport.get_write_buffer_size() > UNSENT_LIMIT:
-                log.info("a peer asks and does not read: its connection is cut")
+                log.info("a peer sends requests and reads no responses: its connection is cut")
                 self.cut()
 
     # --- the end
@@ -563,24 +563,24 @@ class Http2FloodGuard:
 
     def reset(self) -> None:
         """Charge for a request that the peer reset before it was answered. Raises `FloodDetected`."""
-        self.spend(_RESET_COST, "too many requests that are taken back")
+        self.spend(_RESET_COST, "too many requests reset before their response")
 
     def _on_frame_header(self, head: bytes) -> None:
         self._left = length = int.from_bytes(head[:3], "big")
         kind, flags = head[3], head[4]
         if length > MAX_FRAME:
-            raise FloodDetected("a frame that is too large", 0x6)
+            raise FloodDetected("a frame over the size limit", 0x6)
         # h2 would end the connection at once on GOAWAY, though running requests can still be answered; priorities are not used.
         self._forwards = kind not in (GOAWAY, PRIORITY)
         if kind in (HEADERS, CONTINUATION):
             self._block = length if kind == HEADERS else self._block + length
             if self._block > self._max_header:
-                raise FloodDetected("more headers than max_header")
+                raise FloodDetected("a header block over max_header")
         elif kind == GOAWAY:
             self.goaway_received = True
         if kind == DATA and not length and not flags & END_STREAM:
-            self.spend(_EMPTY_FRAME_COST, "too many frames with nothing in them")
+            self.spend(_EMPTY_FRAME_COST, "too many empty frames")
         elif kind > CONTINUATION:
-            self.spend(1.0, "too many frames that nobody knows")
+            self.spend(1.0, "too many frames of unknown types")
         elif cost := _COSTS.get(kind):
-            self.spend(cost, "too many frames that ask for nothing")
+            self.spend(cost, "too many frames that carry no request or data")

@@ -128,7 +128,7 @@ class Http2Stream:
             case "http.response.body" if (self._begun or self._head is not None) and not self.is_answered:
                 await self._body(message.get("body", b""), more=message.get("more_body", False))
             case other:
-                raise RuntimeError(f"{other} makes no sense here")
+                raise RuntimeError(f"{other} is not valid here")
 
     def _start(self, status: int, headers: Iterable[Header]) -> None:
         said = [(name.lower(), value) for name, value in headers if name.lower() not in _HOP_BY_HOP]

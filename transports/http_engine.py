@@ -267,7 +267,7 @@ class HttpEngine:
                 admitted.status,
                 checked_headers(admitted),
                 admitted.body,
-                why=admitted.why or "The gatekeeper refused it",
+                why=admitted.why or "The authenticator refused it",
             )
         http_request.peer = admitted
         if self._legacy is not None and methods is not self._methods:
@@ -375,10 +375,10 @@ class HttpEngine:
     async def _report_broken_answer(self, http_request: HttpRequest, error: RemoteProtocolError) -> None:
         """Pass an invalid answer to the session as an error: the session waits for it."""
         name = http_request.headers.get(SESSION_HEADER)
-        session = self._router.find(name, http_request.peer) if name and error.answers is not None else None
+        session = self._router.find(name, http_request.peer) if name and error.response_to is not None else None
         if session is not None:
             with contextlib.suppress(ProcessExited):
-                await session.respond(JsonRpcError(error.answers, PeerError(error.code, error.message, error.data)))
+                await session.respond(JsonRpcError(error.response_to, PeerError(error.code, error.message, error.data)))
 
     def _has_session(self, http_request: HttpRequest) -> bool:
         """Whether the request names a session, or has to."""
@@ -665,10 +665,10 @@ class LegacySse:
             # Parsed before the session is looked up: whether a session on another node belongs to this peer is known only after asking it.
             message = parse(await read(), self._limits)
         except RemoteProtocolError as error:
-            session = self._router.find(name, http_request.peer) if error.answers is not None else None
+            session = self._router.find(name, http_request.peer) if error.response_to is not None else None
             if session is not None:
                 with contextlib.suppress(ProcessExited):
-                    await session.respond(JsonRpcError(error.answers, PeerError(error.code, error.message, error.data)))
+                    await session.respond(JsonRpcError(error.response_to, PeerError(error.code, error.message, error.data)))
             raise RequestRefused(error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message) from None
         session = self._router.find(name, http_request.peer)
         if session is None or session.channel is None:

@@ -78,7 +78,7 @@ def headers_by_name(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[
 def checked_header(name: str, value: str) -> tuple[str, str]:
     """Check that name and value form exactly one header. Raises `ValueError`, for a line break for example."""
     if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-        raise ValueError(f"no header can be made of {name!r}: {value!r}")
+        raise ValueError(f"invalid header {name!r}: {value!r}")
     return name, value
 
 
@@ -514,7 +514,7 @@ class Interruption:
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
-        assert task is not None, "it is a task's wait that is interrupted"
+        assert task is not None, "Interruption must be used in a task"
         self._task, self._before = task, task.cancelling()
         return self
 

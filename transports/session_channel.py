@@ -103,10 +103,10 @@ class SessionChannel:
         """Report an invalid message to the peer."""
         log_refusal(error.message, peer=self._peer)
         await self._send((encode_error(error.id, error),))
-        if error.answers is not None and self._session is not None:
+        if error.response_to is not None and self._session is not None:
             with contextlib.suppress(ProcessExited):
                 await self._session.respond(
-                    JsonRpcError(error.answers, PeerError(error.code, error.message, error.data))
+                    JsonRpcError(error.response_to, PeerError(error.code, error.message, error.data))
                 )
 
     async def _hand_over(self, session: SessionHandle, message: JsonRpcMessage) -> None:

@@ -77,13 +77,13 @@ class StdioWire:
     sink: ByteSink
     _busy_poll: BusyPoll
 
-    def __init__(self, door: SessionRouter, input: int, output: int, *, line_limit: int = LINE_LIMIT) -> None:  # noqa: A002
+    def __init__(self, router: SessionRouter, input: int, output: int, *, line_limit: int = LINE_LIMIT) -> None:  # noqa: A002
         """`input` and `output` remain the caller's: they are not closed here."""
         self._descriptors = input, output
         self._opened = False
         self._lines = LineFramer(line_limit)
         self._unread_lines: deque[bytes | OversizedMessage] = deque()
-        self.channel = SessionChannel(door, Peer("stdio"), self.write, line_limit)
+        self.channel = SessionChannel(router, Peer("stdio"), self.write, line_limit)
         self.input_ended = False
         self.ending = asyncio.Event()
         self.finished = asyncio.Event()

@@ -104,7 +104,7 @@ def _load_error(error: Exception, certfile: Path, keyfile: Path, *, given: bool)
     if b"PRIVATE KEY-----" not in key:
         return f"keyfile {keyfile}: there is no private key in it (PEM)"
     if b"ENCRYPTED" in key:
-        told = "keyfile_password does not open it" if given else "it is encrypted: say keyfile_password"
+        told = "keyfile_password is wrong" if given else "it is encrypted: set keyfile_password"
         return f"keyfile {keyfile}: {told}"
     return f"certfile {certfile} and keyfile {keyfile}: OpenSSL cannot use them: {getattr(error, 'reason', None) or 'it does not say why'}"
 
@@ -132,11 +132,11 @@ def _try_handshake(server: ssl.SSLContext, certfile: Path) -> None:
         elif error.verify_code == _NOT_YET:
             log.warning("certfile %s: the certificate is not valid yet; clients will not connect", certfile)
         else:
-            log.warning("certfile %s: clients may not like the certificate: %s", certfile, error.verify_message)
+            log.warning("certfile %s: clients may refuse the certificate: %s", certfile, error.verify_message)
         return
     except (ssl.SSLError, ValueError) as error:
         raise BadCertificate(
-            f"certfile {certfile}: nobody could shake hands with it: {getattr(error, 'reason', None) or error}"
+            f"certfile {certfile}: no handshake succeeds with it: {getattr(error, 'reason', None) or error}"
         ) from None
     left = ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time() if "notAfter" in shown else EXPIRY_WARNING
     if left < EXPIRY_WARNING:

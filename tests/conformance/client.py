@@ -1,6 +1,6 @@
 """The client that the official suite judges: `client.py URL`, on the public interface alone.
 
-Which scenario it is in, the suite says in the environment. It begins by the handshake, does what the scenario is about, and ends with 0.
+The suite names the scenario in the environment. The client makes the handshake, does what the scenario is about, and exits with 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-# All scenarios begin at once, and one of them is about time: the others stand back while they load.
+# All scenarios start at once, and one of them measures time: the others wait while they load.
 if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/"):
     os.nice(10)
 
@@ -30,7 +30,7 @@ DOCUMENT = "https://conformance-test.local/client-metadata.json"
 
 
 async def initialize(client: Client) -> None:
-    """Say hello, and look at what there is: this server has nothing, and is not asked for it."""
+    """Make the handshake, and list what the server has: nothing."""
     if "tools" in client.server_capabilities:
         await client.list_tools()
 
@@ -42,38 +42,38 @@ async def tools_call(client: Client) -> None:
 
 
 async def defaults(client: Client) -> None:
-    """Have the server ask, and accept what it proposes."""
+    """Let the server ask, and accept its defaults."""
     for tool in await client.list_tools():
         print((await client.call_tool(tool.name)).text)
 
 
 async def sse_retry(client: Client) -> None:
-    """Call the tool whose stream is cut: its answer comes on the next one."""
+    """Call the tool whose stream is cut: its reply comes on the next one."""
     for tool in await client.list_tools():
         print((await client.call_tool(tool.name)).text)
 
 
 async def preserve(client: Client) -> None:
-    """Send one tool's schema back through the other, as it came."""
+    """Send one tool's schema back unchanged through the other."""
     [focal] = [tool for tool in await client.list_tools() if tool.name == "json_schema_2020_12_tool"]
     await client.call("json_schema_echo", schema=focal.input_schema)
 
 
 async def use(client: Client) -> None:
-    """Use whatever there is, as a user who is signed in."""
+    """Use everything the server has, as a signed-in user."""
     for tool in await client.list_tools():
         await client.call_tool(tool.name)
 
 
 class Stay(urllib.request.HTTPRedirectHandler):
-    """A browser that goes nowhere by itself."""
+    """A browser that follows no redirect."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
-        """The redirect is what we came for."""
+        """Stop at the redirect, which is the result."""
 
 
 async def browse(url: str, /) -> str | None:
-    """The user agrees to everything at once, and is sent back."""
+    """A user who agrees to everything at once, and is redirected."""
 
     def visit() -> str | None:
         try:
@@ -87,7 +87,7 @@ async def browse(url: str, /) -> str | None:
 
 
 def sign_in(scenario: str, given: dict[str, Any]) -> SignIn | None:
-    """How this scenario signs in."""
+    """The login of this scenario."""
     match scenario.removeprefix("auth/"):
         case "client-credentials-basic":
             return ClientCredentials(client_id=given["client_id"], client_secret=given["client_secret"])
@@ -136,17 +136,17 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
 
 
 async def agree(request: ElicitationRequest) -> Any:
-    """The user sends the form as it is."""
+    """A user who submits the form unchanged."""
     return request.accept()
 
 
 async def parrot(request: SamplingRequest) -> str:
-    """The model says what it heard."""
+    """A model that returns its prompt."""
     return request.text
 
 
 async def main(url: str, scenario: str) -> None:
-    """One scenario."""
+    """Run one scenario."""
     given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     play = SCENARIOS.get(scenario, use)
     try:
@@ -162,7 +162,7 @@ async def main(url: str, scenario: str) -> None:
         print(f"{type(error).__name__}: {error}")
         failed = error if isinstance(error, SignInError) else getattr(error, "cause", None)
         if scenario == "auth/scope-retry-limit" and isinstance(failed, Unauthorized):
-            return  # more scopes were got once, and asked for again
+            return  # more scopes were granted once, and asked for again
         if not isinstance(failed, SignInError) or failed.step != REFUSED.get(scenario):
             raise
 

@@ -1,8 +1,8 @@
-"""What the official suite has to count, scenario by scenario.
+"""The checks that the official suite has to count, scenario by scenario.
 
-The suite prints a tick for a scenario in which nothing failed, also when nothing was checked. So the checks are counted here, in
-the results that it leaves, and every figure has to be met exactly: a check that is gone is as wrong as one that failed, and one
-that is new deserves a look before its figure is raised.
+The suite reports success for a scenario in which nothing failed, even if nothing was checked. So the checks are counted here from the
+suite's results, and every figure has to be met exactly: a missing check is as wrong as a failed one, and a new one deserves a look before
+its figure is raised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ONE_EACH = (
 
 @dataclass(frozen=True)
 class Leg:
-    """One run of one release of the suite: how it is called, and the checks that pass in each scenario."""
+    """One run of one release of the suite: its command line, and the checks that pass in each scenario."""
 
     release: str
     package: str
@@ -37,22 +37,22 @@ class Leg:
     checks: Mapping[str, int]
     unscored: frozenset[str] = frozenset()
     beyond: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Checks that pass here, but count for nothing as others get a warning for them."""
+    """Checks that pass here and do not count, since other servers get a warning for them."""
     side: Literal["server", "client", "authorization"] = "server"
-    """Who is judged."""
+    """Whether a server or a client is judged."""
     later: frozenset[str] = frozenset()
-    """Scenarios of what is not built yet. They run with the others, fail, and are named as failures."""
+    """Scenarios of features that are not implemented. They run with the others, and must be reported as failures."""
     contradicted: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Scenarios that want what must not be done, each with the reason. They fail, and are named as failures."""
+    """Scenarios that require forbidden behaviour, each with the reason. They must be reported as failures."""
 
     @property
     def name(self) -> str:
-        """The release and what it was asked for."""
+        """The release and its options."""
         return f"{self.release} {self.side} {' '.join(self.arguments)}"
 
     @property
     def failing(self) -> frozenset[str]:
-        """The scenarios that fail, and are known to."""
+        """The scenarios that are known to fail."""
         return self.later | set(self.contradicted)
 
 
@@ -69,8 +69,8 @@ STABLE = Leg(
         "server-sse-multiple-streams": 2,
         "server-sse-polling": 0,
     },
-    # Its request says 2025-03-26 in a session of 2025-11-25. Servers that believe the request send no priming event, and get a
-    # warning; here a session has one revision.
+    # Its request names 2025-03-26 in a session of 2025-11-25. Servers that follow the request send no priming event, and get a warning;
+    # here a session has one revision.
     beyond={"server-sse-polling": 3},
 )
 
@@ -81,7 +81,7 @@ NEXT = Leg(
     checks={
         **dict.fromkeys(
             _ONE_EACH, 2
-        ),  # the second says that every message on the wire is valid by the revision's own schema
+        ),  # the second one checks that every message on the wire is valid by the revision's own schema
         "dns-rebinding-protection": 2,
         "elicitation-sep1034-defaults": 6,
         "elicitation-sep1330-enums": 6,
@@ -156,7 +156,7 @@ NEXT_CLIENT = Leg(
     later=frozenset(_NOT_SIGNED_IN_SO),
 )
 
-# What is judged is how a client signs in, as far as that comes before a word of the stateless revision.
+# The login of a client is judged, as far as it precedes the first message of the stateless revision.
 NEWEST_CLIENT = Leg(
     release="0.2.0-alpha.12",
     package="conformance-next",
@@ -199,7 +199,7 @@ NEWEST_CLIENT = Leg(
     ),
 )
 
-# The authorization server for tests: clients that pass against it should pass elsewhere.
+# The authorization server for tests: clients that pass with it should pass with others.
 ISSUER = Leg(
     release="0.2.0-alpha.12",
     package="conformance-next",
@@ -208,7 +208,7 @@ ISSUER = Leg(
     side="authorization",
 )
 
-# What `greenroom check` has run by itself, of a server that has something of everything.
+# What `greenroom check` runs by itself, against a server that has something of everything.
 COMMAND = Leg(
     release=STABLE.release,
     package=STABLE.package,
@@ -235,7 +235,7 @@ _FAMILY = re.compile(r"[a-z]+")
 
 
 def count(results: Path) -> dict[str, Counter[str]]:
-    """How many checks of each scenario ended how, from the folders that a run left."""
+    """How many checks of each scenario ended in which way, from the directories of a run."""
     counted: dict[str, Counter[str]] = {}
     families = [one for one in results.iterdir() if _FAMILY.fullmatch(one.name)]
     for folder in sorted(one for place in (results, *families) for one in place.iterdir() if one not in families):
@@ -248,7 +248,7 @@ def count(results: Path) -> dict[str, Counter[str]]:
 
 
 def complaints(leg: Leg, counted: Mapping[str, Counter[str]]) -> list[str]:
-    """What is not as it has to be; an empty list is the verdict that everything was checked and passed."""
+    """The differences from what is expected; an empty list means that everything was checked and passed."""
     wrong = [
         f"{name}: did not fail, though {leg.contradicted.get(name, 'it is of what is not built: take it out of the table')}"
         for name in sorted(leg.failing)
@@ -267,7 +267,7 @@ def complaints(leg: Leg, counted: Mapping[str, Counter[str]]) -> list[str]:
 
 
 def _failed(ended: Counter[str]) -> bool:
-    """Whether a scenario failed. One in which nothing was checked, because all checks were skipped, did."""
+    """Whether a scenario failed. One without any check, because all were skipped, did."""
     return ended["FAILURE"] > 0 or (ended["SKIPPED"] > 0 and not ended["SUCCESS"])
 
 
@@ -276,7 +276,7 @@ _TABLE = "| Release | Run as | Scenarios | Passed | Checks in them | Failed |"
 
 
 def row(leg: Leg, counted: Mapping[str, Counter[str]]) -> str:
-    """The line of the page's table for a run, from what that run has counted. Each scenario that failed is named."""
+    """A run's line in the page's table, from its counts. Each failed scenario is named."""
     failed = sorted(name for name, ended in counted.items() if _failed(ended))
     passed = len(counted) - len(failed)
     checks = sum(ended["SUCCESS"] for name, ended in counted.items() if name not in failed) - sum(leg.beyond.values())
@@ -286,7 +286,7 @@ def row(leg: Leg, counted: Mapping[str, Counter[str]]) -> str:
 
 
 def page_complaints(page: str, rows: Sequence[str]) -> list[str]:
-    """Where the page's table says something else than these rows, which were measured."""
+    """Where the page's table differs from these measured rows."""
     table = page.partition(_TABLE)[2].lstrip("\n").partition("\n\n")[0].splitlines()[1:]
     wrong = [f"{PAGE}: measured, and not said: {each}" for each in rows if each not in table]
     return wrong + [f"{PAGE}: said, and not measured: {each}" for each in table if each not in rows]

@@ -1,6 +1,6 @@
 """The fixture that the official suite judges: `server.py PORT` serves it on 127.0.0.1, at `/mcp`.
 
-What stands here is the suite's own contract, name by name, on the public interface alone; the suite says of each what it has to do.
+Its tools, resources and prompts are the suite's contract, by name, on the public interface alone; the suite says what each has to do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from greenroom import (
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
 WAV = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQIAAACAgA==")
 PAUSE = 0.05
-"""Between two notifications, in seconds: the suite wants to see that they come one after the other."""
+"""Seconds between two notifications: the suite wants to see that they come one after the other."""
 
 server = Server("conformance", version="1.0", instructions="Everything that the conformance suite asks for.")
 

@@ -1,4 +1,4 @@
-"""The judge counts checks: a scenario in which nothing was checked, one too few or one unknown does not pass."""
+"""The judge counts checks: a scenario with no check, with a missing one or with an unknown one does not pass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL = Leg("1.0", "small", ("--all",), {"ping": 2, "streams": 1}, frozenset({"s
 RIGHT = {"ping": Counter(SUCCESS=2, INFO=5), "streams": Counter(SUCCESS=3)}
 
 
-def test_the_figures_are_those_that_were_promised() -> None:
+def test_the_expected_figures_are_unchanged() -> None:
     assert [(len(leg.checks) - len(leg.unscored), sum(leg.checks.values())) for leg in LEGS] == [
         (32, 44),
         (30, 84),
@@ -49,27 +49,27 @@ def test_the_figures_are_those_that_were_promised() -> None:
     assert STABLE.beyond == {"server-sse-polling": 3}
 
 
-def test_what_is_checked_by_the_command_fits_the_fixture() -> None:
+def test_the_scenarios_of_the_command_fit_the_fixture() -> None:
     offered = [name for name in check_command._BY_CAPABILITY.values() if name in STABLE.checks]
     assert list(COMMAND.checks) == [*check_command._FOR_ANY_SERVER, *offered]
     assert STABLE.release in check_command.SUITE
 
 
 def due(leg: Leg) -> dict[str, Counter[str]]:
-    """What a run counts that the judge has nothing to complain of."""
+    """The counts of a run that passes."""
     counted = {name: Counter(SUCCESS=checks + leg.beyond.get(name, 0)) for name, checks in leg.checks.items()}
     return counted | {name: Counter(FAILURE=1) for name in leg.failing}
 
 
-def test_the_page_says_what_the_judge_insists_on(root: Path) -> None:
-    """`make conformance` holds the same page against what it has counted."""
+def test_the_page_has_the_expected_figures(root: Path) -> None:
+    """`make conformance` compares the same page with its counts."""
     legs = (*LEGS, *CLIENT_LEGS)
     assert [complaints(leg, due(leg)) for leg in legs] == [[] for _ in legs]
     page = root.joinpath(PAGE).read_text(encoding="utf-8")
     assert page_complaints(page, [row(leg, due(leg)) for leg in legs]) == []
 
 
-def test_a_page_that_says_another_figure_than_was_counted_is_wrong() -> None:
+def test_a_page_with_another_figure_than_counted_is_wrong() -> None:
     measured = row(SMALL, {**RIGHT, "ping": Counter(SUCCESS=1, FAILURE=1)})
     assert measured == "| 1.0 | `server --all` | 2 | 1 | 1 | 1: `ping` |"
     page = f"{_TABLE}\n| --- | --- | --: | --: | --: | --- |\n{row(SMALL, RIGHT)}\n\nMore."
@@ -80,7 +80,7 @@ def test_a_page_that_says_another_figure_than_was_counted_is_wrong() -> None:
     ]
 
 
-def test_what_is_right_leaves_no_complaint() -> None:
+def test_a_correct_run_has_no_complaint() -> None:
     assert complaints(SMALL, RIGHT) == []
     line = "1.0 server --all: 1 scenarios, 3 checks, 0 failed, with those of 1 scenarios that are not required"
     assert summary(SMALL, RIGHT) == f"{line}; and 2 more in streams"
@@ -98,18 +98,18 @@ def test_what_is_right_leaves_no_complaint() -> None:
         ("new", Counter(SUCCESS=1), "new: is not known here"),
     ],
 )
-def test_what_is_wrong_is_named(scenario: str, ended: Counter[str], complaint: str) -> None:
+def test_every_difference_is_named(scenario: str, ended: Counter[str], complaint: str) -> None:
     assert complaints(SMALL, {**RIGHT, scenario: ended}) == [complaint]
 
 
-def test_what_contradicts_has_to_fail() -> None:
+def test_contradicting_scenarios_have_to_fail() -> None:
     leg = replace(SMALL, contradicted={"odd": "it is wrong"})
     assert complaints(leg, {**RIGHT, "odd": Counter(SUCCESS=1, FAILURE=3)}) == []
     assert complaints(leg, {**RIGHT, "odd": Counter(SUCCESS=4)}) == ["odd: did not fail, though it is wrong"]
 
 
 @pytest.mark.parametrize("ended", [Counter(FAILURE=1, SUCCESS=9), Counter(SKIPPED=3)])
-def test_what_is_not_built_or_contradicted_is_a_failure_by_its_name(ended: Counter[str]) -> None:
+def test_unimplemented_and_contradicting_scenarios_are_failures_by_name(ended: Counter[str]) -> None:
     leg = replace(SMALL, contradicted={"odd": "it is wrong"}, later=frozenset({"new"}))
     counted = {**RIGHT, "odd": ended, "new": ended}
     assert complaints(leg, counted) == []
@@ -121,11 +121,11 @@ def test_what_is_not_built_or_contradicted_is_a_failure_by_its_name(ended: Count
     ]
 
 
-def test_a_scenario_that_was_not_run_is_missed() -> None:
+def test_a_missing_scenario_is_reported() -> None:
     assert complaints(SMALL, {"ping": RIGHT["ping"]}) == ["streams: was not run"]
 
 
-def test_checks_are_counted_from_what_the_suite_leaves(tmp_path: Path) -> None:
+def test_checks_are_counted_from_the_suites_results(tmp_path: Path) -> None:
     for scenario, statuses in (("ping", ["SUCCESS", "FAILURE", "SUCCESS"]), ("tools-call-error", ["INFO"])):
         folder = tmp_path / f"server-{scenario}-2026-01-02T03-04-05-678Z"
         folder.mkdir()
@@ -133,7 +133,7 @@ def test_checks_are_counted_from_what_the_suite_leaves(tmp_path: Path) -> None:
     assert count(tmp_path) == {"ping": Counter(SUCCESS=2, FAILURE=1), "tools-call-error": Counter(INFO=1)}
 
 
-def test_a_client_is_judged_by_scenarios_of_several_families_and_not_by_what_comes_later(tmp_path: Path) -> None:
+def test_a_client_is_judged_by_scenarios_of_several_families_without_later_revisions(tmp_path: Path) -> None:
     for scenario in ("tools_call", "auth/basic"):
         folder = tmp_path / f"{scenario}-2026-01-02T03-04-05-678Z"
         folder.mkdir(parents=True)
@@ -146,7 +146,7 @@ def test_a_client_is_judged_by_scenarios_of_several_families_and_not_by_what_com
     assert summary(leg, counted) == line
 
 
-def test_a_folder_of_another_name_is_no_result(tmp_path: Path) -> None:
+def test_a_directory_of_another_name_is_no_result(tmp_path: Path) -> None:
     (tmp_path / "client-ping").mkdir()
     with pytest.raises(ValueError, match="client-ping is not named"):
         count(tmp_path)

@@ -1,6 +1,6 @@
-"""The command: `python -m tests.frames` plays all scenarios and lists what differs; with `--record`, that is the recording from now on.
+"""`python -m tests.frames` plays all scenarios and lists the differences; with `--record`, it replaces the recordings.
 
-Texts for people are listed apart from frames: a change of words shows as `old -> new`, once for all scenarios that have it.
+Texts for people are listed apart from frames: a change of wording shows as `old -> new`, once for all scenarios that have it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .scenario_player import TRANSPORTS, play
 
 
 def main() -> int:
-    """Returns the exit code: 1 where something differs and was not recorded."""
+    """Returns the exit code: 1 if anything differs and was not recorded."""
     parser = argparse.ArgumentParser(prog="python -m tests.frames", description=__doc__)
     parser.add_argument("--record", action="store_true", help="write what comes as what has to come")
     parser.add_argument("--only", default="", help="play, and show, those whose name has this in it")

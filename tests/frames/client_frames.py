@@ -1,6 +1,6 @@
-"""The frames that our client sends: what it does is in a table, and the server that it speaks to plays a part and writes down what comes.
+"""The frames that our client sends: its scenarios are in a table, and a scripted server records what arrives.
 
-Over HTTP, requests that open a stream are written down apart from the others: a client opens one beside what else it does.
+Over HTTP, requests that open a stream are recorded separately: a client opens one beside its other requests.
 """
 
 from __future__ import annotations
@@ -110,11 +110,11 @@ CLIENTS: dict[str, dict[str, Any]] = {
     },
     "silent": {},
 }
-"""Who answers what a server asks. The first does everything; the others, what they do otherwise."""
+"""The client's answers to server requests. The first variant does everything; the others differ from it."""
 
 
 def scenarios(transport: str) -> list[str]:
-    """A transport's, by name."""
+    """The scenarios of a transport, by name."""
     found: list[str] = []
     for revision in REVISIONS[transport]:
         for kind in CLIENTS:
@@ -128,7 +128,7 @@ def scenarios(transport: str) -> list[str]:
 
 
 async def play(name: str) -> list[list[str]]:
-    """One of them: what came, request by request."""
+    """Play one scenario; returns what arrived, request by request."""
     transport, revision, kind, action = name.split("/")
     settings = ClientSettings(protocol_version=revision)
     options: dict[str, Any] = {
@@ -149,7 +149,7 @@ async def play(name: str) -> list[list[str]]:
 
 
 async def _act(client: Client, action: Action, listening: asyncio.Event | None = None) -> None:
-    """Do it. A client may be done before its stream is asked for, and then never asks: so it stays until then."""
+    """Run the scenario. A client may be done before it opens its stream, and then never does: so it stays until then."""
     async with client:
         with suppress(GreenroomError, ValueError):
             await action(client)
@@ -164,7 +164,7 @@ class _Server:
     """Serves HTTP by hand, as far as this client needs it."""
 
     def __init__(self, revision: str, *, old: bool) -> None:
-        self.part = scripted_peer.Part(revision)
+        self.part = scripted_peer.ScriptedRole(revision)
         self.old = old
         self.posts: list[str] = ["> posts"]
         self.gets: list[str] = ["> streams"]
@@ -174,7 +174,7 @@ class _Server:
         self._asking: asyncio.StreamWriter | None = None
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)

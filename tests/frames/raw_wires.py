@@ -1,7 +1,7 @@
-"""A peer's ways to a server, by hand: each sends what a scenario says, and keeps every frame that comes back.
+"""A peer's connections to a server, by hand: each sends what a scenario says, and keeps every frame that arrives.
 
-What comes is kept by exchange: a lane begins with what was sent, and lanes are in the order in which their exchanges began, so that what comes side
-by side on two connections is written down in the same order in each run.
+Frames are kept by exchange: a lane begins with what was sent, and lanes are in the order in which their exchanges began, so that parallel
+exchanges on two connections are recorded in the same order in each run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Message = dict[str, Any]
 
     class Exchange(Protocol):
-        """One HTTP request under way."""
+        """One HTTP request in flight."""
 
         async def head(self) -> tuple[str, list[tuple[str, str]]]:
             """The status, and the headers in their order."""
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
             ...
 
     class Way(Protocol):
-        """How HTTP requests get to the server."""
+        """Sends HTTP requests to the server."""
 
         async def send(self, verb: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Exchange:
-            """Begin a request."""
+            """Start a request."""
             ...
 
         async def close(self) -> None:
-            """Hang up."""
+            """Disconnect."""
 
 
 BOTH = "application/json, text/event-stream"
 INFO = {"name": "peer", "version": "1"}
 APART = ("notifications/resources/updated", "notifications/tools/list_changed", "notifications/tasks/status")
-"""Notifications that belong to no call: beside a call's answer they may come before it or after it, and are written down apart."""
+"""Notifications that belong to no call: they may arrive before a call's reply or after it, and are recorded separately."""
 
 
 def dump(value: object) -> str:
@@ -59,30 +59,30 @@ def dump(value: object) -> str:
 
 
 class Unanswered(Exception):
-    """The other end hung up before an answer was complete."""
+    """The server disconnected before a response was complete."""
 
 
 @dataclass
-class Tape:
-    """What came."""
+class FrameTape:
+    """The recorded frames."""
 
     lanes: list[list[str]] = field(default_factory=list[list[str]])
     messages: list[Message] = field(default_factory=list["Message"])
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def lane(self, label: str) -> list[str]:
-        """For one exchange more."""
+        """Start another lane."""
         lane = [f"> {label}"]
         self.lanes.append(lane)
         return lane
 
     def clear(self) -> None:
-        """Forget what came so far: another scenario has that."""
+        """Drop the frames so far: they belong to another scenario."""
         self.lanes.clear()
         self.messages.clear()
 
     def take(self, message: Message) -> None:
-        """A message came."""
+        """Record a message."""
         self.messages.append(message)
         self._news.set()
 
@@ -97,7 +97,7 @@ class Tape:
 
 
 class Connection:
-    """One connection, for one exchange after the other."""
+    """One connection, for sequential exchanges."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -133,7 +133,7 @@ class Connection:
             self.left(self)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self.writer.close()
         with suppress(OSError):
             await self.writer.wait_closed()
@@ -148,14 +148,14 @@ class Sockets:
         self._all: list[Connection] = []
 
     async def connect(self) -> Connection:
-        """A new one."""
+        """Open a connection."""
         made = Connection(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 22))
         made.left = self._free.append
         self._all.append(made)
         return made
 
     async def send(self, verb: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Connection:
-        """Begin a request."""
+        """Start a request."""
         connection = self._free.popleft() if self._free else await self.connect()
         said = {"host": f"127.0.0.1:{self.port}", **headers}
         if body is not None and "transfer-encoding" not in said:
@@ -166,7 +166,7 @@ class Sockets:
         return connection
 
     async def raw(self, data: bytes) -> str:
-        """Say these bytes on a new connection, and take all that comes until it ends."""
+        """Send these bytes on a new connection, and read until it ends."""
         connection = await self.connect()
         connection.writer.write(data)
         got = b""
@@ -176,7 +176,7 @@ class Sockets:
         return got.decode("latin-1")
 
     async def close(self) -> None:
-        """Hang up, all of them."""
+        """Disconnect all."""
         for each in self._all:
             await each.close()
 
@@ -192,7 +192,7 @@ class Asgi:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, verb: str, path: str, headers: Mapping[str, str], body: bytes | None) -> AsgiExchange:
-        """Begin a request."""
+        """Start a request."""
         said = {"host": "127.0.0.1", **headers}
         if body is not None:
             said.setdefault("content-length", str(len(body)))
@@ -218,7 +218,7 @@ class Asgi:
         return exchange
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         for each in self._tasks:
             each.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -232,13 +232,13 @@ class AsgiExchange:
         self._body: list[bytes] = [body]
 
     async def receive(self) -> dict[str, Any]:
-        """What the application hears: the body, and then nothing for ever."""
+        """ASGI `receive`: the body, and then nothing for ever."""
         if not self._body:
             await asyncio.Event().wait()
         return {"type": "http.request", "body": self._body.pop(), "more_body": False}
 
     async def take(self, event: Any) -> None:
-        """What the application says."""
+        """ASGI `send`."""
         self.came.put_nowait(event)
 
     async def head(self) -> tuple[str, list[tuple[str, str]]]:
@@ -263,20 +263,20 @@ class AsgiExchange:
 
 
 @dataclass
-class Talk:
-    """A peer of a server, by whatever way; each kind says how a message is sent."""
+class PeerWire:
+    """A peer of a server on some transport; each kind defines how a message is sent."""
 
     revision: str
     answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    tape: Tape = field(default_factory=Tape)
+    tape: FrameTape = field(default_factory=FrameTape)
     begun: dict[Any, asyncio.Task[None]] = field(default_factory=dict[Any, "asyncio.Task[None]"])
 
     async def open(self) -> None:
-        """Connect, where that is something of its own."""
+        """Connect, where that is a step of its own."""
 
     def fresh(self) -> None:
-        """Begin a recording: what came so far is in another."""
+        """Start a recording; earlier frames belong to another one."""
         self.tape.clear()
 
     async def greet(self) -> None:
@@ -286,15 +286,15 @@ class Talk:
         await self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def ask(self, message: Message) -> None:
-        """Send a request, and wait for its answer."""
+        """Send a request, and wait for its reply."""
         raise NotImplementedError
 
     async def say(self, message: Message) -> None:
-        """Send what has no answer."""
+        """Send a message that has no reply."""
         raise NotImplementedError
 
     async def raw(self, text: bytes) -> None:
-        """Send these bytes, and take one answer."""
+        """Send these bytes, and read one reply."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -302,29 +302,29 @@ class Talk:
         raise NotImplementedError
 
     def begin(self, message: Message) -> None:
-        """Send a request, and go on."""
+        """Send a request without waiting."""
         self.begun[message["id"]] = asyncio.create_task(self.ask(message))
 
     async def end(self, id: Any) -> None:
-        """Wait until nothing more will come for a request that was begun."""
+        """Wait until nothing more will come for a started request."""
         await self.begun.pop(id)
 
     async def stop(self, id: Any) -> None:
-        """Of a cancelled request nothing comes: when the next is answered, it would have."""
+        """A cancelled request gets nothing: when the next one is answered, its reply would have come."""
         task = self.begun.pop(id)
         await self.ask({"jsonrpc": "2.0", "id": "after", "method": "ping"})
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     async def leave(self) -> None:
-        """Leave, with whatever is still under way."""
+        """Leave with requests in flight."""
         await self.close()
         for each in self.begun.values():
             each.cancel()
         await asyncio.gather(*self.begun.values(), return_exceptions=True)
 
     def reply_to(self, message: Message) -> Message | None:
-        """What a request of the server is answered with; nothing where the scenario says that there is no answer."""
+        """The answer to a server's request; None where the scenario has no answer."""
         answer = self.answers.get(message["method"], {"code": -32601, "message": "Not here"})
         if answer is None:
             return None
@@ -333,14 +333,14 @@ class Talk:
 
 
 def label(message: Message) -> str:
-    """What a message is called in the recording."""
+    """The name of a message in the recording."""
     named = str(message.get("method", "answer"))
     params: Any = message.get("params")
     return f"{named} {params['name']}" if isinstance(params, dict) and "name" in params else named
 
 
 @dataclass
-class HttpTalk(Talk):
+class HttpWire(PeerWire):
     """Streamable HTTP. Without sessions, each request stands alone."""
 
     way: Way = field(kw_only=True)
@@ -356,7 +356,7 @@ class HttpTalk(Talk):
             await super().greet()
 
     def headers(self, message: Message | None = None) -> dict[str, str]:
-        """What a client says with a message."""
+        """The headers of a client's message."""
         said = {"accept": BOTH, "content-type": "application/json"}
         if self.session:
             said["mcp-session-id"] = self.session
@@ -374,11 +374,11 @@ class HttpTalk(Talk):
         await self.exchange("POST", self.path, self.headers(), text, "raw")
 
     async def post(self, message: Message) -> None:
-        """One message."""
+        """Send one message."""
         await self.exchange("POST", self.path, self.headers(message), dump(message).encode(), label(message))
 
     async def listen(self, last: str = "") -> None:
-        """Open a stream, and go on once it has begun."""
+        """Open a stream, and continue once it has begun."""
         headers = {**self.headers(), "accept": "text/event-stream"}
         del headers["content-type"]
         if last:
@@ -389,7 +389,7 @@ class HttpTalk(Talk):
         await first.wait()
 
     async def resume(self, last: str) -> None:
-        """Come back for what a stream still has, and read it to its end."""
+        """Resume a stream, and read it to its end."""
         await self.listen(last)
         await self._streams.pop()
 
@@ -410,7 +410,7 @@ class HttpTalk(Talk):
         named: str,
         first: asyncio.Event | None = None,
     ) -> None:
-        """One request, and all of its answer."""
+        """Send one request, and read its whole response."""
         lane = self.tape.lane(named)
         try:
             exchange = await self.way.send(verb, path, headers, body)
@@ -460,7 +460,7 @@ class HttpTalk(Talk):
 
 
 def shown_head(status: str, headers: list[tuple[str, str]], body: bytes | None) -> str:
-    """A status and headers as they are kept. A length that is the body's is not written as a number, which would change with the words of an error."""
+    """A status and headers as they are recorded. A content length that equals the body's is not recorded as a number, which would change with the text of an error."""
     shown: list[str] = []
     is_html = any(value.startswith("text/html") for _, value in headers)
     for name, said in headers:
@@ -472,8 +472,8 @@ def shown_head(status: str, headers: list[tuple[str, str]], body: bytes | None) 
 
 
 @dataclass
-class OldTalk(HttpTalk):
-    """HTTP with one stream, as clients of 2024-11-05 speak it."""
+class LegacySseWire(HttpWire):
+    """HTTP+SSE, as clients of 2024-11-05 speak it."""
 
     sse: str = "/sse"
     waits_for_event: bool = True
@@ -481,10 +481,10 @@ class OldTalk(HttpTalk):
     _apart: list[str] = field(default_factory=list[str])
 
     async def greet(self) -> None:
-        await Talk.greet(self)
+        await PeerWire.greet(self)
 
     async def open(self) -> None:
-        """The stream: its first event says where to post to."""
+        """The stream: its first event names the URL for posts."""
         first = asyncio.Event()
         reading = self.exchange("GET", self.sse, {"accept": "text/event-stream"}, None, "GET /sse", first)
         self._streams.append(asyncio.create_task(reading))
@@ -532,8 +532,8 @@ class OldTalk(HttpTalk):
 
 
 @dataclass
-class LineTalk(Talk):
-    """Messages, one after the other, both ways."""
+class LineWire(PeerWire):
+    """Messages one after the other, in both directions."""
 
     lane: list[str] = field(init=False)
     apart: list[str] = field(init=False)
@@ -554,7 +554,7 @@ class LineTalk(Talk):
         await self.stop(id)
 
     async def barrier(self) -> None:
-        """All that was said is taken, once this is answered."""
+        """Everything sent before was processed once this is answered."""
         await self.ask({"jsonrpc": "2.0", "id": "barrier", "method": "ping"})
         self.tape.messages.pop()
         self.lane.pop()
@@ -590,7 +590,7 @@ class LineTalk(Talk):
 
 
 @dataclass
-class PipeTalk(LineTalk):
+class PipeWire(LineWire):
     """A program's standard streams."""
 
     reader: asyncio.StreamReader = field(kw_only=True)
@@ -613,8 +613,8 @@ class PipeTalk(LineTalk):
             await self._reading
 
 
-class Heard(list["Message"]):
-    """What the probe has received; each message is passed on as it comes."""
+class ReceivedMessages(list["Message"]):
+    """What the probe has received; each message is passed on as it arrives."""
 
     def __init__(self, take: Callable[[Message], None]) -> None:
         super().__init__()
@@ -626,7 +626,7 @@ class Heard(list["Message"]):
 
 
 @dataclass
-class MemoryTalk(LineTalk):
+class MemoryWire(LineWire):
     """The probe of greenroom's testing kit, which answers the server's requests by itself."""
 
     probe: WireProbe = field(kw_only=True)
@@ -635,12 +635,12 @@ class MemoryTalk(LineTalk):
         await self.probe.send(line)
 
     def took(self, message: Message) -> None:
-        """The probe has received it."""
+        """The probe has received a message."""
         (self.apart if message.get("method") in APART else self.lane).append(dump(message))
         self.tape.take(message)
 
     async def leave(self) -> None:
-        """Leave, once what was said before is here."""
+        """Leave once everything sent before has arrived."""
         if not self.begun:
             await self.barrier()
         await super().leave()
@@ -650,7 +650,7 @@ class MemoryTalk(LineTalk):
 
 
 def probe_answer(answer: Any) -> Callable[[Message], Any]:
-    """For the probe: a result is returned, an error raised, and where there is no answer it waits for ever."""
+    """For the probe: returns a result, raises an error, or waits for ever where there is no answer."""
 
     async def answered(params: Message) -> Any:
         del params

@@ -1,8 +1,8 @@
-"""What a scenario brought, as it is kept: masked, with the words for people beside the frames, and a text file for each transport.
+"""The recording of a scenario: masked frames with the texts for people beside them, in one text file for each transport.
 
-A file has for each scenario a line ``= name``, then one line for each frame, in order, and ``~ text`` for each text that a frame has for people. In the
-frame stands its number, as in ``"message":"~0"``: so a later change of words changes those lines alone. A scenario with the same frames and
-texts as an earlier one of the file is ``= name == earlier``.
+A file has for each scenario a line ``= name``, then one line for each frame, in order, and ``~ text`` for each text for people in a frame.
+The frame contains its number, as in ``"message":"~0"``: so a later change of wording changes those lines alone. A scenario with the same
+frames and texts as an earlier one of the file is ``= name == earlier``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Record:
 
     @classmethod
     def of(cls, lanes: list[list[str]]) -> Record:
-        """From what came, in the order in which the exchanges began."""
+        """Make a record of the frames in the order in which their exchanges began."""
         maker = _Maker()
         return cls(tuple(maker.frame(each) for lane in lanes for each in lane), tuple(maker.texts))
 
@@ -86,7 +86,7 @@ class _Maker:
 
 
 def _for_people(message: Any) -> Iterator[tuple[str, str]]:
-    """The texts for people in a message, with the name of the field that has each."""
+    """The texts for people in a message, with the names of their fields."""
     if not isinstance(message, dict):
         return
     parts = cast("dict[str, Any]", message)
@@ -110,12 +110,12 @@ def _part(message: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def listed(message: Any) -> list[Any]:
-    """The messages of a batch, or the one that is none."""
+    """The messages of a batch, or the single message."""
     return message if isinstance(message, list) else [message]  # pyright: ignore[reportUnknownVariableType]
 
 
 def one_line(text: str) -> str:
-    """With its line breaks as signs."""
+    """The text with its line breaks escaped."""
     return "".join(each if each.isprintable() else _SIGNS.get(each, f"<{ord(each):02x}>") for each in text)
 
 
@@ -123,7 +123,7 @@ _SIGNS = {"\n": "␊", "\r": "␍"}
 
 
 def write(transport: str, records: Mapping[str, Record]) -> int:
-    """Keep what a transport's scenarios brought; returns how many lines that is."""
+    """Write the records of a transport's scenarios; returns the number of lines."""
     lines: list[str] = []
     first: dict[Record, str] = {}
     for name, record in records.items():
@@ -137,7 +137,7 @@ def write(transport: str, records: Mapping[str, Record]) -> int:
 
 
 def read(transport: str) -> dict[str, Record]:
-    """What was kept; nothing where there is no file."""
+    """The recorded scenarios; empty if there is no file."""
     path = RECORDED / f"{transport}.txt"
     found: dict[str, Record] = {}
     name = ""

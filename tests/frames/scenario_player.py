@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
     from contextlib import AbstractAsyncContextManager
 
-    Talking = Callable[[str, scenarios.Conversation], AbstractAsyncContextManager[raw_wires.Talk]]
+    Talking = Callable[[str, scenarios.Conversation], AbstractAsyncContextManager[raw_wires.PeerWire]]
 
 PATIENCE = 100.0
 """Seconds for one scenario, which takes milliseconds: one that hangs is recorded as such, and the others are played."""
@@ -34,7 +34,7 @@ STILL: dict[str, Any] = {
     "keep_alive": 3600.0,
     "write_timeout": 3600.0,
 }
-"""Nothing comes because of the time that has passed."""
+"""No frame may depend on the time that has passed."""
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "http": {"old_sse": True},
@@ -59,18 +59,18 @@ TRANSPORTS = (*CONFIGS, "asgi", "stdio", "memory", *client_frames.TRANSPORTS)
 
 
 def names(transport: str) -> list[str]:
-    """A transport's scenarios."""
+    """The scenarios of a transport."""
     if transport in client_frames.TRANSPORTS:
         return client_frames.scenarios(transport)
     found = list(scenarios.conversations(transport)) if transport in scenarios.PLAYED else []
-    found += [f"{transport}/visit/{each.name}" for each in scenarios.VISITED.get(transport, ())]
+    found += [f"{transport}/visit/{each.name}" for each in scenarios.EXCHANGES_BY_SERVER.get(transport, ())]
     found += [f"{transport}/bytes/{each}" for each in scenarios.BYTES if transport in scenarios.SPOKEN]
     assert len(found) == len(set(found)), "a name twice"
     return found
 
 
 async def play(transport: str, only: str = "") -> dict[str, Record]:
-    """Every scenario of a transport whose name has `only` in it, and what it brought."""
+    """Play every scenario of a transport whose name contains `only`; returns the records."""
     if transport in client_frames.TRANSPORTS:
         return {
             name: await _whole(client_frames.play(name)) for name in client_frames.scenarios(transport) if only in name
@@ -82,10 +82,10 @@ async def play(transport: str, only: str = "") -> dict[str, Record]:
         ):
             if only in name:
                 found[name] = await _whole(_conversation(talking(revision, said), said))
-        for visit in scenarios.VISITED.get(transport, ()):
-            name = f"{transport}/visit/{visit.name}"
+        for exchange in scenarios.EXCHANGES_BY_SERVER.get(transport, ()):
+            name = f"{transport}/visit/{exchange.name}"
             if only in name:
-                found[name] = await _whole(_visit(transport, way(), visit))
+                found[name] = await _whole(_http_exchange(transport, way(), exchange))
         for each, data in scenarios.BYTES.items() if transport in scenarios.SPOKEN else ():
             name = f"{transport}/bytes/{each}"
             if only in name:
@@ -102,7 +102,7 @@ async def _whole(scenario: Any) -> Record:
 
 
 async def _conversation(
-    opened: AbstractAsyncContextManager[raw_wires.Talk], said: scenarios.Conversation
+    opened: AbstractAsyncContextManager[raw_wires.PeerWire], said: scenarios.Conversation
 ) -> list[list[str]]:
     async with opened as talk:
         await talk.open()
@@ -116,7 +116,7 @@ async def _conversation(
         return talk.tape.lanes
 
 
-async def _steps(talk: raw_wires.Talk, steps: tuple[Any, ...]) -> None:
+async def _steps(talk: raw_wires.PeerWire, steps: tuple[Any, ...]) -> None:
     ids = itertools.count(1)
     for step in steps:
         match step:
@@ -138,12 +138,12 @@ async def _steps(talk: raw_wires.Talk, steps: tuple[Any, ...]) -> None:
                 await talk.raw(data)
             case scenarios.End(id):
                 await talk.end(id)
-            case scenarios.Heard(method, count):
+            case scenarios.WaitUntilReceived(method, count):
                 await talk.tape.until(_is_called(method), count)
-            case scenarios.Listen(last) if type(talk) is raw_wires.HttpTalk:
+            case scenarios.Listen(last) if type(talk) is raw_wires.HttpWire:
                 await talk.listen(last)
             case scenarios.Listen():
-                pass  # what belongs to no request comes here without being asked for
+                pass  # messages that belong to no request arrive here by themselves
             case _:
                 raise AssertionError(step)
 
@@ -152,17 +152,17 @@ def _is_called(method: str) -> Callable[[dict[str, Any]], bool]:
     return lambda each: each.get("method") == method
 
 
-async def _visit(transport: str, way: raw_wires.Way, visit: scenarios.Visit) -> list[list[str]]:
+async def _http_exchange(transport: str, way: raw_wires.Way, exchange: scenarios.HttpExchange) -> list[list[str]]:
     token = {"authorization": "Bearer right"} if transport == "guarded" else {}
     sessions = transport not in ("stateless", "plain")
-    talk = raw_wires.HttpTalk(scenarios.LATEST, way=way, sessions=sessions, more=token)
-    if visit.session:
+    talk = raw_wires.HttpWire(scenarios.LATEST, way=way, sessions=sessions, more=token)
+    if exchange.session:
         await talk.greet()
         talk.tape.clear()
-    headers = {**talk.headers(), **visit.headers}
-    path = visit.path.replace("{session}", talk.session)
+    headers = {**talk.headers(), **exchange.headers}
+    path = exchange.path.replace("{session}", talk.session)
     try:
-        await talk.exchange(visit.verb, path, headers, visit.body, visit.name)
+        await talk.exchange(exchange.verb, path, headers, exchange.body, exchange.name)
     finally:
         await way.close()
     return talk.tape.lanes
@@ -183,7 +183,7 @@ async def _bytes(way: Any, data: bytes) -> list[list[str]]:
 
 @asynccontextmanager
 async def _served(transport: str) -> AsyncGenerator[tuple[Talking, Callable[[], Any]]]:
-    """How a conversation begins there, and how an HTTP request gets there."""
+    """How conversations and HTTP requests reach a server."""
     if transport == "stdio":
         with _forks() as orders:
             yield lambda revision, said: _on_pipes(orders, revision, said), _no_http
@@ -197,12 +197,12 @@ async def _served(transport: str) -> AsyncGenerator[tuple[Talking, Callable[[], 
         sessions = transport not in ("stateless", "plain")
 
         @asynccontextmanager
-        async def talking(revision: str, said: scenarios.Conversation) -> AsyncGenerator[raw_wires.Talk]:
+        async def talking(revision: str, said: scenarios.Conversation) -> AsyncGenerator[raw_wires.PeerWire]:
             given: dict[str, Any] = {"answers": said.answers, "capabilities": said.capabilities}
             if transport == "sse":
-                yield raw_wires.OldTalk(revision, **given, way=way())
+                yield raw_wires.LegacySseWire(revision, **given, way=way())
             else:
-                yield raw_wires.HttpTalk(revision, **given, way=way(), sessions=sessions)
+                yield raw_wires.HttpWire(revision, **given, way=way(), sessions=sessions)
 
         yield talking, way
 
@@ -226,12 +226,12 @@ def _no_http() -> None:
 
 
 @asynccontextmanager
-async def _in_memory(company: Any, revision: str, said: scenarios.Conversation) -> AsyncGenerator[raw_wires.Talk]:
+async def _in_memory(company: Any, revision: str, said: scenarios.Conversation) -> AsyncGenerator[raw_wires.PeerWire]:
     answers = {method: raw_wires.probe_answer(answer) for method, answer in said.answers.items()}
     async with AsyncExitStack() as stack:
         probe = await stack.enter_async_context(WireProbe(company, answers=answers, greet=False))
-        talk = raw_wires.MemoryTalk(revision, said.answers, said.capabilities, probe=probe)
-        probe.received = raw_wires.Heard(talk.took)
+        talk = raw_wires.MemoryWire(revision, said.answers, said.capabilities, probe=probe)
+        probe.received = raw_wires.ReceivedMessages(talk.took)
         yield talk
 
 
@@ -239,7 +239,7 @@ async def _in_memory(company: Any, revision: str, said: scenarios.Conversation) 
 def _forks() -> Generator[socket.socket]:
     """The program that forks a server for each pair of streams."""
     ours, theirs = socket.socketpair()
-    program = Path(recorded_server.__file__).with_name("stdio_stage.py")
+    program = Path(recorded_server.__file__).with_name("stdio_server.py")
     with ours, theirs:
         forks = subprocess.Popen(
             [sys.executable, program, str(theirs.fileno())],
@@ -258,7 +258,7 @@ def _forks() -> Generator[socket.socket]:
 @asynccontextmanager
 async def _on_pipes(
     orders: socket.socket, revision: str, said: scenarios.Conversation
-) -> AsyncGenerator[raw_wires.Talk]:
+) -> AsyncGenerator[raw_wires.PeerWire]:
     loop = asyncio.get_running_loop()
     (their_input, our_output), (our_input, their_output) = os.pipe(), os.pipe()
     socket.send_fds(orders, [b"1"], [their_input, their_output])
@@ -269,7 +269,7 @@ async def _on_pipes(
     reading, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(our_input, "rb", 0))
     writing, flow = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(our_output, "wb", 0))
     writer = asyncio.StreamWriter(writing, flow, reader, loop)
-    talk = raw_wires.PipeTalk(revision, said.answers, said.capabilities, reader=reader, writer=writer)
+    talk = raw_wires.PipeWire(revision, said.answers, said.capabilities, reader=reader, writer=writer)
     try:
         yield talk
     finally:

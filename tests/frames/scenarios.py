@@ -1,4 +1,4 @@
-"""What peers do to a server: conversations, which are played over every transport, and requests that are HTTP alone."""
+"""The scenarios: conversations, played over every transport, and single HTTP requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLDEST, LATEST = REVISIONS[0], REVISIONS[-1]
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, whose answer is waited for; where `until` is said, for that notification instead."""
+    """A request whose reply is waited for; with `until`, that notification instead."""
 
     method: str
     params: Any = None
@@ -35,21 +35,21 @@ class Tell:
 
 @dataclass(frozen=True)
 class Raw:
-    """These bytes, for which there is one answer."""
+    """Bytes for which there is one reply."""
 
     data: bytes
 
 
 @dataclass(frozen=True)
 class End:
-    """Nothing more comes for that request."""
+    """Wait until nothing more comes for that request."""
 
     id: Any
 
 
 @dataclass(frozen=True)
-class Heard:
-    """So many of these notifications have come."""
+class WaitUntilReceived:
+    """Wait until so many of these notifications have arrived."""
 
     method: str
     count: int = 1
@@ -57,14 +57,14 @@ class Heard:
 
 @dataclass(frozen=True)
 class Listen:
-    """Streamable HTTP: open the stream that belongs to no request; with `last`, resume after that event, to the end of that stream."""
+    """Streamable HTTP: open the standalone stream; with `last`, resume after that event, to the end of that stream."""
 
     last: str = ""
 
 
 @dataclass(frozen=True)
 class AskAbout:
-    """A request about the last task that was begun."""
+    """A request about the last task that was started."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -73,7 +73,7 @@ class AskAbout:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What is said after the handshake, or where `greets` is False instead of it."""
+    """The steps after the handshake, or instead of it if `greets` is False."""
 
     name: str
     steps: tuple[Any, ...]
@@ -92,17 +92,17 @@ def call(name: Any, arguments: Any = None, *, token: Any = None, id: Any = None,
 
 
 def complete(ref: Any, name: str, value: str, **more: Any) -> Ask:
-    """A question for completions."""
+    """A request for completions."""
     return Ask("completion/complete", {"ref": ref, "argument": {"name": name, "value": value}, **more})
 
 
 def level(name: Any) -> Ask:
-    """Which log messages the peer wants."""
+    """A request for log messages of a level."""
     return Ask("logging/setLevel", {"level": name})
 
 
 def hello(**changes: Any) -> Ask:
-    """The first request."""
+    """The handshake."""
     params = {"protocolVersion": LATEST, "capabilities": {}, "clientInfo": INFO} | changes
     return Ask("initialize", {name: value for name, value in params.items() if value is not ...})
 
@@ -288,7 +288,7 @@ _SEVERAL = (
             Ask("resources/subscribe", {"uri": "stage://dial"}),
             Listen(),
             call("turn", {}),
-            Heard("notifications/resources/updated"),
+            WaitUntilReceived("notifications/resources/updated"),
             Ask("resources/unsubscribe", {"uri": "stage://dial"}),
             call("turn", {}),
             Ask("ping"),
@@ -297,7 +297,7 @@ _SEVERAL = (
     ),
     Conversation(
         "list-changed",
-        (Listen(), call("grow", {}), Heard("notifications/tools/list_changed"), Ask("ping")),
+        (Listen(), call("grow", {}), WaitUntilReceived("notifications/tools/list_changed"), Ask("ping")),
         transports=STREAMS,
     ),
     Conversation("listen-twice", (Listen(), Listen(), Ask("ping")), transports="http"),
@@ -380,11 +380,11 @@ PLAYED: dict[str, tuple[str, ...]] = {
     "stdio": (LATEST,),
     "memory": (OLDEST, LATEST),
 }
-"""In which revisions a transport's conversations are played; a handshake in the latest, or in the only one."""
+"""In which revisions a transport's conversations are played; the handshake in the latest, or in the only one."""
 
 
 def conversations(transport: str) -> dict[str, tuple[str, Conversation]]:
-    """A transport's, by name, each with its revision."""
+    """The conversations of a transport by name, each with its revision."""
     found: dict[str, tuple[str, Conversation]] = {}
     for revision in PLAYED[transport]:
         for each in CONVERSATIONS:
@@ -398,8 +398,8 @@ def conversations(transport: str) -> dict[str, tuple[str, Conversation]]:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """One HTTP request, with the headers of a good one but for what is said here. `-` leaves a header out."""
+class HttpExchange:
+    """One HTTP request with valid headers, except for those given here. `-` leaves a header out."""
 
     name: str
     verb: str = "POST"
@@ -461,44 +461,44 @@ _TYPES = (
 )
 _TALKS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", "nonsense", "")
 
-VISITS = (
-    *(Visit(f"accept-{name}", headers={"accept": accept}) for name, accept in ACCEPTS.items()),
-    *(Visit(f"accept-{name}-streamed", headers={"accept": accept}, body=STREAMED) for name, accept in ACCEPTS.items()),
-    *(Visit(f"accept-{name}-hello", headers={"accept": accept}, body=HELLO, session=False) for name, accept in ACCEPTS.items()),
-    *(Visit(f"get-accept-{name}", "GET", headers={"accept": accept, "mcp-session-id": "none"}, body=None, session=False) for name, accept in ACCEPTS.items()),
-    *(Visit(f"origin-{each}", headers={"origin": each}) for each in _ORIGINS),
-    *(Visit(f"preflight-{each}", "OPTIONS", headers={"origin": each}, body=None, session=False) for each in _ORIGINS),
-    *(Visit(f"host-{each or 'empty'}", headers={"host": each}) for each in _HOSTS),
-    *(Visit(f"type-{each or 'empty'}", headers={"content-type": each}) for each in _TYPES),
-    *(Visit(f"version-{each or 'empty'}", headers={"mcp-protocol-version": each}) for each in _TALKS),
-    *(Visit(f"verb-{verb}", verb, body=None) for verb in ("PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "BREW")),
-    *(Visit(f"path-{path}", path=path) for path in ("/", "/mcp/", "/mcp?a=b", "/other", "/mcp/more", "//mcp", "/%6dcp")),
-    *(Visit(f"delete-{name}", "DELETE", headers=headers, body=None, session=False) for name, headers in {
+EXCHANGES = (
+    *(HttpExchange(f"accept-{name}", headers={"accept": accept}) for name, accept in ACCEPTS.items()),
+    *(HttpExchange(f"accept-{name}-streamed", headers={"accept": accept}, body=STREAMED) for name, accept in ACCEPTS.items()),
+    *(HttpExchange(f"accept-{name}-hello", headers={"accept": accept}, body=HELLO, session=False) for name, accept in ACCEPTS.items()),
+    *(HttpExchange(f"get-accept-{name}", "GET", headers={"accept": accept, "mcp-session-id": "none"}, body=None, session=False) for name, accept in ACCEPTS.items()),
+    *(HttpExchange(f"origin-{each}", headers={"origin": each}) for each in _ORIGINS),
+    *(HttpExchange(f"preflight-{each}", "OPTIONS", headers={"origin": each}, body=None, session=False) for each in _ORIGINS),
+    *(HttpExchange(f"host-{each or 'empty'}", headers={"host": each}) for each in _HOSTS),
+    *(HttpExchange(f"type-{each or 'empty'}", headers={"content-type": each}) for each in _TYPES),
+    *(HttpExchange(f"version-{each or 'empty'}", headers={"mcp-protocol-version": each}) for each in _TALKS),
+    *(HttpExchange(f"verb-{verb}", verb, body=None) for verb in ("PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "BREW")),
+    *(HttpExchange(f"path-{path}", path=path) for path in ("/", "/mcp/", "/mcp?a=b", "/other", "/mcp/more", "//mcp", "/%6dcp")),
+    *(HttpExchange(f"delete-{name}", "DELETE", headers=headers, body=None, session=False) for name, headers in {
         "none": {}, "unknown": {"mcp-session-id": "mcp_" + "0" * 32}, "empty": {"mcp-session-id": ""},
     }.items()),
-    Visit("delete", "DELETE", body=None),
-    Visit("delete-with-body", "DELETE"),
-    *(Visit(f"get-{name}", "GET", headers={"accept": "text/event-stream", **headers}, body=None, session=False) for name, headers in {
+    HttpExchange("delete", "DELETE", body=None),
+    HttpExchange("delete-with-body", "DELETE"),
+    *(HttpExchange(f"get-{name}", "GET", headers={"accept": "text/event-stream", **headers}, body=None, session=False) for name, headers in {
         "none": {}, "unknown": {"mcp-session-id": "mcp_" + "0" * 32},
     }.items()),
-    *(Visit(f"session-{name}", headers=headers, session=False) for name, headers in {
+    *(HttpExchange(f"session-{name}", headers=headers, session=False) for name, headers in {
         "none": {}, "unknown": {"mcp-session-id": "mcp_" + "0" * 32}, "empty": {"mcp-session-id": ""}, "long": {"mcp-session-id": "x" * 300},
     }.items()),
-    *(Visit(f"tell-{name}", headers=headers, body=b'{"jsonrpc":"2.0","method":"notifications/initialized"}', session=False)
+    *(HttpExchange(f"tell-{name}", headers=headers, body=b'{"jsonrpc":"2.0","method":"notifications/initialized"}', session=False)
       for name, headers in {"none": {}, "unknown": {"mcp-session-id": "mcp_" + "0" * 32}}.items()),
-    Visit("hello-with-session", body=HELLO),
-    Visit("hello-unknown-session", headers={"mcp-session-id": "mcp_" + "0" * 32}, body=HELLO, session=False),
-    Visit("encoded", headers={"content-encoding": "gzip"}),
-    Visit("identity", headers={"content-encoding": "identity"}),
-    Visit("large", body=b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"' + b"x" * 3000 + b'"}}'),
-    Visit("chunked", headers={"transfer-encoding": "chunked"}, body=b"28\r\n" + PING + b"\r\n0\r\n\r\n"),
-    Visit("chunked-large", headers={"transfer-encoding": "chunked"}, body=b"bb8\r\n" + b"x" * 3000 + b"\r\n0\r\n\r\n"),
-    Visit("expects", headers={"expect": "100-continue"}),
-    Visit("expects-strange", headers={"expect": "a-miracle"}),
-    Visit("empty-body", body=b""),
-    Visit("no-body", body=None),
-    Visit("call", body=CALL),
-    Visit("connection-close", headers={"connection": "close"}),
+    HttpExchange("hello-with-session", body=HELLO),
+    HttpExchange("hello-unknown-session", headers={"mcp-session-id": "mcp_" + "0" * 32}, body=HELLO, session=False),
+    HttpExchange("encoded", headers={"content-encoding": "gzip"}),
+    HttpExchange("identity", headers={"content-encoding": "identity"}),
+    HttpExchange("large", body=b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"' + b"x" * 3000 + b'"}}'),
+    HttpExchange("chunked", headers={"transfer-encoding": "chunked"}, body=b"28\r\n" + PING + b"\r\n0\r\n\r\n"),
+    HttpExchange("chunked-large", headers={"transfer-encoding": "chunked"}, body=b"bb8\r\n" + b"x" * 3000 + b"\r\n0\r\n\r\n"),
+    HttpExchange("expects", headers={"expect": "100-continue"}),
+    HttpExchange("expects-strange", headers={"expect": "a-miracle"}),
+    HttpExchange("empty-body", body=b""),
+    HttpExchange("no-body", body=None),
+    HttpExchange("call", body=CALL),
+    HttpExchange("connection-close", headers={"connection": "close"}),
 )  # fmt: skip
 
 _HEAD = b"host: 127.0.0.1\r\naccept: " + BOTH.encode() + b"\r\ncontent-type: application/json\r\n"
@@ -546,7 +546,7 @@ BYTES: dict[str, bytes] = {
     "empty-lines-first": b"\r\n\r\n" + _POST + _LENGTH + _END + PING,
     "pipelined": 2 * (_POST + _LENGTH + b"\r\n" + PING) + _POST + _LENGTH + _END + PING,
 }
-"""Said on a connection of its own; all that comes until it ends is taken. Where no session is needed."""
+"""Sent on a connection of its own, which is read to its end. Needs no session."""
 
 TOKENS = {
     "none": "-",
@@ -560,46 +560,46 @@ TOKENS = {
     "lower": "bearer right",
 }
 GUARDED = (
-    *(Visit(f"hello-{name}", headers={"authorization": token}, body=HELLO, session=False) for name, token in TOKENS.items()),
-    *(Visit(f"ping-{name}", headers={"authorization": token}) for name, token in TOKENS.items()),
+    *(HttpExchange(f"hello-{name}", headers={"authorization": token}, body=HELLO, session=False) for name, token in TOKENS.items()),
+    *(HttpExchange(f"ping-{name}", headers={"authorization": token}) for name, token in TOKENS.items()),
     *(
-        Visit(f"{tool}-{name}", headers={"authorization": token}, body=CALL.replace(b"echo", tool.encode()))
+        HttpExchange(f"{tool}-{name}", headers={"authorization": token}, body=CALL.replace(b"echo", tool.encode()))
         for tool in ("whoami", "close_house")
         for name, token in TOKENS.items()
     ),
-    *(Visit(f"{verb.lower()}-{name}", verb, headers={"authorization": token, "mcp-session-id": "none"}, body=None, session=False)
+    *(HttpExchange(f"{verb.lower()}-{name}", verb, headers={"authorization": token, "mcp-session-id": "none"}, body=None, session=False)
       for verb in ("GET", "DELETE", "OPTIONS") for name, token in TOKENS.items()),
-    Visit("api-key", headers={"authorization": "-", "x-api-key": "right"}),
-    Visit("resource-document", "GET", "/.well-known/oauth-protected-resource", body=None, session=False),
+    HttpExchange("api-key", headers={"authorization": "-", "x-api-key": "right"}),
+    HttpExchange("resource-document", "GET", "/.well-known/oauth-protected-resource", body=None, session=False),
 )  # fmt: skip
-"""At a server that asks for a token. A session there is that of the right one."""
+"""Sent to a server that requires a token. Sessions there belong to the valid one."""
 
 OLD = (
-    Visit("sse-accept-json", "GET", "/sse", {"accept": "application/json"}, None, session=False),
-    Visit("sse-post", "POST", "/sse", session=False),
-    Visit("sse-evil-origin", "GET", "/sse", {"accept": "text/event-stream", "origin": "https://evil.example"}, None, session=False),
-    Visit("sse-options", "OPTIONS", "/sse", {"origin": "http://localhost"}, None, session=False),
-    Visit("messages-none", "POST", "/messages", session=False),
-    Visit("messages-unknown", "POST", "/messages?session_id=mcp_" + "0" * 32, session=False),
-    Visit("messages-twice", "POST", "/messages?session_id=a&session_id=b", session=False),
-    Visit("messages-long", "POST", "/messages?session_id=" + "a" * 600, session=False),
-    Visit("messages-get", "GET", "/messages", body=None, session=False),
-    Visit("messages-delete", "DELETE", "/messages", body=None, session=False),
-    Visit("messages-type", "POST", "/messages?session_id=a", {"content-type": "text/plain"}, session=False),
-    Visit("messages-malformed", "POST", "/messages?session_id=a", body=b"{", session=False),
-    Visit("messages-of-other-transport", "POST", "/messages?session_id={session}"),
+    HttpExchange("sse-accept-json", "GET", "/sse", {"accept": "application/json"}, None, session=False),
+    HttpExchange("sse-post", "POST", "/sse", session=False),
+    HttpExchange("sse-evil-origin", "GET", "/sse", {"accept": "text/event-stream", "origin": "https://evil.example"}, None, session=False),
+    HttpExchange("sse-options", "OPTIONS", "/sse", {"origin": "http://localhost"}, None, session=False),
+    HttpExchange("messages-none", "POST", "/messages", session=False),
+    HttpExchange("messages-unknown", "POST", "/messages?session_id=mcp_" + "0" * 32, session=False),
+    HttpExchange("messages-twice", "POST", "/messages?session_id=a&session_id=b", session=False),
+    HttpExchange("messages-long", "POST", "/messages?session_id=" + "a" * 600, session=False),
+    HttpExchange("messages-get", "GET", "/messages", body=None, session=False),
+    HttpExchange("messages-delete", "DELETE", "/messages", body=None, session=False),
+    HttpExchange("messages-type", "POST", "/messages?session_id=a", {"content-type": "text/plain"}, session=False),
+    HttpExchange("messages-malformed", "POST", "/messages?session_id=a", body=b"{", session=False),
+    HttpExchange("messages-of-other-transport", "POST", "/messages?session_id={session}"),
 )  # fmt: skip
 
-VISITED: dict[str, tuple[Visit, ...]] = {
-    "http": (*VISITS, *OLD),
-    "stateless": VISITS,
-    "optional": VISITS,
-    "plain": VISITS,
-    "either": VISITS,
-    "strict": VISITS,
-    "hypercorn": VISITS,
+EXCHANGES_BY_SERVER: dict[str, tuple[HttpExchange, ...]] = {
+    "http": (*EXCHANGES, *OLD),
+    "stateless": EXCHANGES,
+    "optional": EXCHANGES,
+    "plain": EXCHANGES,
+    "either": EXCHANGES,
+    "strict": EXCHANGES,
+    "hypercorn": EXCHANGES,
     "guarded": GUARDED,
-    "asgi": tuple(each for each in VISITS if "transfer-encoding" not in each.headers and "expect" not in each.headers and each.headers.get("host") != "-"),
+    "asgi": tuple(each for each in EXCHANGES if "transfer-encoding" not in each.headers and "expect" not in each.headers and each.headers.get("host") != "-"),
 }  # fmt: skip
 SPOKEN = ("optional", "plain", "hypercorn")
-"""Servers that need no session, to which the bytes are said."""
+"""Servers without sessions, to which bytes are sent."""

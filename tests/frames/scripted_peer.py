@@ -1,6 +1,6 @@
-"""A server that plays a part, for our client to speak to. `peer.py REVISION FILE` does so on its standard streams, and writes each line that came into FILE.
+"""A scripted server for our client. `scripted_peer.py REVISION FILE` speaks on its standard streams, and writes each received line to FILE.
 
-It needs the standard library alone, so that it starts in hundredths of a second.
+It uses the standard library alone, so that it starts in hundredths of a second.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ ASKED: dict[str, tuple[str, Message]] = {
     "ping": ("ping", {}),
     "strange": ("curtain/raise", {"fast": True}),
 }
-"""What a tool of that name asks its client before it answers."""
+"""The request that a tool of that name sends to its client before it replies."""
 
 
-class Part:
-    """What it says, in one session."""
+class ScriptedRole:
+    """The server's messages in one session."""
 
     def __init__(self, revision: str) -> None:
         self.revision = revision
         self._open: dict[Any, Any] = {}
 
     def hear(self, message: Message) -> list[Message]:
-        """What is said to that. A tool that asks something is answered for when the answer has come."""
+        """The replies to a message. A tool that asks something is answered for when the answer has come."""
         method, id = message.get("method"), message.get("id")
         if method is None:
             return [_result(self._open.pop(id), SAID)]
@@ -109,7 +109,7 @@ def _result(id: Any, result: Message) -> Message:
 
 def main(revision: str, file: str) -> None:
     """Speak to a client on the standard streams."""
-    part = Part(revision)
+    part = ScriptedRole(revision)
     with Path(file).open("wb", buffering=0) as came:
         for line in sys.stdin.buffer:
             came.write(line)

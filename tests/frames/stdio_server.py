@@ -1,6 +1,7 @@
-"""The recorded server as a program on its standard streams. `stdio_stage.py FD` forks one for each pair of streams that comes over the socket FD.
+"""The recorded server as a program on its standard streams. `stdio_server.py FD` forks one for each pair of streams received on the socket FD.
 
-greenroom is loaded once, and each fork serves one peer with `server.run()`: a program of its own would load it anew each time, 0.3 s instead of 0.02 s.
+greenroom is imported once, and each fork serves one peer with `server.run()`: a program of its own would import it anew each time, 0.3 s
+instead of 0.02 s.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import os
 import socket
 import sys
 
-from stage import make_server  # type: ignore[import-not-found]  # beside this program  # pyright: ignore[reportMissingImports]
+from recorded_server import make_server  # type: ignore[import-not-found]  # beside this program  # pyright: ignore[reportMissingImports]
 
 
 def serve(streams: tuple[int, int]) -> None:
-    """Be the server, on these."""
+    """Run the server on these streams."""
     os.dup2(streams[0], 0)
     os.dup2(streams[1], 1)
     os.closerange(3, 256)
@@ -21,7 +22,7 @@ def serve(streams: tuple[int, int]) -> None:
 
 
 def main(descriptor: int) -> None:
-    """Fork until the other end hangs up. Each exit code goes back as one byte."""
+    """Fork until the other end closes. Each exit code is returned as one byte."""
     made = make_server()
     del made
     with socket.socket(fileno=descriptor) as orders:

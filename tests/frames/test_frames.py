@@ -1,4 +1,4 @@
-"""Every frame on the wire is what it was when it was recorded: `python -m tests.frames --record` records anew, and lists what has changed."""
+"""Every frame on the wire equals its recording; `python -m tests.frames --record` records anew, and lists the changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kept(transport: str) -> dict[str, recordings.Record]:
 
 
 @pytest.mark.parametrize(("transport", "name"), SCENARIOS, ids=[name for _, name in SCENARIOS])
-def test_the_frames_of_a_scenario_are_those_that_were_recorded(transport: str, name: str) -> None:
+def test_the_frames_of_a_scenario_equal_the_recording(transport: str, name: str) -> None:
     expected, came = kept(transport).get(name), played(transport)[name]
     assert expected is not None, "not recorded yet: python -m tests.frames --record"
     assert came.frames == expected.frames
@@ -36,7 +36,7 @@ def test_every_recorded_scenario_is_still_played(transport: str) -> None:
     assert list(kept(transport)) == names(transport)
 
 
-def test_a_change_of_words_changes_no_frame() -> None:
+def test_a_change_of_wording_changes_no_frame() -> None:
     said = '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found: x"}}'
     before, after = (
         recordings.Record.of([[each]]) for each in (said, said.replace("Method not found", "No such method"))

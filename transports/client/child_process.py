@@ -1,8 +1,8 @@
-"""One child process with its process group and its three pipes: started, watched, ended and reaped. Knows nothing of MCP.
+"""A child process with its process group and its three pipes: started, watched, ended and reaped. It knows nothing of MCP.
 
-The child leads a session of its own, so that a Ctrl-C at the terminal is not its, it cannot stop over a password prompt, and whatever it
-starts can be ended with it. Our ends of the pipes are our own and do not block; no other process holds them, also no child that this
-program forks. Its end is told by a descriptor of the process where the system has those, else by a thread.
+The child leads a session of its own, so it gets no Ctrl-C from the terminal, cannot stop over a password prompt, and can be ended together
+with everything it starts. Our ends of the pipes are non-blocking and belong to us alone; no other process holds them, not even forks of
+this program. Its end is reported by a pidfd where the system has those, otherwise by a thread.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LOST_STATUS: Final = 255
-"""What is told when other code has taken the exit status."""
+"""The status reported when other code has already reaped the child."""
 _BLOCKING_WAIT: Final = 0.1
 """How long a killed process is waited for where nothing can be awaited."""
 _GROUP_CHECK: Final = 0.01
-"""How often it is looked whether a group is empty: nothing tells."""
+"""How often a process group is checked for being empty; the system does not report that."""
 
 _open: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 _unreaped: set[int] = set()
 
 
 class ChildProcess:
-    """A process that runs, and its group."""
+    """A running child process and its group."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], folder: str | None, called: str | None = None
     ) -> None:
-        """Start it. Raises `ConnectFailed`, which calls the program as is said, and leaves nothing behind then."""
+        """Start it. Raises `ConnectFailed`, which names the program as `called`, and then leaves nothing behind."""
         if not hasattr(os, "killpg"):
             raise ConnectFailed("child processes are started on POSIX systems only, so far")
         _reap_leftovers()
         self.pid = 0
         self.status: int | None = None
-        """How it ended, as `wait` tells it."""
+        """The exit status as returned by `wait`; None while it runs."""
         self.reaped = asyncio.Event()
         self._host = os.getpid()
         self._pidfd: int | None = None
@@ -63,7 +63,7 @@ class ChildProcess:
             self.errors, their_errors = self._pipe(theirs, ours=0)
             pipe = os.fstat(self.input).st_ino
             orphan_reaper.expect(pipe)
-            started = subprocess.Popen(  # noqa: S603 - what to start is what this is about
+            started = subprocess.Popen(  # noqa: S603 - the user chooses the program
                 words,
                 stdin=their_input,
                 stdout=their_output,
@@ -78,13 +78,13 @@ class ChildProcess:
             self.close_pipes()
             program = called or words[0]
             if isinstance(error, OSError) and error.filename == words[0]:
-                error.filename = program  # a message with the cause shows that
+                error.filename = program  # a traceback with the cause shows the file name
             raise ConnectFailed(_start_error(error, words[0], program, environment, folder)) from error
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
         self.pid = started.pid
-        started.returncode = 0  # waited for here only
+        started.returncode = 0  # otherwise Popen would warn, and wait for it, too; it is reaped here only
         orphan_reaper.guard(self.pid, pipe)
         _open.add(self)
 
@@ -98,12 +98,12 @@ class ChildProcess:
     # --- its end
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Call `told` in the loop once it has ended: it is reaped by then, and `status` is known."""
+        """Call `told` in the loop once it has ended; by then it is reaped, and `status` is set."""
         self._told = told
         try:
             self._pidfd = os.pidfd_open(self.pid)
             self._loop.add_reader(self._pidfd, self._ended)
-        except (AttributeError, OSError):  # not on this system, or not in this sandbox
+        except (AttributeError, OSError):  # pidfd_open is missing on this system, or forbidden in this sandbox
             threading.Thread(target=self._wait, name=f"greenroom-wait-{self.pid}", daemon=True).start()
 
     def _wait(self) -> None:
@@ -130,13 +130,13 @@ class ChildProcess:
     # --- its group
 
     def signal(self, number: int) -> None:
-        """To all of the group."""
+        """Send a signal to the whole group."""
         if self._host == os.getpid():
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
 
     def group_lives(self) -> bool:
-        """Whether a process of it is left, dead or alive. No other group gets its number for as long as that is so."""
+        """Whether the group has a process, alive or zombie. While it has, the group's number is not reused."""
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
@@ -146,32 +146,32 @@ class ChildProcess:
         return True
 
     def group_breathes(self) -> bool:
-        """Whether a process of it is left alive: a parent that reaps no children (a container may have such a one) leaves the dead in their group."""
+        """Whether the group has a live process. Zombies stay in their group if their parent does not reap them, as init in some containers."""
         return self.group_lives() and (self.status is None or _has_live_member(self.pid))
 
     async def end(self, grace: float, *, politely: bool = True) -> None:
-        """End all of the group: at the end of the input (if `politely`), at SIGTERM, at SIGKILL; `grace` is for each of the first two."""
+        """End the whole group: by closing its input (if `politely`), then SIGTERM, then SIGKILL; `grace` is for each of the first two."""
         self.close_input()
         if politely:
             await self.wait(grace)
         if self.group_breathes():
             self.signal(signal.SIGTERM)
-            self.signal(signal.SIGCONT)  # a stopped process can do nothing about the other
+            self.signal(signal.SIGCONT)  # a stopped process handles SIGTERM only after SIGCONT
             await self.wait(grace, group=True)
         await self.kill()
 
     async def wait(self, seconds: float, *, group: bool = False) -> bool:
-        """Wait for the process to end, or for all of its `group`; whether that came in time."""
+        """Wait for the process, or for its whole `group`, to end; returns whether it did in time."""
         until = self._loop.time() + seconds
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self.reaped.wait()
-                while group and self.group_breathes():  # noqa: ASYNC110 - nothing tells
+                while group and self.group_breathes():  # noqa: ASYNC110 - the system reports no event
                     await asyncio.sleep(_GROUP_CHECK)
         return self.reaped.is_set() and not (group and self.group_breathes())
 
     async def kill(self) -> None:
-        """Kill what is left of the group, and wait until that is done."""
+        """Kill the rest of the group, and wait until it is gone."""
         while not self.reaped.is_set() or self.group_breathes():
             self.signal(signal.SIGKILL)
             if not self.reaped.is_set():
@@ -181,7 +181,7 @@ class ChildProcess:
         orphan_reaper.dismiss(self.pid)
 
     def destroy(self) -> None:
-        """The end of everything that is left, here and now: for where nothing can be awaited. Again is nothing."""
+        """Kill everything and release all resources without awaiting. A no-op when repeated."""
         if self._host != os.getpid():
             return
         self.close_pipes()
@@ -206,15 +206,15 @@ class ChildProcess:
     # --- its descriptors
 
     def holds(self, descriptor: int) -> bool:
-        """Whether that pipe is open still: later its number belongs to another file."""
+        """Whether that pipe is still open: once closed, its number may belong to another file."""
         return descriptor in self._pipes
 
     def close_input(self) -> None:
-        """The child reads an end of its input."""
+        """Close the child's input, so that it reads the end of it."""
         self._close(self.input)
 
     def close_pipes(self) -> None:
-        """Let go of all that lead to it."""
+        """Close our ends of all pipes."""
         for descriptor in tuple(self._pipes):
             self._close(descriptor)
 
@@ -234,7 +234,7 @@ class ChildProcess:
             self._pidfd = None
 
     def forked(self) -> None:
-        """This is a forked child of the program: let go, and touch neither the loop nor the process."""
+        """Release our descriptors in a forked child of this program, without touching the loop or the process."""
         pipes, self._pipes = self._pipes, set()
         for descriptor in (*pipes, *([] if self._pidfd is None else [self._pidfd])):
             with contextlib.suppress(OSError):
@@ -243,14 +243,14 @@ class ChildProcess:
 
 
 def _has_live_member(group: int) -> bool:
-    """Whether a process in it is more than a zombie; where nothing tells, it is taken to be so."""
+    """Whether the group has a process that is no zombie; True where /proc does not tell."""
     proc = Path("/proc")
     try:
         places = [place for place in proc.iterdir() if place.name.isdigit()]
     except OSError:
         return True
     for place in places:
-        with contextlib.suppress(OSError, ValueError, IndexError):  # gone meanwhile
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
             state, _, its_group, *_ = (place / "stat").read_bytes().rpartition(b") ")[2].split()
             if int(its_group) == group and state not in (b"Z", b"X"):
                 return True
@@ -258,10 +258,10 @@ def _has_live_member(group: int) -> bool:
 
 
 def _reap(pid: int, options: int) -> int | None:
-    """Reap it. None when it has not ended yet."""
+    """Reap the child. None if it has not ended yet."""
     try:
         found, status = os.waitpid(pid, options)
-    except ChildProcessError:  # other code has waited for it, or the program ignores SIGCHLD
+    except ChildProcessError:  # other code has reaped it, or the program ignores SIGCHLD
         return LOST_STATUS
     return os.waitstatus_to_exitcode(status) if found else None
 
@@ -271,14 +271,14 @@ def _reap_leftovers() -> None:
         if _reap(pid, os.WNOHANG) is not None:
             _unreaped.discard(pid)
     for child in list(_open):
-        if child._loop.is_closed():  # noqa: SLF001 - something keeps what should have ended it from ending
+        if child._loop.is_closed():  # noqa: SLF001 - its loop is closed, so nothing else will end it
             child.destroy()
 
 
 def _start_error(
     error: Exception, started: str, program: str, environment: Mapping[str, str], folder: str | None
 ) -> str:
-    """What is wrong with what was to be started, by the name that may be shown, and what to do about it."""
+    """The reason of a failed start and what to do about it, with the program's displayed name."""
     if folder is not None and not Path(folder).is_dir():
         return f"cannot start {program}: its working directory {folder} {'is no directory' if Path(folder).exists() else 'does not exist'}"
     where = Path(folder or ".", started)
@@ -302,15 +302,15 @@ def _start_error(
     return f"cannot start {program}: {error}"
 
 
-# --- The guardian, which ends our children when we cannot: one small shell beside the program, which waits for the program's death.
-# A program that is killed with SIGKILL, or by the kernel, ends nothing any more. So a shell holds the reading end of a pipe whose only
-# writer is this program, and is told which process groups are ours. When the pipe ends, the groups that are left get a moment to see the
-# end of their input, then SIGTERM, then SIGKILL.
-# No child escapes between its start and the moment it is told of: what is told *before* the start is the pipe that will be its input. The
-# child holds the writing end, too, until it executes its program (Python closes everything on that); so by the time the shell sees the
-# end, the child is what it will be, and the shell finds it by its input in /proc.
-# It is a shell because that is small: a start of half a millisecond and a tenth of a megabyte of its own, where a Python takes
-# fifteen times as long and thirty times as much. It runs for as long as there are children.
+# --- The orphan reaper: a small shell beside the program that ends its child processes when the program dies without doing so.
+# A program killed by SIGKILL, or by the kernel, ends nothing itself. So a shell holds the reading end of a pipe whose only writer is this
+# program, and is told the process groups of our children. When the pipe ends, the remaining groups get a moment to see the end of their
+# input, then SIGTERM, then SIGKILL.
+# No child escapes between its start and its report: what is reported *before* the start is the inode of the pipe that will be its input.
+# The child also holds the shell's pipe until it executes its program (Python closes all other descriptors then), so when the shell sees the
+# end of the pipe, the child exists in its final form and is found in /proc by its input.
+# It is a shell because of the cost: it starts in half a millisecond and takes a tenth of a megabyte; a Python process takes fifteen times
+# as long and thirty times as much. It runs while there are children.
 
 log = logging.getLogger("greenroom.command")
 
@@ -341,10 +341,10 @@ for group in $groups; do kill -s KILL -- -$group; done
 
 
 class OrphanReaper:
-    """This program's. Any thread may speak to it."""
+    """The program's orphan reaper. Methods may be called from any thread."""
 
     def __init__(self) -> None:
-        """Nothing runs before there is something to guard."""
+        """The shell starts with the first child."""
         self._renew()
 
     def _renew(self) -> None:
@@ -357,24 +357,24 @@ class OrphanReaper:
 
     @property
     def pid(self) -> int:
-        """Of the shell; 0 while there is none."""
+        """The shell's process id; 0 while there is none."""
         return 0 if self._lifeline is None else self._pid
 
     def expect(self, pipe: int) -> None:
-        """A child is about to be started whose input is the pipe of that inode. Raises `OSError` when there is no room for a shell."""
+        """A child is about to be started whose input is the pipe of that inode. Raises `OSError` if the shell cannot be started."""
         with self._lock:
             self._expected.add(pipe)
             self._tell(f"? {pipe}")
 
     def guard(self, group: int, pipe: int) -> None:
-        """It was started: it leads that group."""
+        """The child was started, and leads that group."""
         with self._lock:
             self._expected.discard(pipe)
             self._groups.add(group)
             self._mention(f"+ {group} {pipe}")
 
     def failed(self, pipe: int) -> None:
-        """It was not."""
+        """The child could not be started."""
         with self._lock:
             self._expected.discard(pipe)
             if self._lifeline is not None:
@@ -382,7 +382,7 @@ class OrphanReaper:
             self._rest()
 
     def dismiss(self, group: int) -> None:
-        """Take that group off the list: it is empty."""
+        """The group is empty: forget it."""
         with self._lock:
             if group in self._groups:
                 self._groups.discard(group)
@@ -390,14 +390,14 @@ class OrphanReaper:
                 self._rest()
 
     def forget(self) -> None:
-        """This is a forked child of the program: the children are not its own, and neither is the shell."""
+        """Reset in a forked child of this program: neither the children nor the shell are its own."""
         if self._lifeline is not None:
             with contextlib.suppress(OSError):
                 os.close(self._lifeline)
         self._renew()
 
     def _mention(self, word: str) -> None:
-        """Tell it, or the next one, which will be told everything: a child that runs is not given up for want of a shell."""
+        """Tell the shell, without raising: a new shell is told everything, and a running child is not given up for want of a shell."""
         with contextlib.suppress(OSError):
             self._tell(word)
 
@@ -407,10 +407,10 @@ class OrphanReaper:
         for _ in range(2):
             if self._lifeline is None:
                 self._begin()
-                return  # which has told it everything
+                return  # a new shell was told everything
             try:
                 os.write(self._lifeline, f"{word}\n".encode())
-            except OSError:  # the shell was killed, or it was stopped until the pipe was full
+            except OSError:  # the shell was killed, or was stopped until the pipe was full
                 self._end()
             else:
                 return
@@ -419,7 +419,7 @@ class OrphanReaper:
         reading, writing = os.pipe()
         words = [*(f"? {pipe}\n" for pipe in self._expected), *(f"+ {group}\n" for group in self._groups)]
         try:
-            shell = subprocess.Popen(  # noqa: S603 - our own words
+            shell = subprocess.Popen(  # noqa: S603 - our own script
                 [SHELL, "-c", _SCRIPT],
                 stdin=reading,
                 stdout=subprocess.DEVNULL,
@@ -431,15 +431,15 @@ class OrphanReaper:
         except OSError as error:
             os.close(writing)
             if not isinstance(error, FileNotFoundError | PermissionError):
-                raise  # it is there, and there is no room for it: nor for a child
+                raise  # the shell exists but cannot be started for want of resources: then neither can a child
             self._missing = True
-            log.warning("nobody will end the server processes should this program be killed: no %s (%s)", SHELL, error)
+            log.warning("server processes will not be ended if this program is killed: %s is missing (%s)", SHELL, error)
             return
         else:
             _wake_at_end(reading, shell.pid)
         finally:
             os.close(reading)
-        self._pid, shell.returncode = shell.pid, 0  # waited for here only
+        self._pid, shell.returncode = shell.pid, 0  # it is reaped here only
         self._lifeline = writing
         os.write(writing, "".join(words).encode())
         os.set_blocking(writing, False)
@@ -450,7 +450,7 @@ class OrphanReaper:
 
     def _end(self) -> None:
         assert self._lifeline is not None
-        # Killed first, so that it neither acts on the end of the pipe nor is waited for.
+        # Killed first, so that it neither acts on the end of the pipe nor has to be waited for.
         with contextlib.suppress(OSError):
             os.kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
@@ -460,10 +460,10 @@ class OrphanReaper:
 
 
 def _wake_at_end(reading: int, pid: int) -> None:
-    """A shell that is stopped would read no end: the kernel sends it SIGCONT with whatever comes through the pipe, its end too (Linux alone can)."""
+    """Make the kernel send the shell SIGCONT when its pipe becomes readable or ends (F_SETSIG, on Linux only): a stopped shell would not notice the end."""
     signalled = getattr(fcntl, "F_SETSIG", None)
     if signalled is not None:
-        with contextlib.suppress(OSError):  # not in this sandbox
+        with contextlib.suppress(OSError):  # forbidden in this sandbox
             fcntl.fcntl(reading, signalled, signal.SIGCONT)
             fcntl.fcntl(reading, fcntl.F_SETOWN, pid)
             fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)

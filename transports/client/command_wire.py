@@ -1,9 +1,9 @@
-"""The wire to a child process: one message a line, there on its standard input, back on its standard output.
+"""The wire to a child process: one message a line on its standard input, and back on its standard output.
 
-The process here starts the child, waits for the first of many ends and sees to it that the child has one, too. What is said goes straight into
-the pipe, and what is heard straight to the connection: neither passes this process's mailbox. Each end has one reason: the exit
-status if there is one, also where the pipe ended a moment before. A child that has closed its output and runs on is ended, as is one
-that speaks something else. A grandchild that holds the pipes open delays nothing.
+The wire's process starts the child, waits for the first event that ends the wire, and then ends the child, too. Messages are written
+directly to the pipe, and items go directly to the connection: neither passes this process's mailbox. The end has one reason: the exit
+status, if there is one, even if a pipe ended a moment earlier. A child that closes its output and runs on is ended, and so is one that
+sends no MCP messages. A grandchild that holds the pipes open delays nothing.
 """
 
 from __future__ import annotations
@@ -50,34 +50,34 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 64 * 1024
 READ_AFTER_EXIT: Final = 1024 * 1024
-"""How much is still read of a child that has ended: more than a pipe holds, and an end to what a grandchild goes on writing."""
+"""How much is read after the child has exited: more than a pipe holds, and a limit to what a grandchild goes on writing."""
 EOF_GRACE: Final = 0.5
-"""How long after its pipes the exit status may come."""
+"""How long the exit status may come after the end of a pipe."""
 UNREAD_MAILS: Final = 16
-"""So many mails of ours in the connection's mailbox, and nothing more is read until it has caught up."""
+"""With so many of our mails unread in the connection's mailbox, nothing more is read until it has caught up."""
 RETRY_DELAY: Final = 0.005
 STDERR_PAUSE: Final = 0.005
-"""How long a child that floods its stderr waits for the next reading."""
+"""How long reading pauses for a child that floods its stderr."""
 
 
 class ChildExited(NamedTuple):
-    """The child has ended, and all that it had said is heard."""
+    """The child has exited, and all of its output was delivered."""
 
 
 class PipeClosed(NamedTuple):
-    """One of its pipes has ended: it says nothing more, or takes nothing more."""
+    """One of the child's pipes has ended: it sends nothing more, or reads nothing more."""
 
     what: str
 
 
 class GiveUp(NamedTuple):
-    """There is no use in going on."""
+    """The wire has to end: the child is not an MCP server."""
 
     error: TransportError
 
 
 class CommandWire:
-    """One child, from its start to its end."""
+    """The wire to one child process, from its start to its end."""
 
     def __init__(self, command: Command, owner: Pid) -> None:
         """Made by `Command.open`, in the owner's process."""
@@ -89,10 +89,10 @@ class CommandWire:
         self._behind: deque[bytes | OversizedMessage] = deque()  # lines that wait for their turn
         self._in_a_row = 0
         self._hopeless = False
-        """It has said too much that is no message: nothing more is heard."""
+        """Set after too many invalid lines: nothing more is delivered."""
         self._outlet = ChildStdin(command.limits.queue, self._broken)
         self._errors = ChildStderr(command.limits.stderr, command.sink)
-        self._child: ChildProcess  # since the process has begun, and so in all callbacks
+        self._child: ChildProcess  # set at the start of the process, and so before any callback
         self._loop = asyncio.get_running_loop()
         self._listening = False
         self.pid: Pid = spawn_link(self._live)
@@ -102,26 +102,26 @@ class CommandWire:
 
     @property
     def process_id(self) -> int | None:
-        """The system's number of the child; None before it is started."""
+        """The child's process id; None before it is started."""
         child: ChildProcess | None = getattr(self, "_child", None)
         return None if child is None else child.pid
 
     @property
     def stderr(self) -> str:
-        """The end of what it has written there."""
+        """The end of its stderr output."""
         return self._errors.text()
 
-    # --- what the connection does
+    # --- the ClientWire interface
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - all is in order
-        """Write it, or put it behind what waits. Raises `WireFull`."""
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - messages are always in order
+        """Write a message, or queue it. Raises `WireFull`."""
         self._outlet.send(frame, id)
 
     def forget(self, id: RequestId) -> None:
-        """A no-op: nothing is held for an answer."""
+        """A no-op: nothing is held for a reply."""
 
     def on_negotiated(self, version: str) -> None:
-        """It may speak at any time as it is."""
+        """A no-op: the server may send messages at any time."""
 
     # --- the process
 
@@ -139,7 +139,7 @@ class CommandWire:
             self._listen_to_complaints()
             self._listen()
             reason = await self._end_of(child)
-        except asyncio.CancelledError:  # killed: so is the child, and it is not gone before that is
+        except asyncio.CancelledError:  # killed: kill the child as well, and end only after it
             self._let_go(child)
             await child.kill()
             raise
@@ -158,7 +158,7 @@ class CommandWire:
         raise Quit(reason)
 
     async def _end_of(self, child: ChildProcess) -> ExitReason:
-        """Wait for the first end, and say what to call it."""
+        """Wait for the first event that ends the wire, and return the reason."""
         end = await receive(_is_end)
         if isinstance(end, GiveUp):
             return Shutdown(end.error)
@@ -178,16 +178,16 @@ class CommandWire:
         return Shutdown(error)
 
     async def _close(self, child: ChildProcess) -> None:
-        """In order: what was said is read, then the input ends. It is listened to until the end, so that the child's last words are heard."""
+        """Close in order: flush messages, close the input, and read until the child ends, so that its last messages are delivered."""
         grace = self._command.limits.grace
         await self._outlet.drained(grace)
         self._outlet.close()
         await child.end(grace)
 
-    # --- what comes
+    # --- input
 
     def _guarded(self, function: Callable[[], None]) -> None:
-        """What goes wrong where pipes are read is this process's crash, and not a line in the loop's log with a call that hangs."""
+        """Run a callback so that an exception crashes this process, instead of leaving a line in the loop's log and a call that hangs."""
         try:
             function()
         except BaseException as error:
@@ -220,7 +220,7 @@ class CommandWire:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Hear what is behind, for as long as a turn lasts; nothing more is read before all of it was heard."""
+        """Deliver queued lines for at most one turn; nothing more is read before all are delivered."""
         child = self._child
         self._hear(perf_counter() + READ_TURN)
         if not child.holds(child.output):
@@ -250,7 +250,7 @@ class CommandWire:
         behind = self._behind
         while behind:
             if self._hopeless:
-                behind.clear()  # a chunk holds thousands of lines, and the connection needs no further one
+                behind.clear()  # a chunk may hold thousands of lines, and the connection needs none of them
                 break
             self._take(behind.popleft(), heard)
             if perf_counter() > until:
@@ -267,12 +267,12 @@ class CommandWire:
             return
         self._in_a_row += 1
         if self._in_a_row == self._command.limits.quarantine:
-            what = f"{self.description} is no MCP server: {self._in_a_row} lines in a row were no messages, the last was {message.sample!r}"
+            what = f"{self.description} is no MCP server: {self._in_a_row} lines in a row were invalid messages, the last was {message.sample!r}"
             self._hopeless = True
             send(self.pid, GiveUp(NotMcp(what)))
 
     def _hear_last(self) -> None:
-        """Nothing more is read: what is behind is heard, and a last line without an end."""
+        """Deliver what is queued, and a last line without a line end."""
         last = self._lines.end()
         if last is not None:
             self._behind.append(last)
@@ -297,7 +297,7 @@ class CommandWire:
         send(self.pid, PipeClosed("has closed its input"))
 
     def _ended(self) -> None:
-        """It has ended: what is left in the pipes is all that it had to say."""
+        """The child has exited: what is left in the pipes is all of its output."""
         child = self._child
         if child.holds(child.output):
             left = READ_AFTER_EXIT
@@ -311,13 +311,13 @@ class CommandWire:
         send(self.pid, ChildExited())
 
     def _let_go(self, child: ChildProcess) -> None:
-        """Of the pipes, and first of all of the one that is written to: its number soon belongs to another file."""
+        """Close the pipes, the written one first: its number may soon belong to another file."""
         self._outlet.close()
         child.close_pipes()
 
 
 async def end_child(child: ChildProcess, grace: float) -> None:
-    """A process of its own, for what is left of a child when its wire has ended, so that nothing waits for that."""
+    """A process that ends what is left of a child after its wire has ended, so that nothing has to wait for it."""
     try:
         child.close_pipes()
         await child.end(grace, politely=False)
@@ -331,7 +331,7 @@ async def end_child(child: ChildProcess, grace: float) -> None:
 def _end_in_background(child: ChildProcess, grace: float) -> None:
     try:
         spawn(end_child, child, grace)
-    except ActorError:  # the node closes: no process begins there
+    except ActorError:  # the node is closing and starts no processes
         child.destroy()
 
 
@@ -343,7 +343,7 @@ def _is_exit(message: object) -> bool:
     return isinstance(message, Exit | ChildExited)
 
 
-# --- What a child writes to stderr: always read, since a child that fills that pipe stops; of it the end is kept, and each line told to the callback.
+# --- The child's stderr: always read, since a full pipe would block the child; its end is kept, and each line passed to the callback.
 
 log = logging.getLogger("greenroom.command")
 
@@ -351,7 +351,7 @@ STDERR_LINE: Final = 16 * 1024
 
 
 class ChildStderr:
-    """The end of it."""
+    """The end of the child's stderr output."""
 
     def __init__(self, limit: int, sink: Callable[[str], None] | None) -> None:
         """`limit` is how many bytes are kept."""
@@ -364,14 +364,14 @@ class ChildStderr:
         """Whether it has ended."""
 
     def text(self) -> str:
-        """What is kept, from the beginning of a line on where there is one."""
+        """The output that is kept, from the start of a line where possible."""
         tail = self._tail
         if self._cut and b"\n" in tail[:-1]:
             tail = tail[tail.index(b"\n") + 1 :]
         return tail.decode(errors="replace").strip()
 
     def take(self, descriptor: int) -> bool:
-        """Something is there to read, or the end; whether it is better to look away for a while."""
+        """Read what is available, or the end; returns whether to pause reading."""
         chunk = _read(descriptor)
         if chunk is None:
             return False
@@ -380,10 +380,10 @@ class ChildStderr:
         return len(chunk) in (
             0,
             CHUNK,
-        )  # a full one means that there is more, and more may come for as long as it likes
+        )  # a full chunk means that more is there, and a child could write for ever
 
     def rest(self, descriptor: int) -> None:
-        """It has ended: what is in the pipe still. No more than a pipe holds, should others go on writing."""
+        """Read the rest after the child has exited: no more than a pipe holds, since grandchildren may go on writing."""
         for _ in range(16):
             chunk = _read(descriptor)
             if not chunk:
@@ -412,16 +412,16 @@ class ChildStderr:
         )
         try:
             sink(text)
-        except Exception:  # noqa: BLE001 - whatever is raised is answered, and logged
+        except Exception:  # noqa: BLE001 - the callback is user code: its errors are logged
             tracebacks.log_error(
                 log,
-                "the callback for what a server process writes to stderr has raised, and is not called any more",
+                "the stderr callback of a server process raised an exception and is not called again",
             )
             self._sink = None
 
 
 def _read(descriptor: int) -> bytes | None:
-    """What there is; nothing at the end; None when nothing is there just now."""
+    """The available input; empty at the end; None if nothing is available."""
     try:
         return os.read(descriptor, CHUNK)
     except BlockingIOError:
@@ -430,15 +430,15 @@ def _read(descriptor: int) -> bytes | None:
         return b""
 
 
-# --- What is written to a child: at once where it fits, else in order when there is room, and never more than so much.
-# The pipe's end does not block. A burst (several messages in one turn of the loop) is written as one after the first.
+# --- The child's stdin: written at once where it fits, otherwise queued in order, with a limit.
+# Our end of the pipe does not block. The messages of one turn of the loop are written one after the other.
 
 
 class ChildStdin:
-    """The writing end."""
+    """The writer of the child's standard input."""
 
     def __init__(self, limit: int, broken: Callable[[], None]) -> None:
-        """`limit` is how many bytes may wait. `broken` is called once when the child does not read any more."""
+        """`limit` is how many bytes may be queued. `broken` is called once when the child reads no more."""
         self._limit = limit
         self._broken = broken
         self._descriptor: int | None = None
@@ -451,12 +451,12 @@ class ChildStdin:
         self._over = Wakeup()
 
     def open(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
-        """The pipe is there; what was said before goes out now."""
+        """The pipe is open: write what was queued."""
         self._descriptor, self._loop = descriptor, loop
         self._flush()
 
     def send(self, frame: bytes, id: RequestId | None) -> None:
-        """Say it. Raises `WireFull`; says nothing when the pipe has no reader any more, which others tell."""
+        """Write a message. Raises `WireFull`; ignores it if the pipe has no reader, since the wire ends then."""
         if self._ended:
             return
         data = frame if frame.endswith(b"\n") else frame + b"\n"
@@ -480,17 +480,17 @@ class ChildStdin:
             self._arm()
 
     def unsent(self) -> list[RequestId]:
-        """The requests of which no byte was written."""
+        """The ids of requests of which no byte was written."""
         frames = list(self._frames)[1 if self._begun else 0 :]
         return [id for _, id in frames if id is not None]
 
     async def drained(self, seconds: float) -> None:
-        """Wait until all is written, or the time is over."""
+        """Wait until everything is written, or the time is up."""
         if self._frames and not self._ended:
             await self._over.wait(seconds)
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         self._ended = True
         self._disarm()
         self._over.wake()

@@ -167,4 +167,4 @@ def _parse_url(url: str, base: str = "") -> ServerUrl:
     try:
         return ServerUrl.of(urljoin(base, url))
     except ValueError as error:  # ConfigError is a ValueError, too
-        raise NotMcp(f"this is no place to fetch from: {error}") from None
+        raise NotMcp(f"this URL cannot be fetched: {error}") from None

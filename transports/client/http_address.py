@@ -46,7 +46,7 @@ class ServerUrl:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:  # the exception's text repeats a part of the URL, which may be one of a password
-            raise ConfigError("this is no URL: its host or its port is none") from None
+            raise ConfigError("invalid URL: its host or its port is invalid") from None
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ConfigError("a server's URL begins with http:// or https://, and names a host")
         login = ""

@@ -1,8 +1,8 @@
-"""Connections of one client to its server: bounded, kept for the next request, and never trusted further than they can be.
+"""The client's connection pool for HTTP/1.1: bounded, with connections kept for later requests.
 
-A connection is used again only when its last answer ended where it said, nothing came after that, it was not idle for long, and the kernel
-knows of nothing new on it. Requests that find none free wait in order, or have one made. What an answer brings goes straight to
-its request, in the moment when it comes in: there is no task, and no queue, between the kernel and the wire.
+A connection is used again only if its last response ended where its framing said, no input followed, it was not idle for long, and the
+kernel reports nothing new on it. Requests that find no idle connection wait in order, or get a new one. A response is passed to its request
+directly in the transport's callback, without a task or a queue in between.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ if TYPE_CHECKING:
     from .outgoing_requests import OutgoingRequest
 
 _CHECKED_AFTER: Final = 0.002
-"""Seconds of idleness after which the kernel is asked whether the server has hung up: the loop may not have come to hear of it."""
+"""Seconds of idleness after which the kernel is asked whether the server has closed the connection, since the loop may not have noticed yet."""
 
 
 class QueuedRequest:
-    """A request that has no connection yet: one is made for it, or another request has to leave one first."""
+    """A request without a connection: one is being made for it, or it waits for one."""
 
     __slots__ = ("_pool", "connecting", "over", "request")
 
     def __init__(self, pool: HttpConnectionPool, request: OutgoingRequest) -> None:
-        """Not begun."""
         self._pool = pool
         self.request = request
         self.connecting: asyncio.Task[None] | None = None
@@ -52,23 +51,22 @@ class QueuedRequest:
 
     @property
     def may_have_been_sent(self) -> bool:
-        """Nothing of it has left."""
+        """Nothing was sent."""
         return False
 
     def drop(self) -> None:
-        """The answer is not wanted."""
         if not self.over:
             self.over = True
             self._pool.on_dropped(self)
 
     def pause(self) -> None:
-        """There is no answer yet that could wait."""
+        """A no-op: there is no response yet."""
 
     def resume(self) -> None:
         """As above."""
 
     def fail(self, error: TransportError | None) -> None:
-        """There will be no connection."""
+        """No connection could be made."""
         if not self.over:
             self.over = True
             hung_up = ConnectFailed(f"{self.request.address.origin}: it hung up at once")
@@ -76,10 +74,10 @@ class QueuedRequest:
 
 
 class HttpConnectionPool:
-    """All connections of one wire. Its callbacks run in the process whose wire it is, and a bug in them is that process's crash."""
+    """All connections of one wire. Its callbacks run in the wire's process: an exception in them crashes that process."""
 
     def __init__(self, process: Process, settings: HttpSettings, context: ssl.SSLContext | None = None) -> None:
-        """`context` is for https; without one the system's authorities are trusted."""
+        """`context` is for https; None only for a wire without TLS."""
         self.process = process
         self._loop = process.node.loop
         self._context: Context = process.own_context()
@@ -95,17 +93,17 @@ class HttpConnectionPool:
         self._head_bytes = b""
 
     def __len__(self) -> int:
-        """How many connections there are, or are being made."""
+        """The number of connections, including those being made."""
         return len(self._idle) + len(self._busy) + len(self._connecting)
 
     # --- requests
 
     def start(self, request: OutgoingRequest) -> None:
-        """Send it on a connection that is free, or as soon as there is one."""
+        """Send a request on an idle connection, or as soon as there is one."""
         address = request.address
         while (connection := self._free(address)) is not None:
             if self._assign(request, connection):
-                return  # else the server has closed it meanwhile
+                return  # otherwise the server has closed it meanwhile
         waiting = request.in_flight = QueuedRequest(self, request)
         if request.urgent or self._has_room():
             self._connecting[waiting] = None
@@ -115,7 +113,7 @@ class HttpConnectionPool:
             self._waiting.append(waiting)
 
     def _assign(self, request: OutgoingRequest, connection: PooledConnection) -> bool:
-        """Send it on that connection. False when the kernel took not a byte of it."""
+        """Send a request on that connection. False if the kernel accepted no byte of it."""
         request.in_flight = connection
         self._busy[connection] = None
         if connection.begin(self._encode(request), request):
@@ -125,17 +123,17 @@ class HttpConnectionPool:
         return False
 
     def _assign_or_retry(self, request: OutgoingRequest, connection: PooledConnection) -> None:
-        """The connection that it has waited for."""
+        """Give a queued request its connection."""
         if self._assign(request, connection):
             return
-        if connection.idle_since >= 0:  # it had been used before, and was closed meanwhile
+        if connection.idle_since >= 0:  # an idle connection was closed meanwhile: try another one
             self.start(request)
         else:
             waiting = request.in_flight = QueuedRequest(self, request)
             self._loop.call_soon(waiting.fail, None, context=self._context)
 
     def _encode(self, request: OutgoingRequest) -> bytes:
-        """The request as it travels. All of the head but the length is mostly that of the one before."""
+        """Encode a request. The head, except for the length, is cached: it mostly equals the previous one, and comparing three references costs less than encoding it."""
         headers, method, address = request.headers, request.method, request.address
         last = self._head
         if headers is not last[1] or address is not last[0] or method != last[2]:
@@ -149,10 +147,12 @@ class HttpConnectionPool:
         return b"%bcontent-length: %d\r\n\r\n%b" % (self._head_bytes, len(body), body)
 
     def on_dropped(self, waiting: QueuedRequest) -> None:
-        """A request was given up before it had a connection."""
+        """A queued request was given up."""
         if waiting.connecting is not None:
             waiting.connecting.cancel()
-            del self._connecting[waiting]  # here and now: a task that has not begun never comes to say so
+            del self._connecting[
+                waiting
+            ]  # removed here, since a task that is cancelled before its first step runs no `finally`
             self._start_queued()
         elif waiting in self._waiting:
             self._waiting.remove(waiting)
@@ -199,7 +199,7 @@ class HttpConnectionPool:
                         raw.close()
         except TimeoutError:
             seconds = self.settings.connect_timeout
-            error = ConnectFailed(f"{address.origin}: nobody answered within {seconds:g} s")
+            error = ConnectFailed(f"{address.origin}: no connection within {seconds:g} s")
         except (OSError, UnicodeError, ValueError) as failed:
             error = ConnectFailed(f"{address.origin}: {error_text(failed)}")
         finally:
@@ -215,7 +215,7 @@ class HttpConnectionPool:
         self._start_queued()
 
     def on_released(self, connection: PooledConnection) -> None:
-        """Its answer is complete, and it can be used again."""
+        """A connection's response is complete, and it can be used again."""
         self._busy.pop(connection, None)
         if self._closed:
             connection.close()
@@ -229,14 +229,14 @@ class HttpConnectionPool:
             self._sweep_in(connection.idle_limit)
 
     def on_closed(self, connection: PooledConnection) -> None:
-        """It is closed, or about to be."""
+        """A connection is closed, or is about to be."""
         self._busy.pop(connection, None)
         if connection in self._idle:
             self._idle.remove(connection)
         self._start_queued()
 
     def _start_queued(self) -> None:
-        """There may be room for a request that waits."""
+        """Start queued requests while there is room."""
         while self._waiting and not self._closed and self._has_room():
             self.start(self._waiting.popleft().request)
 
@@ -247,7 +247,7 @@ class HttpConnectionPool:
         self._sweep_timer = self._loop.call_later(seconds + 0.01, self._sweep, context=self._context)
 
     def _sweep(self) -> None:
-        """Close what has been idle for too long; the oldest is the first."""
+        """Close connections that were idle for too long."""
         self._sweep_timer = None
         now = self._loop.time()
         for connection in tuple(self._idle):
@@ -258,7 +258,7 @@ class HttpConnectionPool:
             self._sweep_in(max(0.0, min(each.idle_since + each.idle_limit for each in self._idle) - now))
 
     async def close(self) -> None:
-        """Drop everything."""
+        """Drop all requests and connections."""
         self._closed = True
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -271,31 +271,30 @@ class HttpConnectionPool:
 
 
 def _is_readable(fileno: int) -> bool:
-    """Whether the kernel has something to say of a socket that should be silent: it is closed, or the server speaks out of turn."""
+    """Whether an idle socket is readable: the server has closed it, or sends unasked data."""
     poll = select.poll()
     poll.register(fileno, select.POLLIN)
     return bool(poll.poll(0))
 
 
-# --- One connection to an HTTP server: a request at a time, and its answer handed on as it comes.
+# --- A pooled connection: one request at a time, and its response passed on as it arrives.
 
 _TIMEOUT: Final = re.compile(r"(?:^|[,;\s])timeout=(\d{1,6})\b", re.IGNORECASE)
 STEPS_PER_TURN: Final = 256
-"""How many steps of reading an answer gets in one turn of the loop: half a millisecond, whatever its bytes are."""
+"""How many parser steps a response gets in one turn of the loop: half a millisecond, whatever the bytes are."""
 UNREAD_LIMIT: Final = 64 * 1024
-"""How many bytes wait for their turn before no more is read."""
+"""How many unparsed bytes are buffered before reading pauses."""
 _KEEP_ALIVE_MARGIN: Final = 1.0
-"""By how many seconds we are to be earlier than the server, when it says how long it keeps an idle connection."""
+"""How many seconds before the server's announced keep-alive timeout an idle connection is closed."""
 _KEEPALIVE_IDLE: Final = 30
 _KEEPALIVE_INTERVAL: Final = 10
 _KEEPALIVE_PROBES: Final = 3
 
 
 class PooledConnection(asyncio.Protocol):
-    """Made by the pool, to which it belongs."""
+    """One connection of the pool."""
 
     def __init__(self, pool: HttpConnectionPool, address: ServerUrl) -> None:
-        """Not open yet."""
         self._pool = pool
         self._address = address
         self._reader = ResponseParser(pool.settings.max_header)
@@ -304,37 +303,41 @@ class PooledConnection(asyncio.Protocol):
         self._paused = False
         self._reading = True
         self._continuation: asyncio.Handle | None = None
-        self._eof_received = False  # the server says no more, and what it has said may still be being read
+        self._eof_received = False  # no more input will come; what is buffered may still be parsed
         self._cause: Exception | None = None
-        self._pending_body = b""  # of a piece of a body, from a place on: the request has had what is before
+        self._pending_body = (
+            b""  # a piece of a body that is delivered in slices; the part before `_pending_at` was delivered
+        )
         self._pending_at = 0
-        self._secure = address.secure  # what is written goes by way of a buffer
+        self._secure = (
+            address.secure
+        )  # over TLS, writes go through a buffer, so a successful write does not mean that the kernel took it
         self.is_closed = False
-        """Whether it is of no more use."""
+        """Whether it is closed, or about to be."""
         self.idle_since = -1.0
-        """Since when it is, or was, idle; before its first answer negative."""
+        """Since when it is idle; negative before its first response."""
         self.idle_limit = pool.settings.idle
-        """For how long that may be."""
+        """For how long it may be idle."""
 
     def reaches(self, address: ServerUrl) -> bool:
-        """Whether requests for that address can go here."""
+        """Whether requests for that URL can use it."""
         own = self._address
         return own is address or own.origin == address.origin
 
     @property
     def fileno(self) -> int:
-        """Of the socket."""
+        """The socket's descriptor."""
         return int(self._transport.get_extra_info("socket").fileno())
 
     @property
     def may_have_been_sent(self) -> bool:
-        """What is on it may have left."""
+        """A request on it may have been sent."""
         return True
 
-    # --- the pool's
+    # --- called by the pool
 
     def begin(self, data: bytes, request: OutgoingRequest) -> bool:
-        """Send a request; the answer is for the request. False when the kernel took not a byte of it: the server has not seen it."""
+        """Send a request. False if the kernel accepted no byte of it, so the server has not received it."""
         transport = self._transport
         self._request = request
         transport.write(data)
@@ -345,12 +348,12 @@ class PooledConnection(asyncio.Protocol):
         return False
 
     def pause(self) -> None:
-        """Tell the request nothing for a while."""
+        """Pause the response."""
         self._paused = True
         self._update_reading()
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume the response."""
         if self._paused:
             self._paused = False
             self._continue_soon()
@@ -361,7 +364,7 @@ class PooledConnection(asyncio.Protocol):
             self._continuation = asyncio.get_running_loop().call_soon(self._continue_input)
 
     def _update_reading(self) -> None:
-        """Read from the socket, unless enough waits."""
+        """Resume or pause reading from the socket, by how much is buffered."""
         reading = not self._paused and self._reader.buffered <= UNREAD_LIMIT
         if reading is not self._reading and not self.is_closed:
             self._reading = reading
@@ -371,22 +374,21 @@ class PooledConnection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def close(self) -> None:
-        """Close it: it is not needed any more, and owes no answer."""
+        """Close an idle connection."""
         self.is_closed = True
         self._transport.close()
 
     def drop(self) -> None:
-        """Close it in the middle of whatever it is doing, and tell the request nothing."""
+        """Close it now; the request gets no further callback."""
         self._request = None
         if not self.is_closed:
             self.is_closed = True
             self._transport.abort()
         self._pool.on_closed(self)
 
-    # --- the transport's
+    # --- callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
         self._transport = transport
         raw = transport.get_extra_info("socket")
         with suppress(OSError, AttributeError):
@@ -396,7 +398,6 @@ class PooledConnection(asyncio.Protocol):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
 
     def data_received(self, data: bytes) -> None:
-        """More of an answer, or data that no request has asked for."""
         if self._request is None:
             if not self.is_closed:
                 self.drop()
@@ -408,14 +409,14 @@ class PooledConnection(asyncio.Protocol):
             self._update_reading()
 
     def _continue_input(self) -> None:
-        """Read what is there, up to where others have their turn."""
+        """Parse the buffered input, up to the limit for one turn."""
         self._continuation = None
         try:
             self._process_input()
             self._update_reading()
         except Malformed as broken:
             self._fail(NotMcp(f"{self._address.origin} does not speak HTTP/1.1 properly: {broken}"))
-        except BaseException as error:  # noqa: BLE001 - a bug of ours, which must not be is_closed in the transport's log
+        except BaseException as error:  # noqa: BLE001 - an exception here would otherwise only be logged by the transport
             self.drop()
             self._pool.process.crash(error)
 
@@ -467,7 +468,7 @@ class PooledConnection(asyncio.Protocol):
                 self.idle_limit = min(self._pool.settings.idle, max(int(found[1]) - _KEEP_ALIVE_MARGIN, 0.0))
 
     def _on_complete(self, request: OutgoingRequest) -> None:
-        """The answer is all there: the connection is free before its request thinks of what to ask next."""
+        """The response is complete. The connection is released first, so that a request sent by the callback can use it."""
         self._request = None
         reader = self._reader
         if (
@@ -487,16 +488,14 @@ class PooledConnection(asyncio.Protocol):
         request.on_end()
 
     def eof_received(self) -> bool:
-        """The server has nothing more to say."""
         self._on_eof(None)
         return not self.is_closed and not self._secure
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
         self._on_eof(exc)
 
     def _on_eof(self, cause: Exception | None) -> None:
-        """Nothing more comes. What came is read to its end before the request is told."""
+        """No more input will come. Buffered input is parsed before the request is told."""
         if self._request is None:
             self._fail(cause)
             return
@@ -527,17 +526,16 @@ class PooledConnection(asyncio.Protocol):
                 error = ConnectionLost(f"{origin}: {told} before the answer was complete")
             try:
                 request.on_failure(error, unseen=False)
-            except BaseException as broken:  # noqa: BLE001 - as in data_received
+            except BaseException as broken:  # noqa: BLE001 - as in `_continue_input`
                 self._pool.process.crash(broken)
 
 
-# --- HTTP/1.1 answers out of bytes: incremental, bounded, and as strict as the reader of requests, whose bodies it reads in the same way. Pure.
-# Nothing is guessed here either: an answer that is framed in two ways at once, or in an unknown way, may hide a second one in it, which the next
-# request on this connection would be given. Informational answers are passed over. An answer that only the connection's end ends is read to that
-# end, which `eof` tells.
+# --- Parsing HTTP/1.1 responses: incremental, bounded, and as strict as the request parser, whose body parsing it shares. Pure.
+# A response that is framed in two ways at once, or in an unknown way, is refused: it may hide a second response, which the next request on
+# the connection would get. Interim responses are skipped. A response without length ends with its connection, which `eof` tells.
 
 MAX_INTERIM: Final = 16
-"""How many informational answers may come before the real one."""
+"""How many interim responses may precede the final one."""
 _STATUS: Final = re.compile(rb"HTTP/(1\.[01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?+")
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH_DIGITS: Final = 18
@@ -547,7 +545,7 @@ _BODILESS: Final = frozenset({204, 304})
 
 
 class ResponseHead:
-    """The status and the headers of an answer, and what follows from them. Of a header that came twice, the last is kept."""
+    """The status and headers of a response, and its framing. Of duplicate headers the last one is kept."""
 
     __slots__ = ("chunked", "headers", "length", "persistent", "status")
 
@@ -567,47 +565,47 @@ class ResponseHead:
             _check_duplicates(lines)
         if coding is not None:
             if length is not None or version != b"1.1" or coding.lower() != b"chunked":
-                raise Malformed(502, "the end of the answer is told in a way that can be misread")
+                raise Malformed(502, "the response's length is given in an ambiguous way")
             self.chunked = True
         elif length is not None:
             if not length.isdigit() or len(length) > _LENGTH_DIGITS:
-                raise Malformed(502, "content-length is no number")
+                raise Malformed(502, "content-length is not a number")
             self.length = int(length)
 
     def get(self, name: bytes) -> str:
-        """A header's value as text; empty when it is missing."""
+        """A header's value as text; empty if it is missing."""
         return self.headers.get(name, b"").decode("latin-1")
 
     @property
     def kind(self) -> str:
-        """The content type, without its parameters."""
+        """The content type without parameters."""
         return self.get(b"content-type").partition(";")[0].strip().lower()
 
 
 class ResponseParser(RequestParser):
-    """The reader of one connection: `feed` it, and take what `next` gives until it is hungry; `start_next` for the next answer."""
+    """The response parser of one connection: `feed` it, and call `next` until it returns `NEED_DATA`; `start_next` for the next response."""
 
     __slots__ = ("_bodiless", "_interim", "_open_ended")
 
     def __init__(self, max_head: int, *, bodiless: bool = False) -> None:
-        """`bodiless` for answers to HEAD."""
+        """`bodiless` for responses to HEAD."""
         super().__init__(max_head)
         self._bodiless = bodiless
         self._interim = 0
         self._open_ended = False
 
-    def next(self) -> ResponseHead | bytes | ParserState:  # type: ignore[override]  # another head, and otherwise the same
-        """The head of an answer, a piece of its body, or how it stands. Raises `Malformed`."""
+    def next(self) -> ResponseHead | bytes | ParserState:  # type: ignore[override]  # another type of head, otherwise the same
+        """The head of a response, a piece of its body, or the state. Raises `Malformed`."""
         return self._next()  # type: ignore[return-value]
 
     def start_next(self) -> None:
-        """The answer has been read: the next one, please."""
+        """The response was read: parse the next one."""
         super().start_next()
         self._interim = 0
         self._open_ended = False
 
     def eof(self) -> bool:
-        """The connection has ended: whether that was the end of an answer, rather than the middle of one."""
+        """Whether the end of the connection is the end of a response, and not its middle."""
         return self._open_ended
 
     def _head(self) -> ResponseHead | ParserState:  # type: ignore[override]  # as above
@@ -627,7 +625,7 @@ class ResponseParser(RequestParser):
                 )
             self._interim += 1
             if status == _SWITCHING or self._interim > MAX_INTERIM:
-                raise Malformed(502, "it wants to speak something else, or never to come to the point")
+                raise Malformed(502, "it switches protocols, or sends interim responses without end")
 
     def _begin(self, head: ResponseHead) -> ResponseHead:
         if self._bodiless or head.status in _BODILESS or head.length == 0:
@@ -655,7 +653,7 @@ class ResponseParser(RequestParser):
 def _parse_status_line(line: bytes) -> tuple[int, bytes]:
     found = _STATUS.fullmatch(line)
     if found is None:
-        raise Malformed(502, "this is no answer of HTTP/1.1")
+        raise Malformed(502, "not an HTTP/1.1 response")
     return int(found[2]), found[1]
 
 

@@ -69,7 +69,7 @@ class HttpRoute:
         self._trust = trust
         self._brought = transport
         if transport is not None and proxy is not None:
-            raise ConfigError("whoever brings a transport says there which proxy it uses")
+            raise ConfigError("transport and proxy exclude each other: set the proxy in the transport")
         self._proxy = proxy or (None if transport is not None else _environment_proxy(self.address))
         self._context: ssl.SSLContext | None = None
         if isinstance(trust, Trust) and self.address.secure:
@@ -184,8 +184,8 @@ def _checked_headers(headers: Mapping[str, str]) -> Headers:
     found = {AGENT[0]: AGENT[1]}
     for name, value in headers.items():
         if not is_header(name, value):
-            raise ConfigError(f"no header can be made of {name!r} and its value")
+            raise ConfigError(f"the header {name!r} has an invalid name or value")
         if name.lower() in _TRANSPORT_HEADERS:
-            raise ConfigError(f"{name} is what the transport itself has to say")
+            raise ConfigError(f"{name} is set by the transport itself")
         found[name.lower()] = value
     return tuple(found.items())

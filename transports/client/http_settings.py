@@ -118,7 +118,7 @@ class Trust:
             except (OSError, ssl.SSLError, ValueError) as error:
                 raise ConfigError(f"certfile {self.certfile}: {error_text(error)}") from None
         elif self.keyfile is not None:
-            raise ConfigError("a keyfile is of no use without its certfile")
+            raise ConfigError("keyfile needs a certfile")
         return context
 
 
@@ -129,7 +129,7 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {(error.reason or 'no reason given').lower().replace('_', ' ')}"
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there"
+        return "no server listens there"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

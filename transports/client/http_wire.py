@@ -249,9 +249,9 @@ class HttpWire:
             if type(each) is InvalidMessage:
                 self._invalid_in_a_row += 1
                 if (
-                    each.error.answers is not None
+                    each.error.response_to is not None
                 ):  # it has no other reply, even if this came on another request's stream
-                    self._unanswered.pop(each.error.answers, None)
+                    self._unanswered.pop(each.error.response_to, None)
             elif type(each) is not UnansweredRequest and type(each) is not StreamGap:
                 self._invalid_in_a_row = 0
                 if type(each) is JsonRpcResponse or type(each) is JsonRpcError:
@@ -259,7 +259,7 @@ class HttpWire:
         if not self._closing:
             self._owner.send(Inbound(self.pid, items))
         if self._invalid_in_a_row >= self.settings.quarantine and not self._has_ended:
-            what = f"{self.description} is no MCP server: {self._invalid_in_a_row} messages in a row were none"
+            what = f"{self.description} is no MCP server: {self._invalid_in_a_row} messages in a row were invalid"
             self._end_now(NotMcp(what))
 
     def is_behind(self) -> bool:
@@ -467,7 +467,7 @@ def request_headers(
         found.append(("authorization", login))
     for name, value in credentials.items():
         if not is_header(name, value):
-            raise ValueError("no header can be made of them")
+            raise ValueError("invalid header")
         found.append((name.lower(), value))
     if session:
         found.append(("mcp-session-id", session))

@@ -50,7 +50,7 @@ class UnansweredRequest(NamedTuple):
 class InvalidMessage(NamedTuple):
     """The server sent something that is not a valid message.
 
-    `error.answers` is the id of our request that it would have answered, if that can be read. `sample` is its beginning, at most a line,
+    `error.response_to` is the id of our request that it would have answered, if that can be read. `sample` is its beginning, at most a line,
     for reports.
     """
 
@@ -79,8 +79,8 @@ def parse_inbound(data: bytes | OversizedMessage, limits: MessageLimits) -> Json
 
 def invalid_message(error: RemoteProtocolError, data: bytes, expected_id: RequestId | None = None) -> InvalidMessage:
     """Describe invalid input. `expected_id` is the request that it must have been meant for, if there is just one."""
-    if error.answers is None:
-        error.answers = expected_id
+    if error.response_to is None:
+        error.response_to = expected_id
     return InvalidMessage(error, sample(data))
 
 
@@ -250,4 +250,4 @@ def check_portable(route: Route) -> None:
     try:
         value_codec.encode(portable_route(route), "")
     except CannotTravel as error:
-        raise ConfigError(f"{route!r} cannot be followed in another process: {error}") from None
+        raise ConfigError(f"{route!r} cannot be opened in another process: {error}") from None

@@ -51,7 +51,7 @@ class MemoryRoute:
 
     def __init__(
         self,
-        door: SessionRouter,
+        router: SessionRouter,
         *,
         peer: Peer | None = None,
         prepare: Callable[[], Awaitable[object]] | None = None,
@@ -62,7 +62,7 @@ class MemoryRoute:
 
         `line` is the largest message from the server, in bytes; the server limits messages to it.
         """
-        self.door = door
+        self.router = router
         self.peer = peer or Peer("memory")
         self.prepare = prepare
         self.description = description
@@ -117,7 +117,7 @@ class MemoryClientWire:
         try:
             if route.prepare is not None:
                 await route.prepare()
-            session = await route.door.connect(route.peer)
+            session = await route.router.connect(route.peer)
         except Exception as error:  # noqa: BLE001 - any error that prevents a session ends the wire, as its reason
             reason = error if isinstance(error, TransportError) else ConnectFailed(_why(error))
             reason.__cause__ = error.__cause__ if reason is error else error
@@ -160,11 +160,11 @@ class MemoryClientWire:
     async def _refused(self, session: SessionHandle, error: RemoteProtocolError, id: RequestId | None) -> None:
         """Answer a message that the server does not accept, such as one over its limit, as any other transport would."""
         failure = PeerError(error.code, error.message, error.data)
-        if error.answers is None:
+        if error.response_to is None:
             self._owner.send(Inbound(self.pid, [JsonRpcError(id, failure)]))
             return
         with contextlib.suppress(ProcessExited):  # the feed reports the end of the session
-            await session.respond(JsonRpcError(error.answers, failure))
+            await session.respond(JsonRpcError(error.response_to, failure))
 
     def _give_back(self) -> None:
         """Report messages that the session did not receive as safe to resend."""
@@ -193,4 +193,4 @@ async def _hand_over(session: SessionHandle, frame: bytes) -> None:
 
 
 def _why(error: Exception) -> str:
-    return error.message if isinstance(error, McpError) else f"the company could not be entered: {error}"
+    return error.message if isinstance(error, McpError) else f"the server started no session: {error}"

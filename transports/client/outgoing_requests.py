@@ -1,9 +1,9 @@
-"""Requests of one wire and what becomes of each: messages on their way to the server, in a POST of their own, and the answers to them.
+"""Outgoing HTTP requests of a wire: messages, each in a POST of its own, and the replies to them.
 
-A request says who we are, tries a 401 and a 403 once more each, follows a redirect and reads a refusal. A message is only taken note of, or is
-answered: by one JSON text, or by a stream of events in which the answer is one of them, with what belongs to it before it. A stream that breaks
-before that is taken up again by a GET with the mark where it broke, if the server gave marks. A POST is sent a second time only when it was
-refused, and surely not acted upon (`is_not_done`).
+A request is authenticated, retried once after a 401 and once after a 403 if there are other credentials, and follows redirects. A message
+is acknowledged, or answered by one JSON text or by an event stream that contains the reply and what precedes it. A stream that breaks
+before the reply is resumed by a GET with the last event id, if the server sent ids. A POST is sent a second time only if it was refused and
+surely not executed (`is_not_done`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 _REFUSAL_SIZE: Final = 8 * 1024
-"""How much of a refusal is read."""
+"""How much of a refusal's body is read."""
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.5
 _SHOWN: Final = 400
@@ -60,22 +60,23 @@ _UNCOMPRESSED: Final = (b"", b"identity")
 
 
 class OutgoingRequest:
-    """One request, tried again where that is right.
+    """One HTTP request, retried where that is right.
 
-    What carries it reads `method`, `address`, `headers` and, for a POST, `frame`, and tells the answer: one `on_head`, any number of `on_body`, and one
-    `on_end`; or, at any point of that, `on_failure` and nothing after it. A kind of visit says in `on_accepted`, `on_data` and `on_complete` what it does with an
-    answer, in `on_rejected` with a refusal, and in `on_lost` when there was neither. Each comes at most once after the other, and never after `drop`.
+    The carrier reads `method`, `address`, `headers` and, for a POST, `frame`, and reports the response: one `on_head`, any number of
+    `on_body`, and one `on_end`; or, at any point, `on_failure` and nothing after it. A subclass handles an accepted response in
+    `on_accepted`, `on_data` and `on_complete`, a refusal in `on_rejected`, and a missing response in `on_lost`. Each is called at most once
+    per attempt, and never after `drop`.
     """
 
-    # Each call makes one of these: what is as it is here in most of them is not written into every one.
+    # Each call makes one of these, so defaults are class attributes: writing them into every instance costs time and memory.
     method: str = "POST"
     urgent: bool = True
-    """Whether it does not wait for requests that are under way: the server may wait for it before it can answer those."""
+    """Whether it is sent although the limit of requests in flight is reached: the server may need it before it can answer those."""
     headers: Headers = ()
     in_flight: InFlightRequest | None = None
-    """What it is on, for as long as a request is under way."""
+    """The request at its carrier, while it is in flight."""
     done = False
-    """Whether it is over, and nothing more will be told."""
+    """Whether it is finished: no callback follows."""
     _head: ResponseHead | None = None
     _refusal: bytearray | None = None
     _sent: Mapping[str, str] = {}
@@ -90,54 +91,54 @@ class OutgoingRequest:
     def __init__(
         self, wire: HttpWire, frame: bytes = b"", id: RequestId | None = None, *, ordered: bool = False
     ) -> None:
-        """`frame` is the message, `id` the request's, when it is one. `ordered`: nothing is sent until this was taken note of."""
+        """`frame` is the message, `id` the request's id, for a request. `ordered`: nothing else is sent before this is acknowledged."""
         self.wire = wire
         self.frame = frame
         self.id = id
         self.ordered = ordered
 
-    # --- what kinds of visits do
+    # --- for subclasses
 
     def on_accepted(self, head: ResponseHead) -> None:
-        """An answer with a status that is none of a refusal."""
+        """A response that is no refusal begins."""
 
     def on_data(self, data: bytes) -> None:
-        """More of it."""
+        """More of the response."""
 
     def on_complete(self) -> None:
-        """That was all of it."""
+        """The response is complete."""
 
     def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:
-        """The server refuses."""
+        """The server has refused the request."""
 
     def on_lost(self, error: TransportError, *, unseen: bool) -> None:
-        """There was no answer, or no end of it."""
+        """There was no response, or no end of it."""
 
     def on_alarm(self) -> None:
-        """It is time."""
+        """The timer has fired."""
 
     @property
     def address(self) -> ServerUrl:
-        """Where it goes."""
+        """The URL it is sent to."""
         return self.wire.address
 
     def redirect_to(self, elsewhere: ServerUrl) -> None:
-        """The server says that it is somewhere else."""
+        """Follow a permanent redirect for later requests, too."""
         self.wire.address = elsewhere
 
     def extra_headers(self) -> Headers:
-        """Headers of its own: where a stream goes on."""
+        """Additional headers: where a stream is resumed."""
         return () if self._stream is None else self._stream.where()
 
     @property
     def may_have_been_sent(self) -> bool:
-        """Whether anything of it may have left, and may be answered."""
+        """Whether any byte may have been sent, so that a response may come."""
         return self.in_flight is not None and self.in_flight.may_have_been_sent
 
-    # --- going
+    # --- sending
 
     def go(self) -> None:
-        """Begin, or begin again."""
+        """Send it, or send it again."""
         self._head = self._refusal = None
         fixed = self.wire.known_headers
         if fixed is not None:
@@ -150,7 +151,7 @@ class OutgoingRequest:
             headers = await self.wire.credentials.headers()
         except TransportError as error:
             self._fail(error, unseen=True)
-        except Exception as error:  # noqa: BLE001 - the credentials' code
+        except Exception as error:  # noqa: BLE001 - the credentials may be user code
             self._fail(Unauthorized(0, f"the credentials failed: {type(error).__name__}"), unseen=True)
         else:
             if not self.done:
@@ -166,7 +167,7 @@ class OutgoingRequest:
         self.wire.carrier.start(self)
 
     def drop(self) -> None:
-        """Drop it: the caller does not want the answer any more."""
+        """Give up the request: its reply is not wanted any more."""
         if not self.done:
             self._close()
 
@@ -184,20 +185,20 @@ class OutgoingRequest:
         if in_flight is not None:
             in_flight.drop()
 
-    # --- what carries it tells
+    # --- called by the carrier
 
     def on_head(self, head: ResponseHead) -> None:
-        """The answer begins."""
+        """The response begins."""
         self._head = head
         if head.status >= _FIRST_REFUSAL:
             self._refusal = bytearray()
         elif head.headers.get(b"content-encoding", b"").lower() not in _UNCOMPRESSED:
-            self._fail(NotMcp(f"{self.address.origin} sends what is compressed, and nobody has asked it to"))
+            self._fail(NotMcp(f"{self.address.origin} sends a compressed response that was not asked for"))
         else:
             self.on_accepted(head)
 
     def on_body(self, data: bytes) -> None:
-        """More of the answer, or of the refusal."""
+        """More of the response or of the refusal."""
         if self._refusal is None:
             self.on_data(data)
         else:
@@ -207,7 +208,7 @@ class OutgoingRequest:
                 self._on_refusal()
 
     def on_end(self) -> None:
-        """It is complete."""
+        """The response is complete."""
         self.in_flight = None
         if self._refusal is None:
             self.on_complete()
@@ -215,7 +216,7 @@ class OutgoingRequest:
             self._on_refusal()
 
     def on_failure(self, error: TransportError, *, unseen: bool) -> None:
-        """It will not be."""
+        """The response will not be complete."""
         self.in_flight = None
         if self._refusal is not None:
             self._on_refusal()
@@ -228,13 +229,13 @@ class OutgoingRequest:
             self.on_lost(error, unseen=unseen)
 
     def _on_refusal(self) -> None:
-        """It is a refusal: try again, or say so."""
+        """The response is a refusal: retry, or report it."""
         head, body = self._head, bytes(self._refusal or b"")
         assert head is not None
         challenge = head.get(b"www-authenticate")
         if is_challenge(head):
             refused = Unauthorized(head.status, sample(body, _SHOWN), self.address.origin, challenge)
-            # So a token may be renewed, and then be given more scopes; and that is all.
+            # once per status: a token may be renewed after a 401, and then get more scopes after a 403
             if head.status not in self._tried:
                 self._tried |= {head.status}
                 self._task = self.wire.task(self._on_challenge(refused, body, head, challenge))
@@ -258,7 +259,7 @@ class OutgoingRequest:
         self.on_rejected(error, body, head)
 
     def _was_not_done(self, head: ResponseHead) -> bool:
-        """Whether it can be sent again without being done twice."""
+        """Whether it can be sent again without being executed twice."""
         return self.method != "POST" or self.wire.was_not_done(head)
 
     async def _on_challenge(self, error: Unauthorized, body: bytes, head: ResponseHead, challenge: str) -> None:
@@ -268,7 +269,7 @@ class OutgoingRequest:
         except TransportError as failed:
             self._fail(failed, unseen=unseen)
             return
-        except Exception:  # noqa: BLE001 - the credentials' code
+        except Exception:  # noqa: BLE001 - the credentials may be user code
             again = False
         if self.done:
             return
@@ -280,12 +281,12 @@ class OutgoingRequest:
         else:
             self.on_rejected(error, body, head)
 
-    # --- time
+    # --- pauses and timers
 
     def pause_while_behind(self, seconds: float = _FIRST_PAUSE, *, has_backlog: bool = False) -> None:
-        """Read no further while the connection has not caught up with what it was told; looked at less and less often.
+        """Pause reading while the connection has not caught up, and check again at growing intervals.
 
-        `has_backlog`: events are left of the turn, and are taken before anything more is read.
+        `has_backlog`: parsed events wait for the next turn; they are delivered before anything more is read.
         """
         if self.in_flight is not None and not self.done:
             if self.wire.is_behind():
@@ -294,7 +295,7 @@ class OutgoingRequest:
                     seconds, lambda: self.pause_while_behind(min(2 * seconds, _LONGEST_PAUSE), has_backlog=has_backlog)
                 )
             elif has_backlog:
-                self.in_flight.pause()  # which also holds the end of the answer back
+                self.in_flight.pause()  # this also holds back the end of the response
                 self.wire.later(0, self._catch_up)
             else:
                 self.in_flight.resume()
@@ -304,15 +305,15 @@ class OutgoingRequest:
             self.on_data(b"")
 
     def alarm(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
-        """Have `on_alarm` called in so many seconds, or `then`, and not as was done_event before."""
+        """Set the timer to call `on_alarm`, or `then`, after so many seconds, in place of an earlier one."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = None if seconds is None else self.wire.later(seconds, then or self._on_timer)
 
     def is_silent(self, last_data_at: float) -> bool:
-        """Whether nothing has come for longer than settings allow. If not, it rings again when that may be so."""
+        """Whether nothing has arrived for longer than the settings allow. If not, the timer is set to check again."""
         silence = self.wire.settings.silence
-        assert silence is not None, "nobody listens for silence then"
+        assert silence is not None, "is_silent needs a silence timeout"
         left = last_data_at + silence - self.wire.now()
         if left > 0 or self.wire.is_behind():
             self.alarm(max(left, 1.0))
@@ -320,7 +321,7 @@ class OutgoingRequest:
         return True
 
     def _begin_stream(self) -> str:
-        """The answer is a stream of events. It goes on from the mark of the one before, if there was one: that mark."""
+        """Start to read an event stream; returns the event id at which it resumes, if any."""
         mark = "" if self._stream is None else self._stream.mark
         self._stream = EventStream(self.wire.event_limits, mark)
         if self.wire.settings.silence is not None:
@@ -329,7 +330,7 @@ class OutgoingRequest:
         return mark
 
     def _read_stream(self, data: bytes) -> None:
-        """More of the stream: what is complete now is handed on, for as long as a turn lasts."""
+        """Process more of the stream, for at most one turn."""
         stream = self._stream
         assert stream is not None
         self._last_data_at = self.wire.now() if self._alarm is not None else 0.0
@@ -359,48 +360,47 @@ class OutgoingRequest:
             self.on_alarm()
 
 
-# --- Messages.
+# --- Messages
 
 _IGNORED_BODY: Final = 64 * 1024
-"""How much is read of an answer that is not needed, so that its connection can be used again."""
+"""How much of an unneeded response is read, so that its connection can be used again."""
 _LINGER: Final = 1.0
-"""Seconds for which a stream that has brought its answer may take to end by itself."""
+"""Seconds that a stream may stay open after it has brought its reply."""
 _ACCEPTED: Final = 202
 
 
 class MessagePost(OutgoingRequest):
-    """A message that the server is to take note of. Where it is a request, the answer comes by another way."""
+    """A POST of a message that the server only acknowledges. A reply, if it is a request, comes another way."""
 
     _ignored_bytes = 0
 
     @property
     def address(self) -> ServerUrl:
-        """Where messages are posted to, which in the old transport is a place of its own."""
+        """The URL for posts, which the legacy transport has separately."""
         return self.wire.post_url
 
     def redirect_to(self, elsewhere: ServerUrl) -> None:
-        """The server says that it is somewhere else."""
         self.wire.post_url = elsewhere
 
     @property
     def seen(self) -> bool:
-        """Whether the server may have seen it: it is on its way, or something was answered."""
+        """Whether the server may have received it: it was sent, or a response has begun."""
         return self.may_have_been_sent or self._head is not None
 
     def go(self) -> None:
-        """Send it; the server has so long to say that it has come."""
+        """Send it; the server has the send timeout to acknowledge it."""
         if self._alarm is None:
             self.alarm(self.wire.settings.send_timeout)
         super().go()
 
     def on_data(self, data: bytes) -> None:
-        """Read past it: it is not needed."""
+        """Skip the body: it is not needed."""
         self._ignored_bytes += len(data)
         if self._ignored_bytes > _IGNORED_BODY:
             self.on_complete()
 
     def on_complete(self) -> None:
-        """It was taken note of, or answered."""
+        """It was acknowledged."""
         self._close()
         self.wire.on_settled(self)
 
@@ -409,30 +409,28 @@ class MessagePost(OutgoingRequest):
         self.wire.on_unanswered(self, error, resend=resend)
 
     def _is_session_gone(self, error: HttpError, head: ResponseHead) -> bool:
-        """Whether it was refused since the server does not know our session any more; then the wire goes on with that."""
+        """Whether it was refused because the server has lost our session; then the wire deals with that."""
         if error.status != NOT_FOUND or not self.wire.session:
             return False
         self._close()
         self.wire.session_gone(self, error, unseen=self.wire.was_not_done(head))
         return True
 
-    def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:  # noqa: ARG002 - the error shows it
-        """It was not."""
+    def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:  # noqa: ARG002 - the error contains it
         if not self._is_session_gone(error, head):
             self._give_up(error, resend=self.wire.was_not_done(head))
 
     def on_lost(self, error: TransportError, *, unseen: bool) -> None:
-        """It may have been, or not."""
         self._give_up(error, resend=unseen)
 
     def on_alarm(self) -> None:
-        """It took too long."""
+        """The acknowledgement is overdue."""
         seconds = self.wire.settings.send_timeout
-        self._fail(ConnectionLost(f"{self.address.origin} took no note of a message within {seconds:g} s"))
+        self._fail(ConnectionLost(f"{self.address.origin} did not acknowledge a message within {seconds:g} s"))
 
 
 class RequestPost(MessagePost):
-    """A request, whose answer comes by the same way."""
+    """A POST of a request whose reply comes in the response."""
 
     urgent = False
     _body: bytes | None = None
@@ -442,20 +440,20 @@ class RequestPost(MessagePost):
 
     @property
     def _resuming(self) -> bool:
-        """Whether its stream is taken up again."""
+        """Whether its stream is being resumed."""
         return self.method == "GET"
 
     @property
     def seen(self) -> bool:
-        """Whether the server may have seen it, also while its stream is to be taken up again."""
+        """Whether the server may have received it; also while its stream waits to be resumed."""
         return self._resuming or super().seen
 
-    go = OutgoingRequest.go  # how long an answer may take is for its caller to say
+    go = OutgoingRequest.go  # no timeout here: the caller has a deadline
 
-    # --- the answer
+    # --- the reply
 
     def on_accepted(self, head: ResponseHead) -> None:
-        """An answer, of one kind or another."""
+        """A reply begins, of one of the two formats."""
         if not self.wire.session:
             self.wire.on_session_id(self, head)
             if self.done:
@@ -464,7 +462,7 @@ class RequestPost(MessagePost):
         if kind == EVENTS:
             self._begin_stream()
         elif self._resuming:
-            self._fail(NotMcp(f"{self.address.origin} does not go on with a stream that broke"))
+            self._fail(NotMcp(f"{self.address.origin} does not resume a stream that broke"))
         elif kind not in ("", JSON) and head.status != _ACCEPTED and head.length != 0:
             self._fail(NotMcp(f"{self.address.description} answers with {kind[:80]}, which is not MCP"))
         elif head.length is not None:
@@ -475,7 +473,6 @@ class RequestPost(MessagePost):
             self._fail(ResponseTooLarge(size, self.wire.settings.max_response))
 
     def on_data(self, data: bytes) -> None:
-        """A piece of it."""
         if self._stream is not None:
             self._read_stream(data)
         elif self._body is None:
@@ -483,18 +480,20 @@ class RequestPost(MessagePost):
             self._check_size(len(data))
         else:
             if self._pieces is None:
-                self._pieces = bytearray(self._body)  # a list would take fifty times as much for pieces of one byte
+                self._pieces = bytearray(
+                    self._body
+                )  # a list of pieces would take fifty times as much memory for pieces of one byte
             self._pieces += data
             self._check_size(len(self._pieces))
 
     def _deliver(self, items: Sequence[InboundItem]) -> None:
-        """Hand on what came, and notice the answer."""
+        """Deliver items, and notice the reply among them."""
         self._resumes = 0
         for each in items:
             if type(each) is JsonRpcResponse or type(each) is JsonRpcError:
                 answered: RequestId | None = each.id
             elif type(each) is InvalidMessage:
-                answered = each.error.answers
+                answered = each.error.response_to
             else:
                 continue
             self._is_answered = self._is_answered or answered == self.id
@@ -503,7 +502,7 @@ class RequestPost(MessagePost):
             self.alarm(_LINGER)
 
     def on_end(self) -> None:
-        """It is complete: a JSON text, a stream that may have brought an answer, or a refusal."""
+        """The response is complete: a JSON text, the end of a stream, or a refusal."""
         self.in_flight = None
         if self._refusal is not None:
             self._on_refusal()
@@ -523,7 +522,7 @@ class RequestPost(MessagePost):
             message = invalid_message(error, body, self.id)
         if (
             type(message) is JsonRpcError and message.id is None
-        ):  # the server could not tell the request's id: it is ours
+        ):  # the server could not read the request's id, so the error is for this request
             message = JsonRpcError(self.id, message.error)
         fits = isinstance(message, InvalidMessage) or (
             isinstance(message, JsonRpcResponse | JsonRpcError) and message.id == self.id
@@ -532,30 +531,30 @@ class RequestPost(MessagePost):
         if fits:
             self.wire.on_settled(self)
         else:
-            wrong = NotMcp(f"{self.address.origin} answered something else than it was asked")
+            wrong = NotMcp(f"{self.address.origin} answered with another message than the reply")
             self.wire.on_unanswered(self, wrong, resend=False)
 
     def _on_empty_response(self) -> None:
-        """No answer at all. Some say so and answer on their other stream; others have nothing to say of what was cancelled."""
+        """An empty response. Some servers answer 202 and reply on the standalone stream; a cancelled request gets no reply."""
         assert self._head is not None
         status = self._head.status
         if status == _ACCEPTED:
             self.wire.on_settled(self, answered=False)
         else:
             self.wire.on_unanswered(
-                self, HttpError(status, "there was no answer in it", self.address.origin), resend=False
+                self, HttpError(status, "the response is empty", self.address.origin), resend=False
             )
 
-    # --- what can go wrong
+    # --- failures
 
     def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:
-        """A refusal: of the request, or of going on with its answer."""
+        """The request, or the resumption of its stream, was refused."""
         if self._resuming:
             self._not_resumed(error)
             return
         if self._is_session_gone(error, head):
             return
-        if head.kind == JSON and body and error.status != TOO_MANY:  # that is sent again, whatever it says
+        if head.kind == JSON and body and error.status != TOO_MANY:  # 429 is retried, whatever its body says
             message = parse_inbound(body, self.wire.response_limits)
             if type(message) is JsonRpcError and message.id == self.id:
                 self._close()
@@ -573,17 +572,17 @@ class RequestPost(MessagePost):
         elif error.status in RETRY_LATER:
             self._on_stream_cut(error)
         else:
-            self._give_up(ConnectionLost(f"the answer's stream broke, and is not to be had again: {error}"))
+            self._give_up(ConnectionLost(f"the reply's stream broke and cannot be resumed: {error}"))
 
     def on_lost(self, error: TransportError, *, unseen: bool) -> None:
-        """The connection broke, or there was none."""
+        """The connection broke, or could not be made."""
         if self._stream is not None and not isinstance(error, NotMcp | ResponseTooLarge):
             self._on_stream_cut(error)
         else:
             self._give_up(error, resend=unseen and not self._resuming)
 
     def _on_stream_cut(self, error: TransportError) -> None:
-        """The stream is over. It is taken up again where the answer was not on it, and the server has marked where it broke."""
+        """The stream has ended. It is resumed if the reply was not on it, and the server sent an event id."""
         self._hang_up()
         stream = self._stream
         assert stream is not None
@@ -607,70 +606,70 @@ class RequestPost(MessagePost):
             super()._give_up(error, resend=resend)
 
     def on_alarm(self) -> None:
-        """The answer is there and the stream does not end; or it has been silent for long."""
+        """The stream stays open after its reply, or is silent for too long."""
         if self._is_answered:
             self.on_complete()
         elif self.is_silent(self._last_data_at):
             seconds = self.wire.settings.silence
             self._on_stream_cut(
-                SilentTooLong(f"{self.address.origin} has done_event nothing for {seconds:g} s, not even a comment")
+                SilentTooLong(f"{self.address.origin} has said nothing for {seconds:g} s, not even a comment")
             )
 
 
-# --- An event stream of a server's, read into what the connection is told. No sockets in here.
-# What stands in `event` says nothing: every event with data is one message. One without data only moves the mark to come back to.
+# --- Event streams: events to items. No I/O.
+# The event type is ignored: every event with data is one message. An event without data only sets the id to resume from.
 
 _EVENTLESS: Final = 2
-"""So many times the size of an event may come without one."""
+"""After so many times the size limit without an event the stream is given up."""
 _LONGEST_MARK: Final = 1024
 _REQUESTS: Final = 8
-"""So many requests of the server's are taken in one turn: each is answered with a POST, on a connection that may have to be made."""
+"""How many requests of the server are taken in one turn: each is answered with a POST, which may need a new connection."""
 
 
 class EventStream:
-    """One stream, from its beginning to its end."""
+    """The parser of one event stream."""
 
     __slots__ = ("_asked", "_backlog", "_limits", "_parser", "_since", "oversized")
 
     def __init__(self, limits: MessageLimits, mark: str = "") -> None:
-        """`mark` is where a stream goes on that was cut."""
+        """`mark` is the event id at which the stream resumes."""
         self._limits = limits
         self._parser = SseParser(limits.size)
         self._since = 0
-        self._asked = 0  # requests of the server's in this turn
+        self._asked = 0  # requests of the server in this turn
         self._backlog: deque[SseEvent | OversizedMessage] = deque()
         if mark:
             self._parser.feed(b"id: %b\n\n" % mark.encode())
         self.oversized: ResponseTooLarge | None = None
-        """That an event was dropped, of a request that is not known."""
+        """Set if an oversized event was dropped whose request id is unknown."""
 
     @property
     def mark(self) -> str:
-        """Where to go on when it is cut; empty when the server has not done_event."""
+        """The event id to resume from; empty if the server sent none."""
         mark = self._parser.last_event_id
         return mark if mark.isprintable() and len(mark) <= _LONGEST_MARK else ""
 
     def where(self) -> Headers:
-        """The header that says so: UTF-8, as headers carry it."""
+        """The header with that id: UTF-8 bytes, as HTTP headers carry them."""
         return (("last-event-id", self.mark.encode().decode("latin-1")),) if self.mark else ()
 
     @property
     def retry(self) -> float | None:
-        """After how many seconds, if the server has done_event so."""
+        """The server's reconnection delay in seconds, if it sent one."""
         retry = self._parser.retry
         return None if retry is None else retry / 1000
 
     @property
     def has_backlog(self) -> bool:
-        """Whether events wait for the next turn: until they were read, nothing more is to be fed."""
+        """Whether events wait for the next turn; nothing may be fed before they are read."""
         return bool(self._backlog)
 
     def events(self, data: bytes) -> Iterator[SseEvent | OversizedMessage]:
-        """The events that are complete now, for as long as a turn lasts; feeding nothing goes on with those left.
+        """The complete events, for at most one turn; feeding nothing continues with those left.
 
-        Raises `ResponseTooLarge` for one that goes on and on.
+        Raises `ResponseTooLarge` for an event without end.
         """
-        # 4 KiB may be 512 events that are no messages, and each of those takes 0.1 ms to refuse.
+        # 4 KiB may hold 512 invalid events, and rejecting each takes 0.1 ms
         self._backlog.extend(self._parse(data))
         self._asked = 0
         until = perf_counter() + READ_TURN
@@ -680,10 +679,10 @@ class EventStream:
                 return
 
     def message(self, event: SseEvent | OversizedMessage) -> JsonRpcMessage | InvalidMessage:
-        """What an event of this turn says."""
+        """Parse an event of this turn."""
         data = event if isinstance(event, OversizedMessage) else event.data
         message = parse_inbound(data, self._limits)
-        if isinstance(data, OversizedMessage) and isinstance(message, InvalidMessage) and message.error.answers is None:
+        if isinstance(data, OversizedMessage) and isinstance(message, InvalidMessage) and message.error.response_to is None:
             self.oversized = ResponseTooLarge(data.length, self._limits.size, "an event")
         self._asked += type(message) is JsonRpcRequest
         return message

@@ -1,7 +1,7 @@
-"""A server that is a program: what to start, with which environment, and within which bounds. ``Command("uvx", "mcp-server-time")``.
+"""`Command`: a server that is a program, with its arguments, environment and limits. ``Command("uvx", "mcp-server-time")``.
 
-There is no shell in between, so nothing has to be quoted and nothing is expanded. The program sees a small part of our environment (where
-things are, whose they are, which language): tokens and keys of ours are none of its business unless they are given to it.
+There is no shell, so nothing has to be quoted and nothing is expanded. The program inherits a small part of our environment (paths, user,
+language): our tokens and keys are withheld unless they are passed explicitly.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ INHERITED: Final = frozenset(
         *("PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"),
     }
 )
-"""What a server sees of our environment, besides `LC_…`."""
+"""The variables that a server inherits, besides `LC_…`."""
 
 _SHOWN: Final = 400
-"""Characters of a description."""
+"""The longest description, in characters."""
 _SECRET: Final = re.compile(r"(?i)(token|secret|passw|api[-_]?key|auth|credential|bearer|cookie)")
 _OPTION: Final = re.compile(r"(?P<name>-{0,2}[\w.-]+)(?:=.*)?", re.DOTALL)
 _HEADER: Final = re.compile(r"(?P<name>(?:-[\w.-]+=)?[\w.-]{2,}:)(?!//).*", re.DOTALL)
@@ -44,28 +44,28 @@ _URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,20}://)(?:[^/@\s]*@)?(?
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
-    """How long, and how much."""
+    """Time and size limits of a child process."""
 
     grace: float = 2.0
-    """How long it may take to end at the end of its input, and again at SIGTERM. Then comes SIGKILL."""
+    """How long it may take to exit after the end of its input, and again after SIGTERM. Then comes SIGKILL."""
     line: int = 16 * 1024 * 1024
-    """Bytes of a message from it."""
+    """The largest message from it, in bytes."""
     queue: int = 16 * 1024 * 1024
-    """Bytes that wait for it to read them; beyond that nothing more is taken."""
+    """How many bytes may be queued for it; more is refused."""
     quarantine: int = 1000
-    """So many lines in a row that are no messages, and it is no server."""
+    """After so many invalid lines in a row it is given up: it is no MCP server."""
     stderr: int = 8 * 1024
-    """Bytes kept of the end of what it writes to stderr."""
+    """How many bytes of the end of its stderr output are kept."""
 
     @property
     def messages(self) -> MessageLimits:
-        """What a message may be."""
+        """The limits of a message."""
         return MessageLimits.of_size(self.line)
 
 
 @suggests("Command")
 class Command:
-    """A program that speaks MCP on its standard input and output. Started anew for each wire."""
+    """A program that speaks MCP on its standard input and output. Each wire starts it anew."""
 
     __slots__ = ("_environment", "cwd", "env", "inherit", "limits", "shown", "sink", "words")
 
@@ -79,10 +79,10 @@ class Command:
         stderr: Callable[[str], None] | None = None,
         limits: CommandLimits | None = None,
     ) -> None:
-        """`program` is a path, or a name to look for in PATH; a relative path counts from `cwd`.
+        """`program` is a path, or a name looked up in PATH; a relative path is relative to `cwd`.
 
-        `env` is added to what it sees of our environment: a small part, and what `inherit` names, or all if that is True. `stderr` is
-        called with each line that it writes there, in the loop, and must not block. Raises `ConfigError`.
+        `env` is added to what it inherits: a small set, plus the names in `inherit`, or everything if that is True. `stderr` is called with
+        each line of its stderr, in the loop, and must not block. Raises `ConfigError`.
         """
         if isinstance(cast("object", program), list | tuple):
             raise ConfigError(f"a command's words are arguments of their own: write Command(*{program!r})")
@@ -90,7 +90,7 @@ class Command:
         if not self.words[0]:
             raise ConfigError("a command needs a program")
         self.shown: Sequence[str] = self.words
-        """The words as errors and reports have them: a configuration's are as it was written, its variables not in place."""
+        """The words as errors and reports show them: for a configured server as they were written, without the values of variables."""
         if isinstance(inherit, str):
             raise ConfigError(f"inherit takes names, or True for all: write inherit=[{inherit!r}]")
         self.env = {_checked_word(name): _checked_word(value) for name, value in (env or {}).items()}
@@ -104,7 +104,7 @@ class Command:
 
     @classmethod
     def of(cls, words: Command | Sequence[str | os.PathLike[str]]) -> Command:
-        """From the shorthand: a list of the program and its arguments."""
+        """Make a command of the shorthand: a list of the program and its arguments."""
         if isinstance(words, Command):
             return words
         if isinstance(words, str) or not words:
@@ -113,7 +113,7 @@ class Command:
 
     @property
     def description(self) -> str:
-        """As one would type it, without what looks like a secret."""
+        """The command line without what looks like a secret."""
         shown = shlex.join(_without_secrets(self.shown))
         return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
 
@@ -121,7 +121,7 @@ class Command:
         return f"Command({self.description})"
 
     def environment(self) -> dict[str, str]:
-        """All that the program sees."""
+        """The program's whole environment."""
         if self._environment is not None:
             return dict(self._environment)
         given = {name: value for name, value in os.environ.items() if self._handed_on(name, value)}
@@ -132,23 +132,23 @@ class Command:
             return True
         if self.inherit is not False and name in self.inherit:
             return True
-        # A value that begins so is a function of a shell's, which is code.
+        # a value that begins so is an exported shell function, which is code
         return (name.upper() in INHERITED or name.startswith("LC_")) and not value.startswith("()")
 
     def portable(self) -> PortableRoute:
-        """For another process: it is started there with this environment, and from this folder."""
+        """For another process: it is started there with this environment, and in this directory."""
         given = {
             "words": self.words,
             "shown": tuple(self.shown),
             "environment": self.environment(),
-            "cwd": os.path.abspath(self.cwd or os.curdir),  # noqa: PTH100 - a text, as it is here
+            "cwd": os.path.abspath(self.cwd or os.curdir),  # noqa: PTH100 - texts here, as elsewhere in this class
             "limits": self.limits,
             "heard": self.sink is not None,
         }
         return PortableRoute(_rebuild_command, given)
 
     def open(self, owner: Pid) -> CommandWire:
-        """Start it, for the calling process."""
+        """Start it for the calling process."""
         return CommandWire(self, owner)
 
 
@@ -161,10 +161,10 @@ def _rebuild_command(
     heard: bool,
     **options: Any,
 ) -> Command:
-    """The command of a ticket. `heard`: the home process wants to know what it writes to stderr."""
+    """Make the command again. `heard`: the home process wants its stderr lines."""
     command = Command(*words, stderr=home.line if heard else None, **options)
     command.shown = shown
-    command._environment = environment  # noqa: SLF001 - that of the home process
+    command._environment = environment  # noqa: SLF001 - the environment of the home process
     return command
 
 

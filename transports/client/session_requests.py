@@ -219,7 +219,7 @@ class LegacySseStream(OutgoingRequest):
         place: ServerUrl | None = self.address.beside(where.decode(errors="replace").strip())
         if place is None:
             self._fail(
-                NotMcp(f"{self.address.origin} wants messages to be posted to another server, which is not done")
+                NotMcp(f"{self.address.origin} wants messages posted to another origin, which is not allowed")
             )
             return
         self.ready = True

@@ -1,15 +1,16 @@
-"""A way to a server on which things go wrong to order: cut, refused, held up, dropped, doubled, garbled, out of order.
+"""Routes and networks with faults on demand: messages dropped, delayed, duplicated, garbled or reordered; wires cut or refused.
 
-``rough = RoughRoute(route)`` stands in for any route: memory, HTTP or a child process. Whatever happens on it happens between the
-connection and the real wire, so the same fault means the same over each of them, and all of it runs on virtual time.
+``faulty = FaultyRoute(route)`` replaces any route: memory, HTTP or a child process. Faults are applied between the connection and the real wire, so that the
+same fault means the same for each transport, and everything runs on virtual time.
 
 ::
 
-    rough = RoughRoute(server)
-    rough.back.delay(2.0, "tools/call", times=1)    # the answer to the next call is two seconds late
-    rough.out.drop("notifications/cancelled")       # the server never hears of it
-    rough.cut()                                     # the wire is dead now, and the next one is opened as ever
-    rough.refuse(3)                                 # three attempts find no server
+    faulty = FaultyRoute(server)
+    faulty.back.delay(2.0, "tools/call", times=1)   # the response to the next call is two seconds late
+    faulty.out.drop("notifications/cancelled")      # the server never gets it
+    faulty.cut()                                    # the wire dies now; the next one is opened as usual
+    faulty.refuse(3)                                # three attempts to open a wire fail
+
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from greenroom.transports.client.interfaces import ClientWire, InboundItem, Route
 
 MessageAction: TypeAlias = "Callable[[InterceptedMessage], object]"
-"""What becomes of a message."""
+"""What is done with a message."""
 MOST_METHODS: Final = 10_000
 _GARBAGE: Final = b'{"jsonrpc": "2.0", \xff\x00 and the rest is lost'
 
@@ -61,38 +62,39 @@ class _FaultRule:
 
 
 class RouteDirection:
-    """One direction. A rule is for the next `times` messages of `method`, or for all of them; an answer counts as its request's method.
+    """One direction. A rule applies to the next `times` messages of `method`, or to all; a response counts as its request's method.
 
-    Of several rules the first that takes a message has it to itself.
+    The first rule that claims a message is the only one applied to it.
+
     """
 
     def __init__(self, seed: int) -> None:
-        """`seed` decides the order of what is shuffled."""
+        """`seed` determines the order of shuffled messages."""
         self._rules: list[_FaultRule] = []
-        self._random = random.Random(seed)  # noqa: S311 - an order that can be had again is the point
+        self._random = random.Random(seed)  # noqa: S311 - the order must be reproducible
         self._held: list[InterceptedMessage] = []
         self._shuffled: list[InterceptedMessage] = []
         self.matched: int = 0
-        """How many messages a rule has taken."""
+        """How many messages a rule has claimed."""
 
     def drop(self, method: str | None = None, *, times: int | None = None) -> None:
-        """They never arrive."""
+        """Drop messages."""
         self._add(lambda _: None, method, times)
 
     def delay(self, seconds: float, method: str | None = None, *, times: int | None = None) -> None:
-        """They arrive so much later; others overtake them."""
+        """Delay messages by so many seconds; others overtake them."""
         self._add(lambda message: send_after(seconds, message.wire.pid, _DelayedMessage(message)), method, times)
 
     def double(self, method: str | None = None, *, times: int | None = None) -> None:
-        """They arrive twice."""
+        """Deliver messages twice."""
         self._add(lambda message: (message.arrive(), message.arrive()), method, times)
 
     def garble(self, method: str | None = None, *, times: int | None = None) -> None:
-        """What arrives in their stead is no message."""
-        self._add(lambda message: message.deliver(True), method, times)  # noqa: FBT003 - as above
+        """Deliver invalid data instead of messages."""
+        self._add(lambda message: message.deliver(True), method, times)  # noqa: FBT003 - positional, like every callback
 
     def shuffle(self, window: int, method: str | None = None, *, times: int | None = None) -> None:
-        """They wait until there are `window` of them, and arrive in any order."""
+        """Hold messages until there are `window` of them, and deliver those in random order."""
 
         def wait(message: InterceptedMessage) -> None:
             self._shuffled.append(message)
@@ -105,11 +107,11 @@ class RouteDirection:
         self._add(wait, method, times)
 
     def hold(self, method: str | None = None, *, times: int | None = None) -> None:
-        """They wait until `release`."""
+        """Hold messages until `release`."""
         self._add(self._held.append, method, times)
 
     def release(self) -> None:
-        """Let go of what is held, or waits to be shuffled, and hold no more."""
+        """Deliver the held and the shuffled messages, and hold no more."""
         self._rules = [rule for rule in self._rules if rule.action != self._held.append]
         ready = [*self._held, *self._shuffled]
         self._held.clear()
@@ -118,17 +120,17 @@ class RouteDirection:
             each.arrive()
 
     def clear(self) -> None:
-        """From now on all goes well. What is held is released."""
+        """Remove all rules, and release what is held."""
         self._rules.clear()
         self.release()
 
     def _add(self, deed: MessageAction, method: str | None, times: int | None) -> None:
         if times is not None and times < 1:
-            raise ValueError(f"times={times}: how often it happens, 1 or more; None for always")
+            raise ValueError(f"times={times}: must be 1 or more, or None for always")
         self._rules.append(_FaultRule(deed, method, math.inf if times is None else times))
 
     def pass_on(self, method: str, message: InterceptedMessage) -> None:
-        """Have a message arrive, or not."""
+        """Deliver a message, or apply the rule that claims it."""
         rule = next((rule for rule in self._rules if rule.takes(method)), None)
         if rule is None:
             message.arrive()
@@ -138,41 +140,41 @@ class RouteDirection:
 
 
 class InterceptedMessage(NamedTuple):
-    """One message, and what may become of it."""
+    """A message on its way."""
 
     wire: FaultyWire
     deliver: Callable[[bool], object]
-    """Whether as something else."""
+    """Delivers it; True delivers garbage instead."""
 
     def arrive(self) -> None:
-        """As it should."""
+        """Deliver it unchanged."""
         self.deliver(False)  # noqa: FBT003 - by position, as any callback
 
 
 class FaultyRoute:
-    """Any route, and what goes wrong on it. `out` is the way to the server, `back` the way to us."""
+    """A route with faults. `out` is the direction to the server, `back` the one to the client."""
 
     def __init__(self, target: Target, *, seed: int = 0) -> None:
-        """`target` is whatever a client can be made for: a route, a `Server`, a URL, a command. The same seed shuffles in the same order."""
+        """`target` is anything that a client accepts: a route, a `Server`, a URL, a command. Equal seeds shuffle equally."""
         self.route: Route = route_of(target)
         self.out = RouteDirection(seed)
         self.back = RouteDirection(seed + 1)
         self.opened = 0
-        """How many wires were asked for, those that were refused included."""
+        """How many wires were requested, including the refused ones."""
         self._refused: float = 0
-        self._refusal: TransportError = ConnectFailed("nobody answers there: refused to order")
+        self._refusal: TransportError = ConnectFailed("no server answers: refused on demand")
         self._wires: list[FaultyWire] = []
 
     @property
     def description(self) -> str:
-        """As the route's own."""
+        """The description of the real route."""
         return self.route.description
 
     def __repr__(self) -> str:
         return f"RoughRoute({self.description})"
 
     def open(self, owner: Pid) -> FaultyWire:
-        """A wire of the route, with all that goes wrong on it."""
+        """Open a wire of the route, with the faults."""
         self.opened += 1
         error = self._refusal if self._refused > 0 else None
         self._refused = max(0, self._refused - 1)
@@ -182,23 +184,23 @@ class FaultyRoute:
         return wire
 
     def refuse(self, times: int | None = None, error: TransportError | None = None) -> None:
-        """The next `times` attempts fail, or all of them until `admit`."""
+        """Let the next `times` attempts fail, or all until `admit`."""
         self._refused = math.inf if times is None else times
         if error is not None:
             self._refusal = error
 
     def admit(self) -> None:
-        """Attempts succeed again."""
+        """Let attempts succeed again."""
         self._refused = 0
 
     def cut(self, error: TransportError | None = None) -> None:
-        """Every wire that is open dies now."""
-        reason = ConnectionLost("cut to order") if error is None else error
+        """End every open wire now."""
+        reason = ConnectionLost("cut on demand") if error is None else error
         for wire in tuple(self._wires):
             wire.cut(reason)
 
     def clear(self) -> None:
-        """From now on all goes well."""
+        """Remove all faults."""
         self.admit()
         self.out.clear()
         self.back.clear()
@@ -213,7 +215,7 @@ class _DelayedMessage(NamedTuple):
 
 
 class FaultyWire:
-    """A wire between the connection and the real one."""
+    """A process between a connection and the real wire. If the real wire dies, it dies of the same reason."""
 
     def __init__(self, rough: FaultyRoute, owner: Pid, refusal: TransportError | None) -> None:
         """Made by `FaultyRoute.open`, in the owner's process."""
@@ -228,29 +230,29 @@ class FaultyWire:
         self.pid: Pid = spawn_link(self._forward)
 
     def cut(self, error: TransportError) -> None:
-        """It dies of that."""
+        """End the wire with this error."""
         _send_message(self.pid, _Cut(error))
 
-    # --- what the connection does
+    # --- called by the connection
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
-        """Send it, unless a rule has something else in mind."""
+        """Send a frame, or apply a rule to it."""
 
-        def deliver(garbled: bool) -> None:  # noqa: FBT001 - as a message calls it
+        def deliver(garbled: bool) -> None:  # noqa: FBT001 - positional, like every callback
             self.when_open(lambda inner: inner.send(_GARBAGE if garbled else frame, id, ordered=ordered))
 
         self._route.out.pass_on(self._method_out(frame), InterceptedMessage(self, deliver))
 
     def forget(self, id: RequestId) -> None:
-        """The caller does not wait for that answer any more."""
+        """Pass on that the caller no longer waits for that response."""
         self.when_open(lambda wire: wire.forget(id))
 
     def on_negotiated(self, version: str) -> None:
-        """The handshake is over."""
+        """Pass on the agreed protocol version."""
         self.when_open(lambda wire: wire.on_negotiated(version))
 
     def when_open(self, act: Callable[[ClientWire], object]) -> None:
-        """Do it with the real wire, now or as soon as there is one."""
+        """Call `act` with the real wire, now or when it is opened."""
         if self._inner is None:
             self._before_open.append(act)
         elif not self.ended:
@@ -316,7 +318,7 @@ class FaultyWire:
             case _:
                 return ""
 
-    def _tell_owner(self, heard: InboundItem, garbled: bool) -> None:  # noqa: FBT001 - as a message calls it
+    def _tell_owner(self, heard: InboundItem, garbled: bool) -> None:  # noqa: FBT001 - positional, like every callback
         _send_message(self._owner, Inbound(self.pid, [_garbled(heard) if garbled else heard]))
 
 
@@ -326,17 +328,17 @@ def _send_message(pid: Pid, message: object) -> None:
 
 
 def _garbled(heard: InboundItem) -> InboundItem:
-    """What a wire makes of an answer that is none any more: it may still know whose it would have been."""
+    """The garbled form of a message: a wire may still know which request an invalid response answers."""
     sample = _GARBAGE.decode(errors="replace")
-    error = RemoteProtocolError(ErrorCode.PARSE_ERROR, "garbled to order")
+    error = RemoteProtocolError(ErrorCode.PARSE_ERROR, "garbled on demand")
     if isinstance(heard, JsonRpcResponse | JsonRpcError):
-        error.answers = heard.id
+        error.response_to = heard.id
     return InvalidMessage(error, sample)
 
 
-# --- A stretch of network on which things go wrong to order: bytes are cut off, held up, garbled, or trickle.
-# ``async with RoughNet(port) as net`` listens on 127.0.0.1 and passes on to the port that it was given; a client that is sent to `net.port`
-# meets whatever is ordered. It knows nothing of HTTP or of messages: what it breaks is broken in the middle of anything.
+# --- A faulty network: a TCP proxy that cuts, stalls, garbles or refuses connections on demand.
+# # ``async with FaultyNetwork(port) as net`` listens on 127.0.0.1 and forwards to the given port; clients connect to `net.port`. It knows neither HTTP nor
+# # messages, so a fault may hit in the middle of anything.
 
 _LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 _LOOPBACK: Final = "127.0.0.1"
@@ -344,29 +346,29 @@ _CHUNK: Final = 1 << 16
 
 
 class NetworkDirection:
-    """What happens to the bytes that go one way."""
+    """The faults for the bytes in one direction."""
 
     def __init__(self) -> None:
-        """All goes well."""
+        """No faults yet."""
         self.passed = 0
-        """How many bytes have arrived, over all connections."""
+        """How many bytes were forwarded, over all connections."""
         self._cut_after: int | None = None
         self._garbled = 0
 
     def cut_after(self, bytes_more: int) -> None:
-        """Once so many more have arrived, the connection that brought the last one is cut, in the middle of whatever it says."""
+        """Cut the connection that forwards the last of the next `bytes_more` bytes, in the middle of whatever it sends."""
         self._cut_after = self.passed + bytes_more
 
     def garble(self, bytes_more: int) -> None:
-        """The next so many arrive as others."""
+        """Garble the next so many bytes."""
         self._garbled = bytes_more
 
     def clear(self) -> None:
-        """All goes well again."""
+        """Remove the faults."""
         self._cut_after, self._garbled = None, 0
 
     def take(self, data: bytes) -> tuple[bytes, bool]:
-        """What arrives of it, and whether the connection ends there."""
+        """The bytes to forward, and whether to cut the connection after them."""
         cut = self._cut_after is not None and self.passed + len(data) >= self._cut_after
         if self._cut_after is not None and cut:
             data, self._cut_after = data[: self._cut_after - self.passed], None
@@ -379,10 +381,10 @@ class NetworkDirection:
 
 
 class FaultyNetwork:
-    """The stretch. `out` is the way to the server, `back` the way to the client."""
+    """A TCP proxy with faults. `out` is the direction to the server, `back` the one to the client."""
 
     def __init__(self, to: int | str, *, host: str = _LOOPBACK) -> None:
-        """`to` is the server's port, or its URL."""
+        """`to` is the server's port or URL."""
         self._url = urlsplit(to) if isinstance(to, str) else None
         to_port = to if isinstance(to, int) else urlsplit(to).port
         if to_port is None:
@@ -391,9 +393,9 @@ class FaultyNetwork:
         self.out = NetworkDirection()
         self.back = NetworkDirection()
         self.port = 0
-        """Where it listens, once it is entered; it stays the same, also while it refuses."""
+        """The port on which it listens, also after `refuse` and `admit`."""
         self.accepted = 0
-        """How many connections have come."""
+        """How many connections were accepted."""
         self._server: asyncio.Server | None = None
         self._ends: set[asyncio.StreamWriter] = set()
         self._bridges: set[asyncio.Task[None]] = set()
@@ -402,7 +404,7 @@ class FaultyNetwork:
 
     @property
     def url(self) -> str:
-        """The server's URL, by way of this."""
+        """The server's URL through this proxy."""
         if self._url is None:
             return f"http://{_LOOPBACK}:{self.port}"
         return urlunsplit(self._url._replace(netloc=f"{_LOOPBACK}:{self.port}"))
@@ -418,29 +420,29 @@ class FaultyNetwork:
             joint.cancel()
         await asyncio.gather(*self._bridges, return_exceptions=True)
 
-    # --- what goes wrong
+    # --- faults
 
     def cut(self) -> None:
-        """Every connection is reset, now: what was under way is lost in the middle."""
+        """Reset every connection now."""
         for end in tuple(self._ends):
             _reset(end)
 
     def stall(self) -> None:
-        """Nothing passes any more, and neither end is told: a cable that was pulled."""
+        """Stop forwarding without closing a connection, as if a cable were pulled."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Everything that was held up passes."""
+        """Forward again, including what was held up."""
         self._flowing.set()
 
     async def refuse(self) -> None:
-        """Stop listening; connections that are open stay."""
+        """Stop listening; open connections stay."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
 
     async def admit(self) -> None:
-        """Listen again, on the same port."""
+        """Listen again on the same port."""
         if self._server is None:
             self._server = await asyncio.start_server(self._on_connection, _LOOPBACK, self.port, reuse_address=True)
             self.port = self._server.sockets[0].getsockname()[1]
@@ -477,13 +479,13 @@ class FaultyNetwork:
         sink: asyncio.StreamWriter,
         way: NetworkDirection,
     ) -> None:
-        """Pass on what one end says, until it says no more; the other half may still have something to say then."""
+        """Forward bytes until end of file; the other direction may continue after that."""
         try:
             while data := await reader.read(_CHUNK):
                 await self._flowing.wait()
                 data, cut = way.take(data)
                 sink.write(data)
-                if cut:  # what was passed on still arrives; then both ends are gone
+                if cut:  # what was forwarded still arrives; then both ends are closed
                     sink.close()
                     _reset(source)
                     return
@@ -491,7 +493,7 @@ class FaultyNetwork:
             await self._flowing.wait()
             if sink.can_write_eof() and not sink.is_closing():
                 sink.write_eof()
-        except OSError:  # one end was lost: the other is told all that was passed on, and hears no more
+        except OSError:  # one end is lost: the other gets all that was forwarded, then end of file
             await self._flowing.wait()
             source.close()
             sink.close()

@@ -1,7 +1,8 @@
-"""Servers that misbehave to order: over stdio as a program of their own, or in memory, on virtual time.
+"""Misbehaving servers: as a program over stdio, or in memory on virtual time.
 
-``python -m greenroom.testing rogue twice`` answers everything twice. A rogue is a small correct server (it has the tools `echo` and `count`)
-and one bad manner; `RogueServer` is the pure part, from a line to what is done about it, so that each way of running it does the same.
+``python -m greenroom.testing rogue twice`` sends every response twice. A rogue is a small correct server (with the tools `echo` and `count`) and one
+misbehaviour, its manner. `RogueServer` is pure: it maps a line to actions, so that the program and the in-memory wire behave the same.
+
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ if TYPE_CHECKING:
 
 
 class WriteBytes(NamedTuple):
-    """Write this: a line, or what is none."""
+    """Write these bytes, which need not be a valid line."""
 
     data: bytes
 
 
 class PauseFor(NamedTuple):
-    """Do nothing for so long, in seconds."""
+    """Pause for so many seconds."""
 
     seconds: float
 
 
 class ExitWith(NamedTuple):
-    """End, with this exit status; negative is a signal's number."""
+    """Exit with this status; a negative one is a signal number."""
 
     status: int = 0
 
 
 class WriteForever(NamedTuple):
-    """Write this again and again, until the reader has gone."""
+    """Write these bytes again and again until the reader is gone."""
 
     data: bytes
 
@@ -59,19 +60,19 @@ class WriteForever(NamedTuple):
 RogueAction: TypeAlias = WriteBytes | PauseFor | ExitWith | WriteForever
 Json: TypeAlias = dict[str, Any]
 Manner: TypeAlias = "Callable[[RogueServer, JsonRpcRequest, bytes], Iterable[RogueAction]]"
-"""From a request and its right answer to what is done instead."""
+"""Maps a request and its correct response to the actions to take instead."""
 
 VERSION: Final = "2025-11-25"
 _TOOLS: Final = [
     {
         "name": "echo",
-        "description": "Says what it is told.",
+        "description": "Returns its text.",
         "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
         "annotations": {"readOnlyHint": True},
     },
     {
         "name": "count",
-        "description": "How often it was called: what must not be done twice can be seen here.",
+        "description": "Returns how often it was called, which shows calls that were made twice.",
         "inputSchema": {"type": "object"},
     },
 ]
@@ -85,7 +86,7 @@ def _line(message: Json) -> bytes:
 
 
 def _log_message(data: str) -> bytes:
-    """What nobody has asked for."""
+    """A log message that no request caused."""
     return _line({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": data}})
 
 
@@ -123,12 +124,12 @@ MANNERS: Final[dict[str, Manner]] = {
     "segfaults": lambda _, __, ___: [ExitWith(-signal.SIGSEGV)],
     "asks": lambda _, __, answer: [WriteBytes(_line(_SAMPLING_REQUEST)), WriteBytes(answer)],
 }
-"""By name, what a rogue can do to a caller of one of its tools."""
+"""The manners by name."""
 
 
 @dataclass(slots=True)
 class RogueServer:
-    """One misbehaving server. Its bad manner shows from the `after`th call on, or with `at="initialize"` from the beginning."""
+    """A misbehaving server. The manner applies after `after` correct responses to the method `at`, by default `tools/call`."""
 
     manner: str = "well"
     at: str = "tools/call"
@@ -137,15 +138,15 @@ class RogueServer:
     amount: int = 1000
     version: str = VERSION
     calls: int = 0
-    """How many `tools/call` have come."""
+    """The number of `tools/call` requests."""
     _matched: int = 0
 
     def __post_init__(self) -> None:
         if self.manner not in MANNERS:
-            raise ValueError(f"there is no manner called {self.manner!r}, but {', '.join(MANNERS)}")
+            raise ValueError(f"there is no manner {self.manner!r}: use one of {', '.join(MANNERS)}")
 
     def on_line(self, line: bytes) -> Iterator[RogueAction]:
-        """What is done about a line of the client's."""
+        """The actions for a line from the client."""
         try:
             request = parse(line)
         except RemoteProtocolError:
@@ -190,7 +191,7 @@ def _text(arguments: object) -> object:
 
 
 class RogueRoute:
-    """``RogueRoute("twice")``: a route to a rogue in this loop. Each wire has a new one; `rogues` are all so far."""
+    """``RogueRoute("twice")``: a route to a rogue server in this loop. Each wire has a server of its own; `rogues` lists them."""
 
     def __init__(self, manner: str = "well", **options: Any) -> None:
         """`options` are those of `RogueServer`."""
@@ -203,7 +204,7 @@ class RogueRoute:
         return f"RogueRoute({self.description})"
 
     def open(self, owner: Pid) -> RogueWire:
-        """A wire to a new one."""
+        """A wire to a new server."""
         rogue = self._make()
         self.rogues.append(rogue)
         return RogueWire(rogue, owner, self.description)
@@ -218,7 +219,7 @@ class _Continue(NamedTuple):
 
 
 class RogueWire:
-    """A wire with a rogue at its other end."""
+    """A wire to a rogue server, which runs in the wire's process."""
 
     def __init__(self, rogue: RogueServer, owner: Pid, description: str) -> None:
         """Made by `RogueRoute.open`, in the owner's process."""
@@ -231,15 +232,15 @@ class RogueWire:
         self.pid: Pid = spawn_link(self._play)
         self._self: Ref[object] = Ref(self.pid)
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - all is in order
-        """The rogue hears it."""
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - frames are always in order
+        """Send a line to the server."""
         self._self.send(_ReceivedLine(frame))
 
     def forget(self, id: RequestId) -> None:
-        """A no-op: the rogue does not care."""
+        """A no-op: the server sends what it sends."""
 
     def on_negotiated(self, version: str) -> None:
-        """A no-op: the rogue does not care."""
+        """A no-op: the server ignores the version."""
 
     async def _play(self) -> None:
         trap_exit()
@@ -270,7 +271,7 @@ class RogueWire:
                     gone = (
                         ProcessDied(self.description, status)
                         if status
-                        else ConnectionLost(f"{self.description} hung up")
+                        else ConnectionLost(f"{self.description} closed the connection")
                     )
                     raise Quit(Shutdown(gone))
                 case WriteForever(data):
@@ -303,14 +304,14 @@ def _parse_line(line: bytes | OversizedMessage) -> InboundItem:
 def main(arguments: Sequence[str]) -> int:
     """Serve on standard input and output. Returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m greenroom.testing rogue", description="A server that misbehaves to order."
+        prog="python -m greenroom.testing rogue", description="A server that misbehaves on demand."
     )
     parser.add_argument("manner", choices=sorted(MANNERS))
-    parser.add_argument("--at", default="tools/call", help="the method at which it shows (tools/call)")
-    parser.add_argument("--after", type=int, default=0, help="how many of them go well before that (0)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="how late an answer is (1)")
+    parser.add_argument("--at", default="tools/call", help="the method that triggers it (tools/call)")
+    parser.add_argument("--after", type=int, default=0, help="the number of correct responses before it (0)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="the delay of a late response (1)")
     parser.add_argument(
-        "--amount", type=int, default=1000, help="how many words a flood has, or bytes something huge (1000)"
+        "--amount", type=int, default=1000, help="the messages of a flood, or the bytes of a huge response (1000)"
     )
     given = parser.parse_args(arguments)
     rogue = RogueServer(given.manner, given.at, given.after, given.seconds, given.amount)
@@ -333,6 +334,6 @@ def main(arguments: Sequence[str]) -> int:
                             output.write(data)
                             output.flush()
     except BrokenPipeError:
-        # The reader has gone. What is still buffered has nowhere to go when the interpreter wants to flush it.
+        # The reader is gone. Stdout is redirected to /dev/null, since the interpreter flushes its buffer at exit and would fail with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -8,7 +8,7 @@ import secrets
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.transports.http.engine_driver import EngineDriver as Engine
+from tests.transports.http.engine_driver import EngineDriver
 from tests.transports.http.engine_driver import RecordedResponse, parse_events
 
 from greenroom import Context, Server, Settings

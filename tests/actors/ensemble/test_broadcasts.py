@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.transports.http.engine_driver import Paper
+from tests.transports.http.engine_driver import RecordedResponse
 
 from greenroom import Settings
 from greenroom.supervision import kill
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
-Ears = tuple[Paper, asyncio.Task[None]]
+Ears = tuple[RecordedResponse, asyncio.Task[None]]
 
 
 @pytest.fixture(name="three")
@@ -77,7 +77,7 @@ def test_an_update_that_a_registry_tells_goes_everywhere_too(three: Town) -> Non
     assert hears(three, 1, ears, "resources/updated")
 
 
-def test_that_a_list_has_changed_is_told_everywhere_when_it_is_said_and_here_when_it_is_registered(three: Town) -> None:
+def test_a_list_change_is_sent_to_all_nodes_when_announced_and_to_this_node_when_registered(three: Town) -> None:
     clients = [three.client(place) for place in range(2)]
     ears = [listening(three, client, place) for place, client in enumerate(clients)]
     three.houses[0].server.registry.register_tool("new", _new)
@@ -91,7 +91,7 @@ async def _new() -> str:
     return "new"
 
 
-def test_a_broadcast_reaches_everybody_and_counts_them(three: Town) -> None:
+def test_a_broadcast_reaches_all_sessions_and_counts_them(three: Town) -> None:
     clients = [three.client(place) for place in (0, 1, 1)]
     ears = [listening(three, client, 2) for client in clients]
     server = three.houses[0].server
@@ -125,7 +125,7 @@ def test_certificates_are_read_again_by_all(three: Town) -> None:
     assert [three.at(place, renewed, three.houses[place]) for place in (0, 2)] == [1, 1]
 
 
-def test_after_a_session_server_has_died_everybody_is_told_of_all_that_they_wait_for(three: Town) -> None:
+def test_after_a_session_server_died_all_subscribers_are_notified_of_a_gap(three: Town) -> None:
     client = three.client(1)
     client.ask(1, "resources/subscribe", uri="town://news")
     ears = listening(three, client, 1)
@@ -171,7 +171,7 @@ def test_posts_of_the_old_transport_find_their_stream_from_every_node() -> None:
         house, other = two.houses
 
         async def listen() -> Any:
-            paper = Paper()
+            paper = RecordedResponse()
             work = asyncio.create_task(house.engine.begin(paper, "GET", "/sse", {"accept": "text/event-stream"}))
             events = await heard(paper, "session_id")
             return paper, work, events[0]["data"]

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from tests.transports.http.engine_driver import Paper, sse
+from tests.transports.http.engine_driver import RecordedResponse, parse_events
 
 from .several_nodes import Town, town
 
@@ -64,7 +64,7 @@ def _two(request: pytest.FixtureRequest) -> Generator[Town]:
         yield made
 
 
-def seen(paper: Paper) -> tuple[int, dict[str, str], bytes, list[bytes]]:
+def seen(paper: RecordedResponse) -> tuple[int, dict[str, str], bytes, list[bytes]]:
     """All that a peer can see of an answer."""
     return paper.status, paper.headers, paper.body, paper.chunks
 
@@ -128,7 +128,7 @@ def test_a_session_of_another_principal_looks_unknown_to_a_question_about_a_task
 def test_an_old_stream_of_another_principal_looks_unknown_on_every_node(two: Town, name: str) -> None:
     async def begin() -> Any:
         paper, work = await _listen(two.houses[0], "alice")
-        return sse(await paper.until(1))[0]["data"].partition("=")[2], work
+        return parse_events(await paper.until(1))[0]["data"].partition("=")[2], work
 
     async def end(work: asyncio.Task[None]) -> None:
         work.cancel()
@@ -147,5 +147,5 @@ def test_an_old_stream_of_another_principal_looks_unknown_on_every_node(two: Tow
 
 
 async def _listen(house: House, badge: str) -> Any:
-    paper = Paper()
+    paper = RecordedResponse()
     return paper, asyncio.create_task(house.engine.begin(paper, "GET", "/sse", {"x-badge": badge}, b""))

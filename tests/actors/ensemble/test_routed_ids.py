@@ -30,7 +30,7 @@ KEY = b"k" * 32
 
 
 @given(st.integers(0, MAX_NODES - 1), st.booleans(), st.sampled_from(["mcp", "task"]))
-def test_an_id_says_where_it_was_made_to_those_who_have_the_key(place: int, channel: bool, kind: str) -> None:  # noqa: FBT001
+def test_an_id_names_its_node_to_holders_of_the_key(place: int, channel: bool, kind: str) -> None:  # noqa: FBT001
     id = RoutedIds(KEY, place).new(kind, channel=channel)
     assert id.startswith(f"{kind}_")
     assert RoutedIds(KEY, 0).read(id) == (place, channel)
@@ -38,12 +38,12 @@ def test_an_id_says_where_it_was_made_to_those_who_have_the_key(place: int, chan
 
 
 @given(st.text())
-def test_whatever_somebody_makes_up_is_none(id: str) -> None:
+def test_an_invented_id_is_refused(id: str) -> None:
     assert RoutedIds(KEY, 0).read(id) is None
 
 
 @given(st.integers(0, 39), st.sampled_from("0123456789abcdef"))
-def test_one_digit_changed_is_none_or_another_place_that_knows_nothing_of_it(at: int, digit: str) -> None:
+def test_an_id_with_a_changed_digit_is_refused_or_names_a_node_that_does_not_know_it(at: int, digit: str) -> None:
     id = RoutedIds(KEY, 3).new("mcp")
     changed = f"mcp_{id[4:][:at]}{digit}{id[4:][at + 1 :]}"
     read = RoutedIds(KEY, 0).read(changed)
@@ -76,7 +76,7 @@ def test_each_place_has_a_file_of_tasks_of_its_own(tmp_path: Path) -> None:
     assert {each.max_records for each in stores if isinstance(each, SqliteTasks)} == {7}
 
 
-class Anybody:
+class AnyCaller:
     """A provider that knows that a caller is genuine, and not who it is."""
 
     headers: Sequence[str] = ("authorization",)
@@ -91,13 +91,13 @@ class Anybody:
         raise NotImplementedError
 
 
-async def test_callers_whom_nobody_has_named_are_the_same_ones_at_each_gate_that_has_the_key() -> None:
+async def test_anonymous_callers_have_the_same_identity_at_each_gate_with_the_key() -> None:
     async def principal(gate: AuthGate, token: str) -> object:
         admitted = await gate.authenticate("POST", "/mcp", {"authorization": token}, Peer("http", "127.0.0.1:1"))
         assert isinstance(admitted, Peer)
         return admitted.principal
 
-    gates = [AuthGate(Anybody()) for _ in range(3)]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    gates = [AuthGate(AnyCaller()) for _ in range(3)]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     gates[0].share(KEY)
     gates[1].share(KEY)
     one, same, other = [await principal(gate, "Bearer a") for gate in gates]
@@ -115,7 +115,7 @@ def _page() -> Generator[int]:
     os.close(made)
 
 
-def test_who_has_more_gives_way_and_of_equals_who_has_taken_more(page: int) -> None:
+def test_the_process_with_more_connections_yields_and_of_equals_the_one_that_accepted_more(page: int) -> None:
     one, other = AcceptShares(page, 0), AcceptShares(page, 1)
     assert not one.should_yield(0)  # the other has not said anything
     other.say(0)
@@ -133,7 +133,7 @@ def test_who_has_more_gives_way_and_of_equals_who_has_taken_more(page: int) -> N
     assert not one.should_yield(1)
 
 
-def test_nobody_gives_way_to_one_that_has_left_or_is_silent(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_yields_to_one_that_left_or_is_silent(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("greenroom.transports.listening_sockets.clock.real", lambda: now)
     one, other = AcceptShares(page, 0), AcceptShares(page, 1)
@@ -158,6 +158,6 @@ def test_a_newcomer_begins_where_the_others_are(page: int) -> None:
     assert not new.should_yield(0)
 
 
-def test_the_key_of_an_ensemble_is_shown_to_nobody() -> None:
+def test_the_key_of_an_ensemble_is_in_no_repr() -> None:
     key = secrets.token_bytes(32)
     assert repr(key)[2:10] not in repr(NodeSlot(0, ("a",), key))

@@ -1,4 +1,4 @@
-"""`server.run("http", workers=2)`, as programs of their own: who answers, who is lost with whom, and what is left."""
+"""`server.run("http", workers=2)`, as programs of their own: which worker answers, what is lost with a worker, and what is left."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_stream_that_broke_at_one_worker_is_resumed_at_another(tmp_path: Path)
         other.close()
 
 
-def test_an_update_that_one_worker_tells_reaches_those_who_subscribed_at_another(tmp_path: Path) -> None:
+def test_an_update_announced_in_one_worker_reaches_subscribers_of_another(tmp_path: Path) -> None:
     with crew(tmp_path) as program:
         one, other = program.lines()
         assert one.ask("resources/subscribe", uri="crew://news")["result"] == {}
@@ -222,7 +222,7 @@ async def test_a_kill_under_load_is_one_outcome_for_each_call(tmp_path: Path) ->
         assert await asyncio.to_thread(program.stop) == 0
 
 
-def test_what_is_under_way_is_finished_when_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_calls_under_way_are_finished_when_the_program_is_told_to_stop(tmp_path: Path) -> None:
     with crew(tmp_path) as program:
         one, other = program.lines()
         one.session, other.session = other.session, one.session  # each by way of the other
@@ -316,24 +316,24 @@ def test_the_program_and_each_worker_can_be_looked_at(tmp_path: Path, monkeypatc
             assert seen["crew"]["pid"] == program.process.pid
             assert [each["urls"] for each in seen.values()] == [[program.url]] * 3
             assert any("Session" in each["behaviour"] for each in seen["crew-1"]["processes"])
-            assert any("Station" in each["behaviour"] for each in seen["crew"]["processes"])
+            assert any("WorkerOwner" in each["behaviour"] for each in seen["crew"]["processes"])
             assert program.stop() == 0
             one.close()
             other.close()
         assert inspect_sockets() == []
 
 
-def test_what_a_worker_prints_is_printed(tmp_path: Path) -> None:
+def test_lines_that_a_worker_prints_are_printed_by_the_program(tmp_path: Path) -> None:
     with crew(tmp_path) as program:
         line = program.line()
         line.enter()
-        line.tool("say", text="is anybody there?")
-        wait_for(lambda: program.prints.read_text() == "is anybody there?\n", program.prints.read_text)
+        line.tool("say", text="hello out there")
+        wait_for(lambda: program.prints.read_text() == "hello out there\n", program.prints.read_text)
         line.close()
 
 
 @pytest.mark.deep
-def test_connections_that_nobody_has_taken_yet_outlive_a_worker(tmp_path: Path) -> None:
+def test_connections_that_are_not_accepted_yet_outlive_a_worker(tmp_path: Path) -> None:
     with crew(tmp_path, "crew.py", "1") as program:
         line = program.line()
         line.enter()
@@ -349,7 +349,7 @@ def test_connections_that_nobody_has_taken_yet_outlive_a_worker(tmp_path: Path) 
 
 
 @pytest.mark.deep
-def test_it_can_be_stopped_while_workers_are_still_coming_up(tmp_path: Path) -> None:
+def test_a_program_can_be_stopped_while_its_workers_are_starting(tmp_path: Path) -> None:
     with crew(tmp_path, "slow.py") as program:
         wait_for(lambda: len(program.relatives()) > 4, program.said)
         began = time.monotonic()
@@ -402,7 +402,7 @@ def test_workers_that_would_serve_less_than_the_program_has_are_refused(
 
 
 @pytest.mark.parametrize("when", ["first", "later"])
-def test_what_a_worker_cannot_open_ends_the_program_and_says_why(tmp_path: Path, when: str) -> None:
+def test_a_lifespan_that_a_worker_cannot_open_ends_the_program_with_the_reason(tmp_path: Path, when: str) -> None:
     with crew(tmp_path, "locked.py", *(str(tmp_path / "key"),) * (when == "later")) as program:
         if when == "later":
             line = program.line()
@@ -437,7 +437,7 @@ def test_there_are_none_on_stdio() -> None:
 def test_a_port_that_is_taken_is_told_at_once() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(OSError, match="somebody listens there already"),
+        pytest.raises(OSError, match="the port is in use"),
     ):
         here.run("http", port=taken.getsockname()[1], workers=2)
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests.actors.under_fire.bystanders import LEDGER
-from tests.transports.client_command.process_tree import MARK, PATIENCE, marked
+from tests.transports.client_command.process_tree import MARK, PATIENCE, marked_processes
 
 from greenroom import Command
 from greenroom.actors.federation.breaker import BreakerSettings
@@ -38,7 +38,7 @@ def poisoned(book: Path, **changes: Any) -> UpstreamSpec:
     return UpstreamSpec(route, breaker=PATIENT, **changes)
 
 
-async def annex_of(host: Host, id: str) -> int:
+async def connection_process_of(host: Host, id: str) -> int:
     """The process in which the connection to that server runs."""
     found = await host.federation.process_id(id)
     assert found != os.getpid()
@@ -57,6 +57,6 @@ async def in_state(host: Host, id: str, state: UpstreamState) -> BaseException |
 async def all_gone(mark: str, *, but: int = 0) -> None:
     """Wait until no process carries the mark, except for `but` of them."""
     until = time.monotonic() + PATIENCE
-    while len(left := marked(mark)) > but:
+    while len(left := marked_processes(mark)) > but:
         assert time.monotonic() < until, left
         await asyncio.sleep(0.02)  # other programs: there is no event to wait for

@@ -1,4 +1,4 @@
-"""However the program ends, nothing of what was beside it is left: the processes of annexes, and the servers that these had started."""
+"""However the program ends, nothing of what was beside it is left: the processes of connection processes, and the servers that these had started."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.transports.client_command.process_tree import MARK, PATIENCE, gone, marked
+from tests.transports.client_command.process_tree import MARK, PATIENCE, marked_processes, wait_until_gone
 
 from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.host import Host
 from greenroom.supervision import Supervisor, start, stop
 
-from .isolated_hosts import annex_of, ledger
+from .isolated_hosts import connection_process_of, ledger
 
 if TYPE_CHECKING:
     from greenroom.supervision import Ref
@@ -31,7 +31,7 @@ LEFT = 3.0 * 5
 
 @pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nobody_is_left_of_a_program_that_was_ended(number: signal.Signals, tmp_path: Path) -> None:
+def test_no_process_is_left_of_a_program_that_was_ended(number: signal.Signals, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     words = [sys.executable, str(PROGRAM), str(tmp_path / "book"), mark]
     environment = os.environ | {MARK: mark}
@@ -40,13 +40,13 @@ def test_nobody_is_left_of_a_program_that_was_ended(number: signal.Signals, tmp_
             assert program.stdout is not None
             assert select.select([program.stdout], [], [], PATIENCE)[0]
             assert program.stdout.readline() == b"ready\n"
-            there = marked(mark)
+            there = marked_processes(mark)
             assert sum("ledger" in each for each in there.values()) == 2
-            assert len(there) >= 8, there  # the program, two annexes, what starts and guards them, and the servers
+            assert len(there) >= 8, there  # the program, two connection processes, what starts and guards them, and the servers
             program.send_signal(number)
             program.wait(PATIENCE)
             began = time.monotonic()
-            assert not gone(mark, LEFT)
+            assert not wait_until_gone(mark, LEFT)
             assert time.monotonic() - began < LEFT
         finally:
             program.kill()
@@ -61,9 +61,9 @@ async def test_another_connection_to_the_same_server_runs_where_the_first_one_do
         keeper: Ref[Supervisor] = await start(Supervisor, [spec])
         called = await line.request("tools/call", {"name": "where", "arguments": {}})
         second = int(called["content"][0]["text"])
-        annex = await annex_of(host, "one")
+        process = await connection_process_of(host, "one")
         assert second != first
-        assert _parent(first) == _parent(second) == annex
+        assert _parent(first) == _parent(second) == process
         await stop(keeper)
         assert await host.server("one").call("where", into=int) == first
 

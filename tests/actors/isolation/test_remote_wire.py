@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.transports.client_command.process_tree import marked
-from tests.transports.client_command.wire_owner import opened, wicked
-from tests.transports.client_http.scripted_server import scripted
-from tests.transports.client_http.wire_owner import opened as opened_http
+from tests.transports.client_command.process_tree import marked_processes
+from tests.transports.client_command.wire_owner import misbehaving_server, open_wire
+from tests.transports.client_http.scripted_server import scripted_server
+from tests.transports.client_http.wire_owner import open_wire as open_http_wire
 
 from greenroom import ConfigError
 from greenroom.protocol.jsonrpc import JsonRpcResponse
@@ -43,7 +43,7 @@ def far(route: Any, place: NodeProvider) -> Any:
 
 async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
     line = '{"jsonrpc":"2.0","method":"notifications/x","params":{}}\n'
-    async with neighbour() as place, opened(far(wicked(limits=BRIEF), place)) as owner:
+    async with neighbour() as place, open_wire(far(misbehaving_server(limits=BRIEF), place)) as owner:
         await owner.call("echo")
         owner.ask("flood", text=line)
         seen = -1
@@ -53,8 +53,8 @@ async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
         assert seen <= UNREAD + UNACKED_MAILS
 
 
-async def test_who_says_more_than_is_taken_is_told() -> None:
-    async with neighbour() as place, opened(far(wicked(limits=BRIEF), place)) as owner:
+async def test_a_sender_of_too_large_items_gets_an_error() -> None:
+    async with neighbour() as place, open_wire(far(misbehaving_server(limits=BRIEF), place)) as owner:
         await owner.call("deaf")
         for _ in range(80):
             with contextlib.suppress(WireFull):
@@ -70,26 +70,29 @@ async def test_who_says_more_than_is_taken_is_told() -> None:
 
 
 async def test_a_wire_that_is_killed_takes_the_child_along(mark: str) -> None:
-    async with neighbour() as place, opened(far(wicked(env={"GREENROOM_TEST_MARK": mark}), place)) as owner:
+    async with (
+        neighbour() as place,
+        open_wire(far(misbehaving_server(env={"GREENROOM_TEST_MARK": mark}), place)) as owner,
+    ):
         await owner.call("stubborn", ignored=[15], deaf=True)
-        assert marked(mark)
+        assert marked_processes(mark)
         kill(owner.wire.pid)
         await owner.rest_of_it()
         assert owner.ended == KILLED
         await all_gone(mark)
 
 
-async def test_a_wire_that_is_killed_takes_a_child_along_that_says_more_than_anybody_takes(mark: str) -> None:
+async def test_a_killed_wire_ends_its_child_that_writes_more_than_is_read(mark: str) -> None:
     line = '{"jsonrpc":"2.0","method":"notifications/x","params":{}}\n'
     env = {"GREENROOM_TEST_MARK": mark}
-    async with neighbour() as place, opened(far(wicked(limits=BRIEF, env=env), place)) as owner:
+    async with neighbour() as place, open_wire(far(misbehaving_server(limits=BRIEF, env=env), place)) as owner:
         await owner.call("echo")
         owner.ask("flood", text=line)
         seen = -1
         while len(owner.me.pending()) != seen or seen < 10:
             seen = len(owner.me.pending())
             await asyncio.sleep(0.1)
-        assert marked(mark)
+        assert marked_processes(mark)
         kill(owner.wire.pid)
         await all_gone(mark)  # not because its node ends: that is still there
         while owner.ended is None:
@@ -98,7 +101,7 @@ async def test_a_wire_that_is_killed_takes_a_child_along_that_says_more_than_any
 
 async def test_a_route_that_cannot_be_opened_there_is_an_attempt_in_vain_whatever_was_said_meanwhile() -> None:
     route = HttpRoute("http://far.invalid/mcp", proxy="ftp://user:hush@proxy.invalid")
-    async with neighbour() as place, opened_http(far(route, place)) as owner:
+    async with neighbour() as place, open_http_wire(far(route, place)) as owner:
         for _ in range(3):
             id = owner.ask("initialize", {})
             owner.wire.forget(id)
@@ -110,8 +113,8 @@ async def test_a_route_that_cannot_be_opened_there_is_an_attempt_in_vain_whateve
 
 
 async def test_a_session_is_given_back_from_there_when_home_ends_in_order() -> None:
-    async with scripted() as server, neighbour() as place:
-        async with opened_http(far(HttpRoute(server.url), place)) as owner:
+    async with scripted_server() as server, neighbour() as place:
+        async with open_http_wire(far(HttpRoute(server.url), place)) as owner:
             await owner.greet()
         await asyncio.wait_for(server.until("DELETE"), 25)
 
@@ -119,13 +122,13 @@ async def test_a_session_is_given_back_from_there_when_home_ends_in_order() -> N
 @pytest.mark.parametrize("size", [1, 17 * MIB, 40 * MIB])
 async def test_answers_of_any_size_and_numbers_of_any_length(size: int) -> None:
     limits = CommandLimits(line=64 * MIB)
-    async with neighbour() as place, opened(far(wicked(limits=limits), place)) as owner:
+    async with neighbour() as place, open_wire(far(misbehaving_server(limits=limits), place)) as owner:
         said = {"text": "x" * size, "long": 1 << 200, "rows": [[1, 2.5, None, True, {"ü": "☃"}]] * 10}
         id = owner.ask("echo", **said)
         assert await owner.hear() == JsonRpcResponse(id, said)
 
 
-async def test_what_a_program_writes_to_stderr_is_heard_at_home() -> None:
+async def test_stderr_of_a_program_reaches_the_host() -> None:
     heard: list[str] = []
     told = asyncio.Event()
 
@@ -135,7 +138,7 @@ async def test_what_a_program_writes_to_stderr_is_heard_at_home() -> None:
             told.set()
 
     command = Command("/bin/sh", "-c", "echo one >&2; echo two >&2; exec cat", stderr=sink)
-    async with neighbour() as place, opened(far(command, place)):
+    async with neighbour() as place, open_wire(far(command, place)):
         await asyncio.wait_for(told.wait(), 20)
     assert heard == ["one", "two"]
 
@@ -146,7 +149,7 @@ async def test_a_program_sees_the_environment_and_the_folder_of_home(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LC_HERE", "yes")
     command = Command("/bin/sh", "-c", 'echo "$LC_HERE $OWN $PWD" > there; exec cat', env={"OWN": "too"})
-    async with neighbour() as place, opened(far(command, place)) as owner:
+    async with neighbour() as place, open_wire(far(command, place)) as owner:
         while not (tmp_path / "there").exists() or not (tmp_path / "there").read_text():  # noqa: ASYNC110 - another program
             await asyncio.sleep(0.01)
         await owner.close()
@@ -154,7 +157,7 @@ async def test_a_program_sees_the_environment_and_the_folder_of_home(
 
 
 async def test_a_program_that_is_not_there_is_an_attempt_in_vain() -> None:
-    async with neighbour() as place, opened(far(Command("no-such-program"), place)) as owner:
+    async with neighbour() as place, open_wire(far(Command("no-such-program"), place)) as owner:
         error = await owner.end()
         assert isinstance(error, ConnectFailed)
         assert "there is no program named no-such-program" in str(error)
@@ -165,19 +168,19 @@ async def test_a_place_where_there_is_no_room_is_an_attempt_in_vain() -> None:
         async def acquire(self) -> NodeLease:
             raise OSError("no room at the inn")
 
-    async with opened(far(wicked(), Nowhere())) as owner:
+    async with open_wire(far(misbehaving_server(), Nowhere())) as owner:
         error = await owner.end()
         assert isinstance(error, ConnectFailed)
         assert "OSError: no room at the inn" in str(error)
 
 
-async def test_who_leaves_before_there_is_room_does_so_at_once() -> None:
+async def test_a_sender_that_leaves_before_there_is_room_leaves_at_once() -> None:
     class Somewhere:
         async def acquire(self) -> NodeLease:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async with opened(far(wicked(), Somewhere())) as owner:
+    async with open_wire(far(misbehaving_server(), Somewhere())) as owner:
         owner.ask("echo")
         exit(owner.wire.pid, Shutdown("closed"))
         await owner.rest_of_it()
@@ -185,7 +188,7 @@ async def test_who_leaves_before_there_is_room_does_so_at_once() -> None:
 
 
 async def test_a_node_that_is_lost_is_the_wires_end() -> None:
-    async with neighbour() as place, opened(far(wicked(), place)) as owner:
+    async with neighbour() as place, open_wire(far(misbehaving_server(), place)) as owner:
         await owner.call("echo")
         exit(place.keeper, Shutdown("it was stopped"))
         await wait_down(place.keeper)
@@ -236,18 +239,18 @@ class Odd:
 
 
 async def test_credentials_of_a_class_of_their_own_arrive_as_what_they_are() -> None:
-    async with scripted() as server, neighbour() as place:
+    async with scripted_server() as server, neighbour() as place:
         route = HttpRoute(server.url, credentials=Odd(Hidden("Bearer token")))
-        async with opened_http(far(route, place)) as owner, asyncio.timeout(20):
+        async with open_http_wire(far(route, place)) as owner, asyncio.timeout(20):
             await owner.greet()
-        sent = [each.headers["authorization"] for each in server.visits if "authorization" in each.headers]
+        sent = [each.headers["authorization"] for each in server.requests if "authorization" in each.headers]
         assert set(sent) == {"Bearer token"}
 
 
 @pytest.mark.parametrize("value", [object(), ["secret"], "secret \ud800"], ids=["object", "list", "surrogate"])
 async def test_credentials_that_cannot_travel_are_an_answer(value: Any) -> None:
-    async with scripted() as server, neighbour() as place:
-        async with opened_http(far(HttpRoute(server.url, credentials=Odd(value)), place)) as owner, asyncio.timeout(20):
+    async with scripted_server() as server, neighbour() as place:
+        async with open_http_wire(far(HttpRoute(server.url, credentials=Odd(value)), place)) as owner, asyncio.timeout(20):
             owner.ask("initialize", {})
             told = await owner.hear()
         assert isinstance(told, UnansweredRequest)
@@ -256,20 +259,20 @@ async def test_credentials_that_cannot_travel_are_an_answer(value: Any) -> None:
 
 
 @pytest.mark.parametrize("old", [False, True])
-async def test_who_we_are_is_said_at_home_for_each_request(old: bool) -> None:  # noqa: FBT001 - a table
+async def test_the_caller_is_identified_at_home_for_each_request(old: bool) -> None:  # noqa: FBT001 - a table
     keeper = Keeper()
-    async with scripted() as server, neighbour() as place:
+    async with scripted_server() as server, neighbour() as place:
         if old:
             route: HttpRoute = SseRoute(server.url, credentials=keeper)
         else:
             route = HttpRoute(server.url, credentials=keeper)
-        async with opened_http(far(route, place)) as owner:
+        async with open_http_wire(far(route, place)) as owner:
             if old:
                 await server.until("GET")
             else:
                 await owner.greet()
                 await owner.answer(owner.call("any"))
-        sent = [each.headers["authorization"] for each in server.visits if "authorization" in each.headers]
+        sent = [each.headers["authorization"] for each in server.requests if "authorization" in each.headers]
         assert sorted(sent) == [f"Bearer token-{number + 1}" for number in range(keeper.asked)]
         assert sent
 
@@ -279,8 +282,8 @@ async def test_a_refusal_is_looked_at_at_home_and_the_challenge_comes_with_the_e
         await visit.reply(401, b"", **{"www-authenticate": 'Bearer scope="more"'})
 
     keeper = Keeper()
-    async with scripted(initialize=refuses) as server, neighbour() as place:
-        async with opened_http(far(HttpRoute(server.url, credentials=keeper), place)) as owner:
+    async with scripted_server(initialize=refuses) as server, neighbour() as place:
+        async with open_http_wire(far(HttpRoute(server.url, credentials=keeper), place)) as owner:
             owner.ask("initialize", {})
             told = await owner.hear()
         assert isinstance(told, UnansweredRequest)
@@ -290,7 +293,7 @@ async def test_a_refusal_is_looked_at_at_home_and_the_challenge_comes_with_the_e
         assert keeper.refusals[0][2] == {"authorization": "Bearer token-1"}
 
 
-def test_what_travels_shows_no_secret_and_has_none_that_is_kept() -> None:
+def test_packed_arguments_show_no_secret_and_contain_none_that_is_kept() -> None:
     keeper = Keeper()
     route = HttpRoute("https://me:cret@a.example/mcp?key=hidden", headers={"X-Key": "hush"}, credentials=keeper)
     ticket: Any = portable_route(route)
@@ -300,7 +303,7 @@ def test_what_travels_shows_no_secret_and_has_none_that_is_kept() -> None:
     assert "hush" not in repr(command)
 
 
-def test_what_is_of_this_process_alone_is_refused() -> None:
+def test_values_of_this_process_alone_are_refused() -> None:
     check_portable(HttpRoute("https://a.example/mcp", trust=Trust()))
     with pytest.raises(ConfigError, match="give it a Trust"):
         check_portable(HttpRoute("https://a.example/mcp", trust=Trust().context()))
@@ -313,7 +316,7 @@ def test_what_is_of_this_process_alone_is_refused() -> None:
         def open(self, owner: Any) -> Any:
             raise NotImplementedError
 
-    with pytest.raises(ConfigError, match="cannot be followed in another process"):
+    with pytest.raises(ConfigError, match="cannot be opened in another process"):
         check_portable(Own())
 
 

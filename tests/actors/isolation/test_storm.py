@@ -1,4 +1,4 @@
-"""A storm over annexes, with calls to every server all the time: each call has one outcome, none is done twice, and the spared servers notice nothing.
+"""A storm over connection processes, with calls to every server all the time: each call has one outcome, none is done twice, and the spared servers notice nothing.
 
 `make soak` runs all of it, `make deep` a twentieth, and `make test` six faults.
 """
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.actors.federation.test_trouble import child_of
 from tests.actors.under_fire.load_callers import DEADLINE, Load, loaded
-from tests.transports.client_command.process_tree import marked
+from tests.transports.client_command.process_tree import marked_processes
 
 from greenroom import ClientSettings, GreenroomError, Host
 from greenroom.actors.federation.upstream_spec import ConnectionProcess, UpstreamSpec, UpstreamState
 from greenroom.supervision import Backoff, CrashReport, Report, current_node, kill
 
-from .isolated_hosts import annex_of, in_state, ledger, poisoned
+from .isolated_hosts import connection_process_of, in_state, ledger, poisoned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ async def befall(host: Host, id: str, manner: str) -> None:
         assert room is not None
         kill(await room.processes.owner(room.spec))
     else:
-        os.kill(await annex_of(host, id), signal.Signals[manner])
+        os.kill(await connection_process_of(host, id), signal.Signals[manner])
 
 
 async def storm(seed: int, faults: int, folder: Path, mark: str) -> Counter[str]:
@@ -91,7 +91,7 @@ async def storm(seed: int, faults: int, folder: Path, mark: str) -> Counter[str]
         await host.tools()
         for id in servers:
             await host.server(id).call("where")
-        before = len(marked(mark))
+        before = len(marked_processes(mark))
         async with AsyncExitStack() as stack:
             for id in servers:
                 loads[id] = await stack.enter_async_context(loaded(host.server(id).within(DEADLINE), 2))
@@ -102,7 +102,7 @@ async def storm(seed: int, faults: int, folder: Path, mark: str) -> Counter[str]
         for id in servers:
             await in_state(host, id, UpstreamState.READY)
         async with asyncio.timeout(20):
-            while len(marked(mark)) > before:  # noqa: ASYNC110 - guardians of killed processes take a moment
+            while len(marked_processes(mark)) > before:  # noqa: ASYNC110 - guardians of killed processes take a moment
                 await asyncio.sleep(0.05)
     ends: Counter[str] = Counter()
     for id, load in loads.items():

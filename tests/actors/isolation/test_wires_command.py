@@ -24,7 +24,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 @pytest.fixture(autouse=True)
 async def far(mark: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     """The other node outlasts the process that has opened a wire there."""
-    monkeypatch.setattr(test_wire, "opened", by_way_of_a_neighbour(wire_owner.opened))
+    monkeypatch.setattr(test_wire, "opened", by_way_of_a_neighbour(wire_owner.open_wire))
     async with neighbour():
         yield
 
@@ -32,17 +32,17 @@ async def far(mark: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None
 globals().update(
     again(
         test_wire,
-        "test_what_is_said_before_it_runs_is_kept_in_order",
-        "test_messages_come_one_by_one_whatever_the_pieces",
-        "test_the_signal_that_ended_it_is_told",
-        "test_the_status_comes_once_behind_all_that_was_said",
+        "test_messages_sent_before_the_start_are_kept_in_order",
+        "test_messages_are_delivered_one_by_one_whatever_the_pieces",
+        "test_the_signal_that_ended_a_child_is_reported",
+        "test_the_exit_status_comes_once_after_all_messages",
         "test_half_a_line_at_the_end_is_no_message",
-        "test_the_whole_group_is_ended",
-        "test_who_does_not_end_is_ended",
-        "test_what_was_said_is_read_before_the_end",
-        "test_the_child_ends_with_its_owner",
-        "test_who_hangs_up_and_runs_on_is_ended",
-        "test_who_says_nothing_else_is_no_server",
-        "test_a_line_that_is_too_long_fails_its_own_call",
+        "test_the_whole_process_group_is_ended",
+        "test_a_child_that_ignores_its_end_is_killed",
+        "test_output_before_the_end_is_read",
+        "test_a_child_ends_with_its_owner",
+        "test_a_child_that_closes_its_output_and_runs_on_is_ended",
+        "test_a_child_with_only_invalid_lines_is_no_server",
+        "test_an_oversized_line_fails_its_own_call",
     )
 )

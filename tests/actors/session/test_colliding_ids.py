@@ -44,7 +44,7 @@ def test_calls_under_way(ids: list[Any]) -> None:
         assert not table.has(id)
         table.add(SessionCall(key, id, "tools/call", None))
     for key, id in enumerate(ids):
-        found = table.with_id(id)
+        found = table.find_by_id(id)
         assert found is not None
         assert found.key == key
         assert table.take(key) is found
@@ -55,7 +55,7 @@ def test_calls_under_way(ids: list[Any]) -> None:
 def test_cancellations_that_come_early(ids: list[Any]) -> None:
     table = CallTable()
     for id in ids:
-        table.came_early(id, 0.0)
+        table.note_early_cancel(id, 0.0)
         assert not table.is_cancelled_early(PRIME * 5000, 0.0)
     assert table.is_cancelled_early(ids[-1], 0.0)
     assert Counted.compared <= PER_KEY * MANY
@@ -64,18 +64,18 @@ def test_cancellations_that_come_early(ids: list[Any]) -> None:
 def test_requests_that_a_channel_owes(ids: list[Any]) -> None:
     async def send(_: Sequence[bytes]) -> None: ...
 
-    nobody: Any = None
-    channel = SessionChannel(nobody, Peer("stdio"), send)
+    no_router: Any = None
+    channel = SessionChannel(no_router, Peer("stdio"), send)
     for id in ids:
-        channel._owe(id)
-        channel._owe(id)
+        channel._add_pending(id)
+        channel._add_pending(id)
     assert channel.pending == 2 * MANY
     for id in ids:
-        channel._paid(id)
+        channel._remove_pending(id)
     assert channel.pending == MANY
     for id in ids:
-        channel._paid(id)
-        channel._paid(id)
+        channel._remove_pending(id)
+        channel._remove_pending(id)
     assert channel.pending == 0
     assert Counted.compared <= PER_KEY * MANY
 

@@ -77,7 +77,7 @@ async def test_a_session_is_found_by_its_id_and_by_its_own_principal_only() -> N
     assert company.find(id, Peer("other", "1.2.3.4", "alice")) is not None
     for stranger in (eve, PEER):
         assert company.find(id, stranger) is None
-    assert company.find("mcp_nobody", alice) is None
+    assert company.find("mcp_unknown", alice) is None
     assert company.find("", alice) is None
     await player.session.end()
     assert company.find(id, alice) is None
@@ -343,7 +343,7 @@ async def heard(player: SessionClient) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("SE-21")
-async def test_a_broadcast_reaches_everybody_and_says_how_many() -> None:
+async def test_a_broadcast_reaches_all_sessions_and_returns_their_number() -> None:
     company = await open_company()
     players = [await join(company) for _ in range(3)]
     await company.start_session(PEER, initialize_request())  # one that is not ready yet hears nothing
@@ -359,7 +359,7 @@ async def test_progress_can_be_told_out_of_band() -> None:
     player, other = await join(company), await join(company)
     assert company.peers.progress(player.session.id, "t", 1)
     assert company.peers.progress(player.session.id, 7, 2, 10, "soon")
-    assert not company.peers.progress("mcp_nobody", "t", 1)
+    assert not company.peers.progress("mcp_unknown", "t", 1)
     assert [each["params"] for each in await heard(player)] == [
         {"progressToken": "t", "progress": 1},
         {"progressToken": 7, "progress": 2, "total": 10, "message": "soon"},
@@ -385,7 +385,7 @@ async def test_log_messages_can_be_told_out_of_band() -> None:
 
 @pytest.mark.row("SC-01")
 @pytest.mark.row("SE-09")
-async def test_an_update_reaches_whoever_subscribed() -> None:
+async def test_an_update_reaches_the_subscribed_sessions() -> None:
     company = await open_company()
     player, other = await join(company), await join(company)
     assert (await player.ask("resources/subscribe", uri="x://y"))["result"] == {}
@@ -403,7 +403,7 @@ async def test_an_update_reaches_whoever_subscribed() -> None:
 
 
 @pytest.mark.row("SE-09")
-async def test_whoever_introduces_itself_again_subscribes_again() -> None:
+async def test_a_client_that_initializes_again_has_to_subscribe_again() -> None:
     company = await open_company()
     player = await join(company)
     await player.ask("resources/subscribe", uri="x://y")
@@ -424,7 +424,7 @@ async def test_an_update_that_cannot_be_said_is_reported_and_the_sessions_go_on(
 
 @pytest.mark.row("SC-04")
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_whoever_tells_of_changes_may_die_and_nobody_misses_the_next_one(when: str) -> None:
+async def test_a_restarted_subscriptions_process_misses_no_change(when: str) -> None:
     company = await open_company()
     if when == "before":
         kill(company.subscriptions)  # the session joins a process that is not there yet
@@ -441,7 +441,7 @@ async def test_whoever_tells_of_changes_may_die_and_nobody_misses_the_next_one(w
 
 @pytest.mark.row("SC-04")
 @pytest.mark.row("WC-23")
-async def test_a_registration_is_told_to_everybody_who_is_ready() -> None:
+async def test_a_registration_is_announced_to_every_ready_session() -> None:
     company = await open_company()
     player = await join(company)
     await company.start_session(PEER, initialize_request())

@@ -177,7 +177,7 @@ async def test_the_old_name_of_the_word_that_opens_the_gate_is_known() -> None:
 
 @pytest.mark.row("WC-22")
 @pytest.mark.row("WC-15")
-async def test_notifications_that_nobody_knows_are_taken_in_silence() -> None:
+async def test_unknown_notifications_are_ignored() -> None:
     player = await join(await open_company())
     await player.tell("notifications/no_such_thing", x=1)
     await player.tell("notifications/progress", progressToken=1, progress=2)
@@ -198,7 +198,7 @@ async def test_the_gate_can_be_left_open() -> None:
 
 
 @pytest.mark.row("WC-09")
-async def test_whoever_introduces_itself_again_keeps_its_session_and_begins_anew() -> None:
+async def test_a_second_initialize_resets_the_session() -> None:
     company = await open_company()
     player = await join(company)
     again = await player.reply(
@@ -310,7 +310,7 @@ async def test_a_peer_that_goes_away_during_init_leaves_no_session() -> None:
 
 
 @pytest.mark.parametrize("channel", ["", "channel"])
-async def test_whoever_goes_away_at_any_moment_of_the_beginning_leaves_no_session(channel: str) -> None:
+async def test_a_client_that_disconnects_during_the_handshake_leaves_no_session(channel: str) -> None:
     company = await open_company()
     for count in range(15):
         opening: asyncio.Task[Any] = asyncio.create_task(

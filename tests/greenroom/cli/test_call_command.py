@@ -93,7 +93,7 @@ def test_what_a_tool_says_of_its_failure_is_an_exit_code(typed: Type) -> None:
 
 
 def test_a_picture_is_written_down_where_it_is_wanted(typed: Type, folder: Path) -> None:
-    assert "[image/png, 8 bytes: --save FOLDER writes it down]" in typed("call", "weather.py", "dot").out
+    assert "[image/png, 8 bytes: --save FOLDER saves it]" in typed("call", "weather.py", "dot").out
 
     seen = typed("call", "weather.py", "dot", "--save", "pictures")
 
@@ -121,7 +121,7 @@ def test_where_nobody_sits_a_question_is_declined_unless_all_is_yes(
         (("at", "day=Monday", "city=Oslo"), "Monday in Oslo"),
         (("at", "a=b", "Monday"), "Monday in a=b"),
         (("weather://Oslo/Friday",), "Friday in Oslo"),
-        (("photo",), "[weather://photo: 2 bytes: --save writes them]"),
+        (("photo",), "[weather://photo: 2 bytes: --save saves them]"),
     ],
 )
 def test_resources_are_read_by_uri_name_or_template(typed: Type, words: tuple[str, ...], says: str) -> None:
@@ -151,7 +151,7 @@ def test_a_prompt(typed: Type) -> None:
         (("call", "weather.py"), 2, "say which server, and which tool"),
         (("call", "--", "x"), 2, "say which tool"),
         (("call", "weather.py", "forcast", "city=Oslo"), 2, "no tool 'forcast': did you mean forecast?"),
-        (("call", "weather.py", "forecast", "Oslo"), 2, "'Oslo' is no argument: write key=value"),
+        (("call", "weather.py", "forecast", "Oslo"), 2, "'Oslo' is not an argument: write key=value"),
         (("call", "weather.py", "forecast", "days=many"), 2, "days is integer, not 'many'"),
         (("call", "weather.py", "forecast", "days:=many"), 2, "days is no JSON behind :="),
         (("call", "weather.py", "forecast", "city=a", "city=b"), 2, "city is there twice"),
@@ -161,12 +161,12 @@ def test_a_prompt(typed: Type) -> None:
         (("list", "weather.py:other"), 2, "has no server called 'other': it has server"),
         (("list", "gone.py"), 2, "there is no file gone.py"),
         (("list", "gone:server"), 2, "there is no module 'gone'"),
-        (("list", "http://127.0.0.1:9/mcp"), 4, "nobody listens there"),
+        (("list", "http://127.0.0.1:9/mcp"), 4, "no server listens there"),
         (("list", "--", "no-such-program-anywhere"), 4, "no-such-program-anywhere"),
         (("list", "http://127.0.0.1:9/mcp", "-H", "secret"), 2, "--header is written 'Name: value'"),
-        (("list", "weather.py", "-H", "A: b"), 2, "--header is for a URL"),
-        (("list", "http://127.0.0.1:9/mcp", "-e", "A=b"), 2, "--env is for a command"),
-        (("read", "weather.py", "today", "now"), 2, "is no template, and takes no words"),
+        (("list", "weather.py", "-H", "A: b"), 2, "--header is only for a URL"),
+        (("list", "http://127.0.0.1:9/mcp", "-e", "A=b"), 2, "--env is only for a command"),
+        (("read", "weather.py", "today", "now"), 2, "is not a template and takes no values"),
         (("read", "weather.py", "at", "Oslo"), 2, "wants 2 words, <city> <day>, and has 1"),
         (("serve", "weather.py", "--workers", "2"), 2, "--workers is for --http"),
         (("serve", "weather.py", "--stdio", "--http", "1"), 2, "either --stdio or --http"),

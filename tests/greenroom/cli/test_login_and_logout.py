@@ -57,7 +57,7 @@ def test_who_gave_the_tokens_takes_them_back(typed: Type, world: World) -> None:
     assert not world.idp.issued_tokens
     assert not world.idp.refresh_tokens
     assert typed("whoami", URL).code == 5
-    assert typed("logout", URL).out == f"you were not signed in at {URL}\n"
+    assert typed("logout", URL).out == f"you were not signed in to {URL}\n"
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])

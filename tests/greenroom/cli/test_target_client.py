@@ -194,7 +194,7 @@ def test_a_variable_that_is_wrong_is_told_and_passed_over(
 
     assert seen.code == (1 if "fail" in words else 0)
     said = "greenroom: environment: GREENROOM_MCP_OAUTH_PORT: has to be a whole number from 0 to 65535, not 'abc'"
-    assert seen.err.splitlines() == [f"{said}; it is passed over"]
+    assert seen.err.splitlines() == [f"{said}; it is ignored"]
 
 
 # --- code of this machine

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from tests.transports.client_command.process_tree import MARK, PATIENCE, children, marked
+from tests.transports.client_command.process_tree import MARK, PATIENCE, child_processes, marked_processes
 
 from greenroom import Server
 from greenroom.actors.client.errors import ClientError
@@ -162,7 +162,7 @@ async def trial(path: Path, edits: int, seed: int, *, watch: bool, deaths: bool 
     async with _web() as url:
         source = random.Random(seed)
         editor, found = Editor(path, source, url), Trial()
-        before = set(children())
+        before = set(child_processes())
         await _edited(path, editor, found, source, edits, seed, watch=watch, deaths=deaths)
         found.left = await _left(editor.mark, before)
     return found
@@ -219,8 +219,8 @@ async def _left(mark: str, before: set[int]) -> dict[int, str]:
 
 
 def _now(mark: str, before: set[int]) -> dict[int, str]:
-    mine = {pid: what for pid, what in children().items() if pid not in before}
-    return {**mine, **marked(mark)}
+    mine = {pid: what for pid, what in child_processes().items() if pid not in before}
+    return {**mine, **marked_processes(mark)}
 
 
 class Deaths:

@@ -91,7 +91,7 @@ MISTAKES: list[tuple[str, int, tuple[str, ...]]] = [
     ("list weather.py --timeout soon", 2, ("'soon'", "number of seconds")),
     ("list weather.py --config nowhere.toml --env A", 2, ("NAME=value",)),
     ("list http://127.0.0.1:1/mcp --header Token", 2, ("'Name: value'",)),
-    ("list http://127.0.0.1:1/mcp --env A=1", 2, ("--env is for a command",)),
+    ("list http://127.0.0.1:1/mcp --env A=1", 2, ("--env is only for a command",)),
     # where to go
     ("list", 2, ("say which server", "a URL", "behind --")),
     ("list ftp://example.org", 2, ("ftp://", "http:// and https://")),
@@ -187,4 +187,4 @@ def test_the_suite_of_a_check_that_is_not_there_is_named(
     monkeypatch.setattr(check_command, "_node_version", version)
     monkeypatch.setattr("shutil.which", str)
     assert run(["check", "weather.py", "--suite", "/no/file"]) == 2
-    assert "--suite: there is no file /no/file" in capfd.readouterr().err
+    assert "--suite: the file /no/file" in capfd.readouterr().err

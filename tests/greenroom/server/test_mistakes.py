@@ -68,7 +68,7 @@ def test_options_that_are_right_stay_right() -> None:
 
 
 @pytest.mark.parametrize(("word", "said"), [("tool", 5), ("prompt", []), ("tool", object())])
-def test_what_is_neither_a_function_nor_a_name_is_told_at_once(word: str, said: Any) -> None:
+def test_a_decorator_argument_that_is_neither_function_nor_name_is_refused(word: str, said: Any) -> None:
     with pytest.raises(RegistrationError, match="neither a function nor a name"):
         getattr(Server("x"), word)(said)
 
@@ -97,7 +97,7 @@ def test_a_method_in_a_class_body_is_told_where_it_belongs() -> None:
 
 
 @pytest.mark.parametrize("hint", [City, Partial])
-async def test_one_typed_dict_is_one_parameter(hint: Any) -> None:
+async def test_a_typed_dict_is_one_parameter(hint: Any) -> None:
     server = Server("x")
 
     def plan(where: Any) -> str:
@@ -122,7 +122,7 @@ async def test_one_typed_dict_is_one_parameter(hint: Any) -> None:
         (lambda: setting(title=b"x"), "title must be a text"),
     ],
 )
-def test_what_a_server_is_made_of_is_looked_at(make: Callable[[], object], why: str) -> None:
+def test_a_servers_constructor_arguments_are_checked(make: Callable[[], object], why: str) -> None:
     with pytest.raises((ConfigError, ValueError), match=why):
         make()
 

@@ -11,25 +11,25 @@ from greenroom.supervision import whereis
 from greenroom.wire_probe import WireEnded, WireProbe
 
 
-async def test_it_greets_and_asks() -> None:
+async def test_the_probe_initializes_and_sends_requests() -> None:
     async with WireProbe(FakeSessionRouter()) as probe:
         assert probe.welcome["echo"]["clientInfo"]["name"] == "probe"
         assert await probe.request("anything", {"a": 1}) == {"echo": {"a": 1}}
 
 
-async def test_it_raises_what_the_server_answers_with() -> None:
+async def test_the_probe_raises_the_servers_error() -> None:
     async with WireProbe(FakeSessionRouter()) as probe:
         with pytest.raises(PeerError, match=r"no \(-32602\)"):
             await probe.request("refuse")
 
 
-async def test_it_keeps_what_it_hears_in_order() -> None:
+async def test_the_probe_keeps_messages_in_order() -> None:
     async with WireProbe(FakeSessionRouter()) as probe:
         await probe.request("talk", {"times": 200, "pad": ""})
         assert [each["number"] for each in await probe.wait_for_notifications("said", 200)] == list(range(200))
 
 
-async def test_it_can_ask_without_waiting() -> None:
+async def test_the_probe_can_send_requests_without_waiting() -> None:
     async with WireProbe(FakeSessionRouter()) as probe:
         held = await probe.ask("hold")
         await probe.cancel(held, "changed my mind")
@@ -44,7 +44,7 @@ async def test_a_server_that_says_nothing_is_waited_for_only_so_long() -> None:
             await probe.answer(held, within=3)
 
 
-async def test_it_starts_and_stops_a_server_that_does_not_run() -> None:
+async def test_the_probe_starts_and_stops_a_server() -> None:
     server = Server("x")
     async with testing.WireProbe(server) as probe:
         assert probe.welcome["serverInfo"]["name"] == "x"
@@ -57,7 +57,7 @@ def test_a_name_that_the_kit_has_not_is_an_attribute_error() -> None:
         _ = testing.Nonsense  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
-async def test_it_says_any_bytes() -> None:
+async def test_the_probe_sends_any_bytes() -> None:
     async with WireProbe(FakeSessionRouter(), greet=False) as probe:
         await probe.send(b"{nonsense")
         assert (await probe.answer(None))["error"]["code"] == -32700

@@ -51,7 +51,7 @@ class Client:
 
 @pytest.mark.row("ST-01")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_on_http_until_a_signal_comes(tmp_path: Path, number: int) -> None:
+def test_a_program_serves_on_http_until_a_signal_arrives(tmp_path: Path, number: int) -> None:
     with program(tmp_path, "http", "1") as served:
         client = Client(port_of(served))
         assert client.call("echo", text="hello")["content"] == [{"type": "text", "text": "hello"}]
@@ -112,7 +112,7 @@ class Neighbour(GenServer):
     pass
 
 async def main():
-    print("a program of somebody's own")
+    print("a program of the user's own")
     top = await start(Supervisor, [child(Neighbour), server.child_spec("stdio")])
     print("it runs")
     await wait_down(top, None)

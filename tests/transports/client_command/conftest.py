@@ -1,4 +1,4 @@
-"""No test here leaves a process behind: neither a child of ours, nor a process that a child has started."""
+"""Checks after each test that no process is left: neither a child of ours, nor a process that a child has started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .process_tree import MARK, children, marked
+from .process_tree import MARK, child_processes, marked_processes
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def mark(monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
-    """What all processes of the test carry."""
+    """The mark that all processes of a test carry in their environment."""
     mark = uuid.uuid4().hex
     monkeypatch.setattr("greenroom.transports.client.server_command.INHERITED", frozenset({"PATH", "HOME", MARK}))
     monkeypatch.setenv(MARK, mark)
-    before = set(children())
+    before = set(child_processes())
     yield mark
-    assert not marked(mark)
-    assert not {pid: what for pid, what in children().items() if pid not in before}
+    assert not marked_processes(mark)
+    assert not {pid: what for pid, what in child_processes().items() if pid not in before}

@@ -1,4 +1,4 @@
-"""The processes that are left: all that have a mark of the test's in their environment, whatever their parent is by now."""
+"""The processes that are left: all that carry a test's mark in their environment, whatever their parent is by now."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MARK = "GREENROOM_TEST_MARK"
 PATIENCE = 20.0
 
 
-def marked(mark: str) -> dict[int, str]:
-    """The processes that carry it, and what they are; zombies have no environment and are looked for elsewhere."""
+def marked_processes(mark: str) -> dict[int, str]:
+    """The processes with the mark, and their commands; zombies have no environment and are found elsewhere."""
     found: dict[int, str] = {}
     wanted = f"{MARK}={mark}".encode()
     for place in Path("/proc").iterdir():
@@ -24,8 +24,8 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
-def children() -> dict[int, str]:
-    """Our own, zombies too."""
+def child_processes() -> dict[int, str]:
+    """Our child processes, zombies included."""
     found: dict[int, str] = {}
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
@@ -39,17 +39,17 @@ def children() -> dict[int, str]:
     return found
 
 
-def gone(mark: str, seconds: float = PATIENCE) -> dict[int, str]:
-    """Wait until no process carries the mark; those that still do when the time is over."""
+def wait_until_gone(mark: str, seconds: float = PATIENCE) -> dict[int, str]:
+    """Wait until no process carries the mark; returns those that still do when the time is over."""
     until = time.monotonic() + seconds
-    while (left := marked(mark)) and time.monotonic() < until:
+    while (left := marked_processes(mark)) and time.monotonic() < until:
         time.sleep(0.02)
     return left
 
 
 def runs(mark: str, name: str, seconds: float = PATIENCE) -> bool:
-    """Wait until a process with the mark runs the program of that name: one that was forked has its id before it has its environment."""
+    """Wait until a process with the mark runs that program: a forked process has its id before it has its environment."""
     until = time.monotonic() + seconds
-    while not (found := any(name in what for what in marked(mark).values())) and time.monotonic() < until:
+    while not (found := any(name in what for what in marked_processes(mark).values())) and time.monotonic() < until:
         time.sleep(0.02)
     return found

@@ -1,4 +1,4 @@
-"""A child process where the system gives less than usual: no groups, no /proc, no time; and what is left of it then, which is nothing."""
+"""A child process where the system offers less than usual: no groups, no /proc, no time; nothing of it is left in any case."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from greenroom.transports.client.child_process import ChildProcess
 from greenroom.transports.client.errors import ConnectFailed
 from greenroom.transports.client.server_command import CommandLimits
 
-from .process_tree import children, gone
-from .wire_owner import opened, wicked
+from .process_tree import child_processes, wait_until_gone
+from .wire_owner import misbehaving_server, open_wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,32 +26,32 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 
 def asleep(until: str = "sys.stdin.read()") -> ChildProcess:
-    """One that waits for the end of its input, or for what is said, and carries the mark."""
+    """A child that waits for the end of its input, or for input, and carries the mark."""
     return ChildProcess([sys.executable, "-S", "-c", f"import sys, time; {until}"], dict(os.environ), None)
 
 
-async def test_where_there_are_no_process_groups_no_program_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_process_groups_no_program_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "killpg")
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         error = await owner.end()
         assert isinstance(error, ConnectFailed)
         assert "POSIX systems only" in str(error)
 
 
 @pytest.mark.parametrize(("politely", "status"), [(True, 0), (False, -signal.SIGTERM)])
-async def test_who_is_ended_is_ended_whether_asked_first_or_not(mark: str, *, politely: bool, status: int) -> None:
+async def test_a_child_is_ended_whether_asked_first_or_not(mark: str, *, politely: bool, status: int) -> None:
     child = asleep() if politely else asleep("time.sleep(600)")
     child.watch(lambda: None)
     await child.end(20.0, politely=politely)
     assert child.status == status
     assert not child.group_lives()
-    assert not gone(mark)
+    assert not wait_until_gone(mark)
     child.close_pipes()
     child.destroy()
-    child.destroy()  # again is nothing
+    child.destroy()  # repeated: a no-op
 
 
-async def test_without_proc_a_group_is_taken_to_live_until_the_kernel_says_otherwise(
+async def test_without_proc_a_group_counts_as_alive_until_the_kernel_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, mark: str
 ) -> None:
     listed = Path.iterdir
@@ -61,15 +61,15 @@ async def test_without_proc_a_group_is_taken_to_live_until_the_kernel_says_other
             raise PermissionError("hidden")
         return listed(self)
 
-    async with opened(wicked(limits=CommandLimits(grace=0.2))) as owner:
+    async with open_wire(misbehaving_server(limits=CommandLimits(grace=0.2))) as owner:
         await owner.call("echo")
         with monkeypatch.context() as patch:
             patch.setattr(Path, "iterdir", unreadable)
             await owner.close()
-    assert not gone(mark)
+    assert not wait_until_gone(mark)
 
 
-async def test_a_group_that_may_not_be_asked_is_taken_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_group_that_cannot_be_checked_counts_as_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     child = asleep()
     child.watch(lambda: None)
 
@@ -79,33 +79,33 @@ async def test_a_group_that_may_not_be_asked_is_taken_to_live(monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", forbidden)
         assert child.group_lives()
-        child.signal(signal.SIGTERM)  # in vain, and no error
+        child.signal(signal.SIGTERM)  # without effect, and no error
     await child.end(20.0)
     assert not child.group_lives()
     child.destroy()
 
 
-async def test_who_is_not_dead_in_time_is_reaped_when_the_next_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_dies_late_is_reaped_at_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def dying(pid: int, options: int) -> None:
-        """Nothing is known yet."""
+        """It has not ended yet."""
 
     child = asleep()
     child.watch(lambda: None)
     with monkeypatch.context() as patch:
-        patch.setattr(child_process, "_SYNCHRONOUSLY", -1.0)
-        patch.setattr(child_process, "_status", dying)
+        patch.setattr(child_process, "_BLOCKING_WAIT", -1.0)
+        patch.setattr(child_process, "_reap", dying)
         child.destroy()
     assert child.pid in child_process._unreaped
     async with asyncio.timeout(30):
-        while " Z" not in children()[child.pid]:  # noqa: ASYNC110 - another process
+        while " Z" not in child_processes()[child.pid]:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
-    async with opened(wicked(limits=CommandLimits(grace=0.2))) as owner:
+    async with open_wire(misbehaving_server(limits=CommandLimits(grace=0.2))) as owner:
         await owner.call("echo")
         assert child.pid not in child_process._unreaped
-    assert child.pid not in children()
+    assert child.pid not in child_processes()
 
 
-async def test_an_end_that_is_told_twice_is_one() -> None:
+async def test_an_end_that_is_reported_twice_counts_once() -> None:
     told: list[int | None] = []
     child = asleep()
     child.watch(lambda: told.append(child.status))
@@ -116,10 +116,10 @@ async def test_an_end_that_is_told_twice_is_one() -> None:
     child.destroy()
 
 
-async def test_a_forked_child_of_ours_ends_nobody_elses_servers() -> None:
+async def test_a_forked_child_of_ours_ends_no_servers_of_its_parent() -> None:
     child = asleep()
     child.watch(lambda: None)
-    host, child._host = child._host, -1  # as in a process that was forked
+    host, child._host = child._host, -1  # as in a forked process
     child.signal(signal.SIGKILL)
     child.destroy()
     child._host = host

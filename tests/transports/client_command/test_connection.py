@@ -1,4 +1,4 @@
-"""A connection over a child process: killed in mid-call, and back."""
+"""A connection over a child process: killed during a call, and restarted."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from greenroom import Client
 from greenroom.actors.client.errors import RequestLost
 from greenroom.transports.client.errors import ProcessDied
 
-from .wire_owner import wicked
+from .wire_owner import misbehaving_server
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
 
 @pytest.mark.row("CT-11")
-async def test_a_kill_in_mid_call_is_told_at_once_and_the_next_call_works() -> None:
-    line = await start_connection(wicked())
+async def test_a_kill_during_a_call_is_reported_at_once_and_the_next_call_works() -> None:
+    line = await start_connection(misbehaving_server())
     await line.ready()
     took: list[float] = []
     back: list[float] = []
@@ -44,6 +44,6 @@ async def test_a_kill_in_mid_call_is_told_at_once_and_the_next_call_works() -> N
 
 
 @pytest.mark.row("CT-10")
-async def test_a_list_is_a_client() -> None:
-    async with Client(list(wicked().words)) as client:
-        assert client.server_info["name"] == "wicked"
+async def test_a_list_serves_as_a_client_target() -> None:
+    async with Client(list(misbehaving_server().words)) as client:
+        assert client.server_info["name"] == "misbehaving"

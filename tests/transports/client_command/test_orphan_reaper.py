@@ -1,4 +1,4 @@
-"""The shell beside the program: there while there are children, replaced when it is killed, let go of in a forked child."""
+"""The orphan reaper's shell: it runs while there are children, is replaced when killed, and is released in a forked child."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from pathlib import Path
 import pytest
 
 from greenroom.supervision import Exit, Shutdown, exit, inbox
-from greenroom.transports.client import child_process as command_guardian
+from greenroom.transports.client import child_process
 from greenroom.transports.client.child_process import OrphanReaper, orphan_reaper
 from greenroom.transports.client.errors import ConnectFailed, ProcessDied
 
-from .wire_owner import Owner, opened, wicked
+from .wire_owner import CommandWireOwner, misbehaving_server, open_wire
 
 pytestmark = pytest.mark.greenroom(clock="real")
 NOBODYS_GROUP = 2**30
-"""More than there are numbers for processes."""
+"""More than any process id."""
 
 
-async def test_it_is_there_while_there_are_children() -> None:
+async def test_the_reaper_runs_while_there_are_children() -> None:
     assert orphan_reaper.pid == 0
-    async with opened(wicked()) as first:
+    async with open_wire(misbehaving_server()) as first:
         await first.call("echo")
         shell = orphan_reaper.pid
         assert shell
-        async with opened(wicked()) as second:
+        async with open_wire(misbehaving_server()) as second:
             await second.call("echo")
             assert orphan_reaper.pid == shell
         assert orphan_reaper.pid == shell
     assert orphan_reaper.pid == 0
 
 
-async def test_a_program_that_cannot_be_started_needs_none() -> None:
-    async with opened(wicked(cwd="/nowhere")) as owner:
+async def test_a_program_that_cannot_be_started_needs_no_reaper() -> None:
+    async with open_wire(misbehaving_server(cwd="/nowhere")) as owner:
         assert isinstance(await owner.end(), ConnectFailed)
     assert orphan_reaper.pid == 0
 
 
-async def test_another_takes_its_place() -> None:
-    async with opened(wicked()) as first:
+async def test_a_killed_reaper_is_replaced() -> None:
+    async with open_wire(misbehaving_server()) as first:
         await first.call("echo")
         shell = orphan_reaper.pid
         os.kill(shell, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):  # it was waited for already
+        with contextlib.suppress(ChildProcessError):  # it was reaped already
             await asyncio.to_thread(os.waitid, os.P_PID, shell, os.WEXITED | os.WNOWAIT)
-        async with opened(wicked()) as second:
+        async with open_wire(misbehaving_server()) as second:
             assert await second.call("echo", n=1) == {"n": 1}
             assert orphan_reaper.pid not in (0, shell)
             assert first.process in orphan_reaper._groups
 
 
-async def test_where_there_is_no_shell_children_start_all_the_same(
+async def test_without_a_shell_children_start_all_the_same(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(command_guardian, "SHELL", "/nowhere/sh")
+    monkeypatch.setattr(child_process, "SHELL", "/nowhere/sh")
     monkeypatch.setattr(orphan_reaper, "_missing", False)
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         assert await owner.call("echo", n=1) == {"n": 1}
-    assert "nobody will end the server processes" in caplog.text
+    assert "server processes will not be ended" in caplog.text
     assert len([each for each in caplog.records if each.name == "greenroom.command"]) == 1
 
 
-async def test_a_forked_child_lets_go_of_everything() -> None:
-    """It would hold our servers' input open, and its end would be theirs."""
+async def test_a_forked_child_releases_everything() -> None:
+    """Otherwise it would hold our servers' input open, and its end would end them."""
     async with inbox() as me:
-        owner = Owner(me, wicked().open(me.pid))
+        owner = CommandWireOwner(me, misbehaving_server().open(me.pid))
         await owner.call("echo")
         reading, writing = os.pipe()
         ready, here = os.pipe()
@@ -99,8 +99,12 @@ async def test_a_forked_child_lets_go_of_everything() -> None:
             os.waitpid(child, 0)  # noqa: ASYNC222 - it ends at that
 
 
-async def test_the_guardian_does_not_outlive_a_crowd() -> None:
-    async with opened(wicked()) as one, opened(wicked()) as two, opened(wicked()) as three:
+async def test_the_reaper_does_not_outlive_many_children() -> None:
+    async with (
+        open_wire(misbehaving_server()) as one,
+        open_wire(misbehaving_server()) as two,
+        open_wire(misbehaving_server()) as three,
+    ):
         for owner in (one, two, three):
             await owner.call("echo")
             os.kill(owner.process, signal.SIGKILL)
@@ -108,7 +112,9 @@ async def test_the_guardian_does_not_outlive_a_crowd() -> None:
         assert orphan_reaper.pid == 0
 
 
-def test_for_want_of_a_shell_no_child_is_started_but_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_resources_for_a_shell_no_child_is_started_and_none_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     own = OrphanReaper()
     own.expect(1)
     os.kill(own.pid, signal.SIGKILL)

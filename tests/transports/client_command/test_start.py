@@ -1,4 +1,4 @@
-"""How a program is started: what it sees, what can be wrong with it, and what is said then."""
+"""Starting a program: its environment and descriptors, what can be wrong, and what is reported then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.supervision import KILLED, exit, kill
 from greenroom.transports.client.errors import ConnectFailed
 from greenroom.transports.client.server_command import Command, CommandLimits
 
-from .wire_owner import opened, wicked
+from .wire_owner import misbehaving_server, open_wire
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -28,15 +28,15 @@ def script(path: Path, text: str, *, executable: bool = True) -> Path:
 
 
 def descriptors(process: int | str = "self") -> set[str]:
-    """The open ones."""
+    """The open descriptors."""
     return {each.name for each in Path(f"/proc/{process}/fd").iterdir()}
 
 
 async def why(command: Command) -> str:
-    """What is said of a program that cannot be started; nothing of it stays open."""
+    """The error of a program that cannot be started; nothing of it stays open."""
     before = descriptors()
-    async with opened(command) as owner:
-        owner.ask("echo")  # is kept, and lost with the wire
+    async with open_wire(command) as owner:
+        owner.ask("echo")  # the error is kept, and lost with the wire
         error = await owner.end()
         assert isinstance(error, ConnectFailed)
         assert owner.wire.process_id is None
@@ -45,7 +45,7 @@ async def why(command: Command) -> str:
 
 
 @pytest.mark.row("CT-10")
-async def test_what_is_wrong_is_told_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_failed_start_is_reported_with_advice(tmp_path: Path) -> None:
     assert "no program named nobody-has-this in" in await why(Command("nobody-has-this"))
     assert "install it, or give its path" in await why(Command("nobody-has-this"))
     assert "give the path of one" in await why(Command(tmp_path / "missing"))
@@ -59,8 +59,8 @@ async def test_what_is_wrong_is_told_with_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spare", range(7))
-async def test_no_descriptors_left_is_a_failed_start(spare: int) -> None:
-    """Three pipes, the guardian's and what the start itself takes: whichever of them is one too many, nothing is left of the others."""
+async def test_missing_descriptors_are_a_failed_start(spare: int) -> None:
+    """A start needs three pipes, the reaper's pipe and more: whichever of them fails, the others are closed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
@@ -71,7 +71,7 @@ async def test_no_descriptors_left_is_a_failed_start(spare: int) -> None:
         for each in taken[len(taken) - spare :]:
             os.close(each)
         del taken[len(taken) - spare :]
-        async with opened(wicked()) as owner:
+        async with open_wire(misbehaving_server()) as owner:
             error = await owner.end()
     finally:
         for each in taken:
@@ -82,14 +82,14 @@ async def test_no_descriptors_left_is_a_failed_start(spare: int) -> None:
 
 
 @pytest.mark.row("CT-10")
-async def test_the_environment_is_small_unless_asked_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_is_small_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "secret")
     monkeypatch.setenv("LC_TIME", "C")
     monkeypatch.setenv("SHELL_FUNCTION", "() { echo; }")
     monkeypatch.setenv("HOME", "() { echo; }")
 
     async def seen(**options: Any) -> dict[str, str]:
-        async with opened(wicked(**options)) as owner:
+        async with open_wire(misbehaving_server(**options)) as owner:
             found: dict[str, str] = await owner.call("environment")
             return found
 
@@ -104,18 +104,18 @@ async def test_the_environment_is_small_unless_asked_otherwise(monkeypatch: pyte
     assert set(os.environ) <= set(everything)
 
 
-async def test_it_leads_a_session_of_its_own(tmp_path: Path) -> None:
-    async with opened(wicked(cwd=tmp_path)) as owner:
+async def test_a_child_leads_a_session_of_its_own(tmp_path: Path) -> None:
+    async with open_wire(misbehaving_server(cwd=tmp_path)) as owner:
         where = await owner.call("where")
         assert where.pop("cwd").endswith(tmp_path.name)
         assert where == dict.fromkeys(("pid", "group", "session"), owner.process)
 
 
-async def test_it_holds_nothing_of_ours_but_its_three_pipes() -> None:
+async def test_a_child_holds_only_its_three_pipes() -> None:
     mine = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(mine, True)  # noqa: FBT003 - os has it so
     try:
-        async with opened(wicked()) as first, opened(wicked()) as second:
+        async with open_wire(misbehaving_server()) as first, open_wire(misbehaving_server()) as second:
             for owner in (first, second):
                 await owner.call("echo")
                 assert descriptors(owner.process) == {"0", "1", "2"}
@@ -141,13 +141,13 @@ def test_a_command_is_checked_when_it_is_made() -> None:
 
 
 @pytest.mark.row("CT-10")
-def test_a_list_is_short_for_a_command() -> None:
+def test_a_list_is_shorthand_for_a_command() -> None:
     assert Command.of(["uvx", "mcp-server-time", Path("x")]).words == ("uvx", "mcp-server-time", "x")
     made = Command("a")
     assert Command.of(made) is made
 
 
-def test_nothing_secret_is_shown() -> None:
+def test_a_description_contains_no_secret() -> None:
     command = Command(
         "serve",
         "--api-key",
@@ -169,12 +169,12 @@ def test_nothing_secret_is_shown() -> None:
     assert "https://host/path" in command.description
 
 
-async def test_killed_before_it_has_started() -> None:
-    async with opened(wicked()) as owner:
+async def test_a_wire_can_be_killed_before_its_child_has_started() -> None:
+    async with open_wire(misbehaving_server()) as owner:
         kill(owner.wire.pid)
         assert await owner.rest_of_it() == []
         assert owner.ended == KILLED
         assert owner.wire.process_id is None
-    async with opened(wicked(limits=CommandLimits(grace=0.2))) as owner:
+    async with open_wire(misbehaving_server(limits=CommandLimits(grace=0.2))) as owner:
         exit(owner.wire.pid, KILLED)
         await owner.rest_of_it()

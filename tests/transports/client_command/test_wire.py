@@ -19,8 +19,8 @@ from greenroom.transports.client.errors import ConnectionLost, NotMcp, ProcessDi
 from greenroom.transports.client.interfaces import Inbound, InvalidMessage, UnansweredRequest
 from greenroom.transports.client.server_command import Command, CommandLimits
 
-from .process_tree import gone, marked
-from .wire_owner import HELLO, Owner, opened, wicked
+from .process_tree import marked_processes, wait_until_gone
+from .wire_owner import HELLO, CommandWireOwner, misbehaving_server, open_wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,9 @@ BRIEF = CommandLimits(grace=0.2)
 
 
 @pytest.mark.row("CT-01", "CT-10")
-async def test_a_server_of_our_own_talks() -> None:
+async def test_our_own_server_can_be_called() -> None:
     server = Path(__file__).parents[1] / "stdio" / "programs" / "everything.py"
-    async with opened(Command(sys.executable, server, "run", "1")) as owner:
+    async with open_wire(Command(sys.executable, server, "run", "1")) as owner:
         assert (await owner.call("initialize", **HELLO))["serverInfo"]["name"] == "everything"
         owner.note("notifications/initialized")
         owner.wire.on_negotiated("2025-11-25")
@@ -44,17 +44,17 @@ async def test_a_server_of_our_own_talks() -> None:
 
 
 @pytest.mark.row("CT-01")
-async def test_what_is_said_before_it_runs_is_kept_in_order() -> None:
-    async with opened(wicked()) as owner:
+async def test_messages_sent_before_the_start_are_kept_in_order() -> None:
+    async with open_wire(misbehaving_server()) as owner:
         asked = [owner.ask("echo", number=number) for number in range(100)]
         heard = [await owner.hear() for _ in asked]
         assert heard == [JsonRpcResponse(id, {"number": number}) for number, id in enumerate(asked)]
 
 
 @pytest.mark.row("CT-01")
-async def test_messages_come_one_by_one_whatever_the_pieces() -> None:
+async def test_messages_are_delivered_one_by_one_whatever_the_pieces() -> None:
     line = '{"jsonrpc":"2.0","method":"notifications/x","params":{"n":%d}}'
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         owner.ask("raw", text=line % 1 + "\r\n\n  \n" + line % 2 + "\n" + (line % 3)[:20])
         assert [await owner.hear(), await owner.hear()] == [
             JsonRpcNotification("notifications/x", {"n": n}) for n in (1, 2)
@@ -68,8 +68,8 @@ async def test_messages_come_one_by_one_whatever_the_pieces() -> None:
     ("number", "name"),
     [(signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV"), (signal.SIGTERM, "SIGTERM")],
 )
-async def test_the_signal_that_ended_it_is_told(number: int, name: str) -> None:
-    async with opened(wicked()) as owner:
+async def test_the_signal_that_ended_a_child_is_reported(number: int, name: str) -> None:
+    async with open_wire(misbehaving_server()) as owner:
         await owner.call("complain", text="about to fall\n")
         owner.ask("signal", number=number)
         why = await owner.end()
@@ -79,9 +79,9 @@ async def test_the_signal_that_ended_it_is_told(number: int, name: str) -> None:
 
 
 @pytest.mark.row("CT-01", "CT-11")
-async def test_the_status_comes_once_behind_all_that_was_said() -> None:
+async def test_the_exit_status_comes_once_after_all_messages() -> None:
     last = '{"jsonrpc":"2.0","method":"notifications/a","params":{}}\n{"jsonrpc":"2.0","method":"notifications/b"}'
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         owner.ask("exit", status=7, last=last)
         heard = await owner.rest_of_it()
         assert [each.method for each in heard] == ["notifications/a", "notifications/b"]
@@ -93,7 +93,7 @@ async def test_the_status_comes_once_behind_all_that_was_said() -> None:
 
 @pytest.mark.row("CT-11")
 async def test_half_a_line_at_the_end_is_no_message() -> None:
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         owner.ask("exit", status=0, last='{"jsonrpc":"2.0","method":"notif')
         (broken,) = await owner.rest_of_it()
         assert isinstance(broken, InvalidMessage)
@@ -101,21 +101,21 @@ async def test_half_a_line_at_the_end_is_no_message() -> None:
 
 
 @pytest.mark.row("CT-11")
-async def test_a_kill_is_known_within_fifty_milliseconds() -> None:
+async def test_a_kill_is_reported_within_fifty_milliseconds() -> None:
     took: list[float] = []
     for _ in range(7):
-        async with opened(wicked()) as owner:
-            await owner.call("child")  # who holds all three pipes open
+        async with open_wire(misbehaving_server()) as owner:
+            await owner.call("child")  # a grandchild that holds all three pipes open
             began = time.perf_counter()
             os.kill(owner.process, signal.SIGKILL)
             assert isinstance(await owner.end(), ProcessDied)
             took.append(time.perf_counter() - began)
-        await nobody_but(owner)
-    assert min(took) < 0.05, took  # a machine at other work is slow by itself
+        await only_process_left(owner)
+    assert min(took) < 0.05, took  # a busy machine is slow by itself
 
 
-async def nobody_but(owner: Owner) -> None:
-    """Wait until the processes that finish what the wire has left are over."""
+async def only_process_left(owner: CommandWireOwner) -> None:
+    """Wait until the processes that end what the wire has left are over."""
     node = current_node()
     for process in list(node.processes.values()):
         if "finish" in process.label:
@@ -123,23 +123,23 @@ async def nobody_but(owner: Owner) -> None:
 
 
 @pytest.mark.row("CT-10")
-async def test_the_whole_group_is_ended() -> None:
-    async with opened(wicked(limits=BRIEF)) as owner:
+async def test_the_whole_process_group_is_ended() -> None:
+    async with open_wire(misbehaving_server(limits=BRIEF)) as owner:
         await owner.call("child", stubborn=True)
         await owner.close()
 
 
 @pytest.mark.row("CT-10")
 @pytest.mark.parametrize("ignored", [[], [signal.SIGTERM]])
-async def test_who_does_not_end_is_ended(ignored: list[int]) -> None:
-    async with opened(wicked(limits=BRIEF)) as owner:
+async def test_a_child_that_ignores_its_end_is_killed(ignored: list[int]) -> None:
+    async with open_wire(misbehaving_server(limits=BRIEF)) as owner:
         await owner.call("stubborn", ignored=ignored, deaf=True)
         await owner.close()
 
 
 @pytest.mark.row("CT-10")
-async def test_who_ends_at_the_end_of_his_input_gets_no_signal() -> None:
-    async with opened(wicked()) as owner:
+async def test_a_child_that_exits_at_the_end_of_its_input_gets_no_signal() -> None:
+    async with open_wire(misbehaving_server()) as owner:
         await owner.call("echo")
         child = owner.wire._child
         await owner.close()
@@ -148,16 +148,16 @@ async def test_who_ends_at_the_end_of_his_input_gets_no_signal() -> None:
 
 
 @pytest.mark.row("CT-10")
-async def test_who_is_stopped_is_ended() -> None:
-    async with opened(wicked(limits=BRIEF)) as owner:
+async def test_a_stopped_child_is_ended() -> None:
+    async with open_wire(misbehaving_server(limits=BRIEF)) as owner:
         await owner.call("echo")
         os.kill(owner.process, signal.SIGSTOP)
         owner.ask("echo")
         await owner.close()
 
 
-async def test_what_was_said_is_read_before_the_end() -> None:
-    async with opened(wicked()) as owner:
+async def test_output_before_the_end_is_read() -> None:
+    async with open_wire(misbehaving_server()) as owner:
         await owner.call("echo")
         owner.note("notifications/late")
         owner.ask("echo", text="x" * 500_000)
@@ -167,22 +167,22 @@ async def test_what_was_said_is_read_before_the_end() -> None:
 
 
 @pytest.mark.row("CT-10")
-async def test_a_wire_that_is_killed_takes_the_child_along(mark: str) -> None:
-    async with opened(wicked()) as owner:
+async def test_a_killed_wire_kills_its_child(mark: str) -> None:
+    async with open_wire(misbehaving_server()) as owner:
         await owner.call("stubborn", ignored=[signal.SIGTERM], deaf=True)
         kill(owner.wire.pid)
         await owner.rest_of_it()
         assert owner.ended == KILLED
-        assert not marked(mark)
+        assert not marked_processes(mark)
 
 
 @pytest.mark.row("CT-10")
-async def test_the_child_ends_with_its_owner(mark: str) -> None:
+async def test_a_child_ends_with_its_owner(mark: str) -> None:
     wires: list[Any] = []
 
     async def own() -> None:
         async with inbox("owner") as me:
-            owner = Owner(me, wicked(limits=BRIEF).open(me.pid))
+            owner = CommandWireOwner(me, misbehaving_server(limits=BRIEF).open(me.pid))
             wires.append(owner.wire)
             await owner.call("child")
             raise RuntimeError("the owner falls")
@@ -190,13 +190,13 @@ async def test_the_child_ends_with_its_owner(mark: str) -> None:
     with pytest.raises(RuntimeError):
         await own()
     await wait_down(wires[0].pid, 20.0)
-    assert not marked(mark)
+    assert not marked_processes(mark)
 
 
 @pytest.mark.row("CT-01")
 @pytest.mark.parametrize(("descriptor", "what"), [(0, "input"), (1, "output")])
-async def test_who_hangs_up_and_runs_on_is_ended(descriptor: int, what: str) -> None:
-    async with opened(wicked(limits=BRIEF)) as owner:
+async def test_a_child_that_closes_its_output_and_runs_on_is_ended(descriptor: int, what: str) -> None:
+    async with open_wire(misbehaving_server(limits=BRIEF)) as owner:
         await owner.call("echo")
         owner.ask("close", descriptor=descriptor)
         if descriptor == 0:
@@ -207,11 +207,11 @@ async def test_who_hangs_up_and_runs_on_is_ended(descriptor: int, what: str) -> 
         why = await owner.end()
         assert isinstance(why, ConnectionLost)
         assert what in str(why)
-        await nobody_but(owner)
+        await only_process_left(owner)
 
 
-async def test_lines_that_are_no_messages_are_quarantined() -> None:
-    async with opened(wicked()) as owner:
+async def test_invalid_lines_are_quarantined() -> None:
+    async with open_wire(misbehaving_server()) as owner:
         owner.ask("raw", text="Listening on …\nüñí\n[1,2]\n")
         broken = [await owner.hear() for _ in range(3)]
         assert [type(each) for each in broken] == [InvalidMessage] * 3
@@ -219,32 +219,32 @@ async def test_lines_that_are_no_messages_are_quarantined() -> None:
         assert await owner.call("echo", n=1) == {"n": 1}
 
 
-async def test_who_says_nothing_else_is_no_server() -> None:
-    async with opened(wicked(limits=CommandLimits(grace=0.2, quarantine=50))) as owner:
+async def test_a_child_with_only_invalid_lines_is_no_server() -> None:
+    async with open_wire(misbehaving_server(limits=CommandLimits(grace=0.2, quarantine=50))) as owner:
         await owner.call("echo")
         owner.ask("flood", text="y\n")
         heard = await owner.rest_of_it()
         assert [type(each) for each in heard] == [
             InvalidMessage
-        ] * 50  # and of the thousands that came with the last, nothing
+        ] * 50  # and none of the thousands that came with the last one
         assert isinstance(owner.ended, Shutdown)
         assert isinstance(owner.ended.detail, NotMcp)
         assert "50 lines in a row" in str(owner.ended.detail)
-        await nobody_but(owner)
+        await only_process_left(owner)
 
 
-async def test_a_line_that_is_too_long_fails_its_own_call() -> None:
-    async with opened(wicked(limits=CommandLimits(line=100_000))) as owner:
+async def test_an_oversized_line_fails_its_own_call() -> None:
+    async with open_wire(misbehaving_server(limits=CommandLimits(line=100_000))) as owner:
         id = owner.ask("big", size=1_000_000)
         broken: Any = await owner.hear()
         assert isinstance(broken, InvalidMessage)
-        assert broken.error.answers == id
+        assert broken.error.response_to == id
         assert len(broken.sample) <= 256
         assert (await owner.call("big", size=50_000))["text"] == "x" * 50_000
 
 
-async def test_who_floods_stderr_holds_nobody_up() -> None:
-    async with opened(wicked(limits=BRIEF)) as owner:
+async def test_a_flood_on_stderr_delays_no_message() -> None:
+    async with open_wire(misbehaving_server(limits=BRIEF)) as owner:
         await owner.call("complain", text="0123456789\n", times=100_000)
         assert await owner.call("echo", n=1) == {"n": 1}
         await asyncio.sleep(0)
@@ -256,9 +256,9 @@ async def test_who_floods_stderr_holds_nobody_up() -> None:
         assert set(owner.wire.stderr.split()) <= {"abc", "0123456789"}
 
 
-async def test_stderr_goes_to_whoever_wants_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stderr_goes_to_its_callback(caplog: pytest.LogCaptureFixture) -> None:
     lines: list[str] = []
-    async with opened(wicked(stderr=lines.append)) as owner:
+    async with open_wire(misbehaving_server(stderr=lines.append)) as owner:
         await owner.call("complain", text="one\ntwo\nhalf")
         await owner.close()
         assert lines == ["one", "two", "half"]
@@ -266,17 +266,17 @@ async def test_stderr_goes_to_whoever_wants_it(caplog: pytest.LogCaptureFixture)
     def broken(line: str) -> None:
         raise ValueError(line)
 
-    async with opened(wicked(stderr=broken)) as owner:
+    async with open_wire(misbehaving_server(stderr=broken)) as owner:
         await owner.call("complain", text="one\ntwo\n")
         assert await owner.call("echo", n=1) == {"n": 1}
         await owner.close()
         assert owner.wire.stderr == "one\ntwo"
-    assert "is not called any more" in caplog.text
+    assert "is not called again" in caplog.text
     assert len([each for each in caplog.records if each.name == "greenroom.command"]) == 1
 
 
 async def test_a_child_that_does_not_read_fills_a_bounded_queue() -> None:
-    async with opened(wicked(limits=CommandLimits(grace=0.2, queue=1_000_000))) as owner:
+    async with open_wire(misbehaving_server(limits=CommandLimits(grace=0.2, queue=1_000_000))) as owner:
         await owner.call("deaf")
         asked: list[int] = []
         with pytest.raises(WireFull):  # noqa: PT012 - one of them
@@ -294,7 +294,7 @@ async def test_a_child_that_does_not_read_fills_a_bounded_queue() -> None:
 
 async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
     line = '{"jsonrpc":"2.0","method":"notifications/x","params":{}}\n'
-    async with opened(wicked(limits=BRIEF)) as owner:
+    async with open_wire(misbehaving_server(limits=BRIEF)) as owner:
         await owner.call("echo")
         owner.ask("flood", text=line)
         seen = -1
@@ -306,26 +306,26 @@ async def test_an_owner_that_does_not_read_is_not_flooded() -> None:
             assert isinstance(await owner.hear(), JsonRpcNotification)
 
 
-async def test_where_the_system_has_no_descriptors_of_processes_a_thread_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_pidfds_a_thread_waits_for_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(pid: int) -> int:
         raise OSError(pid)
 
     monkeypatch.setattr(os, "pidfd_open", missing)
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         await owner.call("echo")
         owner.ask("exit", status=3)
         why = await owner.end()
         assert isinstance(why, ProcessDied)
         assert why.status == 3
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         await owner.call("echo")
         kill(owner.wire.pid)
         await owner.rest_of_it()
         assert owner.ended == KILLED
 
 
-async def test_a_status_that_somebody_else_has_taken() -> None:
-    async with opened(wicked()) as owner:
+async def test_an_exit_status_reaped_by_other_code_is_reported_as_255() -> None:
+    async with open_wire(misbehaving_server()) as owner:
         await owner.call("echo")
         os.kill(owner.process, signal.SIGKILL)
         os.waitpid(owner.process, 0)  # noqa: ASYNC222 - it is as good as dead
@@ -334,9 +334,9 @@ async def test_a_status_that_somebody_else_has_taken() -> None:
         assert why.status == 255
 
 
-async def test_fifty_at_once_in_any_order() -> None:
+async def test_fifty_calls_at_once_are_answered_in_any_order() -> None:
     async def one(number: int) -> None:
-        async with opened(wicked()) as owner:
+        async with open_wire(misbehaving_server()) as owner:
             assert await owner.call("echo", n=number) == {"n": number}
             if number % 3 == 0:
                 kill(owner.wire.pid)
@@ -350,14 +350,14 @@ async def test_fifty_at_once_in_any_order() -> None:
 
 
 def abruptly(how: Callable[[asyncio.AbstractEventLoop], None]) -> None:
-    """Run a wire in a loop, and end the loop like that."""
+    """Run a wire in a loop, and end the loop abruptly."""
     loop = asyncio.new_event_loop()
 
     async def main() -> None:
-        node = Node(log=False, watchdog=None)  # whose thread would keep all of it alive
+        node = Node(log=False, watchdog=None)  # its thread would keep everything alive
         await node.open()
         async with inbox() as me:
-            owner = Owner(me, wicked().open(me.pid))
+            owner = CommandWireOwner(me, misbehaving_server().open(me.pid))
             await owner.call("stubborn", ignored=[signal.SIGTERM])
             loop.stop()
             await asyncio.Event().wait()
@@ -378,19 +378,19 @@ def test_a_loop_that_ends_abruptly_leaves_no_child(mark: str) -> None:
         loop.close()
 
     abruptly(cancelled)
-    assert not gone(mark, 3.0)
+    assert not wait_until_gone(mark, 3.0)
     abruptly(lambda loop: loop.close())
 
     async def another() -> None:
-        async with Node(), opened(wicked()) as owner:
+        async with Node(), open_wire(misbehaving_server()) as owner:
             await owner.call("echo")
 
-    asyncio.run(another())  # the next start looks after children whose loop is gone
-    assert not gone(mark, 3.0)
+    asyncio.run(another())  # the next start ends children whose loop is closed
+    assert not wait_until_gone(mark, 3.0)
 
 
-async def test_what_is_said_to_a_child_that_has_ended_is_written_to_nobody_else() -> None:
-    async with opened(wicked()) as owner:
+async def test_a_message_to_a_child_that_has_ended_goes_to_no_other_descriptor() -> None:
+    async with open_wire(misbehaving_server()) as owner:
         await owner.call("echo")
         child = owner.wire._child
         assert child is not None
@@ -412,12 +412,12 @@ async def test_what_is_said_to_a_child_that_has_ended_is_written_to_nobody_else(
         assert isinstance(await owner.end(), ProcessDied)
 
 
-async def test_many_small_messages_are_heard_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_wire, "TURN", -1.0)  # each line takes longer than a turn
+async def test_many_small_messages_are_delivered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_wire, "READ_TURN", -1.0)  # each line takes longer than a turn
     many = 500
     text = "".join(_LINE % n for n in range(many))
     mails: list[int] = []
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         receive = owner.me.receive
 
         async def counted(**options: Any) -> Any:
@@ -435,10 +435,10 @@ async def test_many_small_messages_are_heard_in_turns(monkeypatch: pytest.Monkey
         await owner.close()
 
 
-async def test_what_waits_for_its_turn_is_heard_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_wire, "TURN", -1.0)
+async def test_queued_lines_are_delivered_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_wire, "READ_TURN", -1.0)
     text = "".join(_LINE % n for n in range(500))
-    async with opened(wicked()) as owner:
+    async with open_wire(misbehaving_server()) as owner:
         owner.ask("raw", text=text)
         owner.ask("signal", number=signal.SIGKILL)
         heard = [each for each in await owner.rest_of_it() if isinstance(each, JsonRpcNotification)]

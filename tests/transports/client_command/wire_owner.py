@@ -1,4 +1,4 @@
-"""Who owns a wire where there is no connection: plain code with a mailbox, that says what it wants and hears what comes."""
+"""The owner of a wire without a connection: plain code with a mailbox that sends messages and reads items."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from greenroom.transports.client.command_wire import CommandWire
     from greenroom.transports.client.interfaces import InboundItem
 
-WICKED = Path(__file__).parent / "programs" / "wicked.py"
+MISBEHAVING = Path(__file__).parent / "programs" / "misbehaving_server.py"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
-def wicked(*args: str, **options: Any) -> Command:
-    """The server to order."""
-    return Command(sys.executable, "-S", WICKED, *args, **options)
+def misbehaving_server(*args: str, **options: Any) -> Command:
+    """A command that starts the misbehaving server."""
+    return Command(sys.executable, "-S", MISBEHAVING, *args, **options)
 
 
 class WireEndedError(Exception):
     """The wire has ended."""
 
 
-class Owner:
-    """One wire's."""
+class CommandWireOwner:
+    """The owner of one wire."""
 
     def __init__(self, me: Inbox, wire: CommandWire) -> None:
         self.me = me
@@ -46,12 +46,12 @@ class Owner:
 
     @property
     def process(self) -> int:
-        """The system's number of the child."""
+        """The child's process id."""
         assert self.wire.process_id is not None
         return self.wire.process_id
 
     def ask(self, method: str, **params: Any) -> int:
-        """Send a request; its id."""
+        """Send a request; returns its id."""
         self._next += 1
         self.wire.send(encode_request(self._next, method, params), self._next)
         return self._next
@@ -60,7 +60,7 @@ class Owner:
         self.wire.send(encode_notification(method, params))
 
     async def hear(self) -> Any:
-        """The next thing that comes; the end is raised."""
+        """The next item; the end of the wire is raised."""
         while not self.rest:
             mail = await self.me.receive(timeout=60.0)
             if isinstance(mail, Inbound):
@@ -74,7 +74,7 @@ class Owner:
         return self.rest.popleft()
 
     async def call(self, method: str, **params: Any) -> Any:
-        """The result of a request, whatever else comes before it."""
+        """The result of a request, whatever comes before it."""
         id = self.ask(method, **params)
         while True:
             heard = await self.hear()
@@ -82,7 +82,7 @@ class Owner:
                 return heard.result
 
     async def rest_of_it(self) -> list[Any]:
-        """All that comes until the end."""
+        """All items until the end."""
         heard: list[Any] = []
         with suppress(WireEndedError):
             while self.ended is None:
@@ -90,24 +90,24 @@ class Owner:
         return heard
 
     async def end(self) -> TransportError:
-        """Wait until it ends by itself; why."""
+        """Wait until the wire ends by itself; returns the reason."""
         await self.rest_of_it()
         assert isinstance(self.ended, Shutdown), self.ended
         assert isinstance(self.ended.detail, TransportError), self.ended
         return self.ended.detail
 
     async def close(self) -> None:
-        """End it in order."""
+        """Close the wire in order."""
         exit(self.wire.pid, Shutdown("closed"))
         await self.rest_of_it()
         assert self.ended == Shutdown("closed")
 
 
 @asynccontextmanager
-async def opened(command: Command) -> AsyncGenerator[Owner]:
-    """A wire, closed afterwards, whatever became of it."""
+async def open_wire(command: Command) -> AsyncGenerator[CommandWireOwner]:
+    """A wire that is closed afterwards in any case."""
     async with inbox() as me:
-        owner = Owner(me, command.open(me.pid))
+        owner = CommandWireOwner(me, command.open(me.pid))
         yield owner
         if is_alive(owner.wire.pid):
             exit(owner.wire.pid, Shutdown("closed"))

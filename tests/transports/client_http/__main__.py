@@ -1,4 +1,4 @@
-"""`python -m tests.transports.client_http`: our client calls servers that others wrote, over Streamable HTTP and over HTTP as it was before."""
+"""`python -m tests.transports.client_http`: our client calls servers of other projects, over Streamable HTTP and over HTTP+SSE."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Peer:
-    """A server, how it is started, where it is, and what its echo says."""
+    """A server: how it is started, where it is, and what its echo returns."""
 
     name: str
     command: tuple[str, ...]
@@ -54,8 +54,8 @@ SERVERS = (
 )
 
 
-async def visit(peer: Peer, port: int) -> None:
-    """Call it, one after another and side by side, and hear how a long call goes."""
+async def received(peer: Peer, port: int) -> None:
+    """Call it, sequentially and in parallel, and receive the progress of a long call."""
     told: list[Any] = []
     async with Client(f"http://127.0.0.1:{port}{peer.path}", on_progress=told.append) as client:
         assert any(tool.name == "echo" for tool in await client.list_tools())
@@ -76,13 +76,13 @@ async def visit(peer: Peer, port: int) -> None:
 
 
 def main() -> int:
-    """Visit them all; 1 when one of them and we did not get on."""
+    """Call all servers; 1 if any call failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for peer in SERVERS:
             try:
                 with serving(peer.command, Path(folder) / "log") as served:
-                    asyncio.run(asyncio.wait_for(visit(peer, served.port), PATIENCE))
+                    asyncio.run(asyncio.wait_for(received(peer, served.port), PATIENCE))
             except (Exception, NotServing) as error:  # noqa: BLE001 - whatever it was, it is what the verdict is about
                 failed += 1
                 print(f"FAILED  {peer.name}: {type(error).__name__}: {error}")  # noqa: T201 - the verdict

@@ -1,4 +1,4 @@
-"""A server that does what a test says, byte for byte, however wrong that is; for all else it behaves."""
+"""A server that responds as a test says, byte for byte, however wrong that is; to everything else it responds properly."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    Handler = Callable[["Visit"], Awaitable[object]]
+    Handler = Callable[["ReceivedRequest"], Awaitable[object]]
 
 SESSION = "the-session"
 
 
 @dataclass
-class Visit:
-    """One request, and the way back."""
+class ReceivedRequest:
+    """One received request, and its connection for the response."""
 
     connection: int
     method: str
@@ -43,7 +43,7 @@ class Visit:
         await self.writer.drain()
 
     async def reply(self, status: int = 200, body: bytes = b"", **headers: str) -> None:
-        """A whole answer; a header's underscores are dashes."""
+        """Send a whole response; underscores in header names are dashes."""
         lines = [f"HTTP/1.1 {status} So", f"content-length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
@@ -55,7 +55,7 @@ class Visit:
         await self.json(answer(self.id, result), 200, **headers)
 
     async def stream(self, *pieces: bytes, **headers: str) -> None:
-        """Begin a stream of events, with these in it. It ends with the connection."""
+        """Begin an event stream with these events. It ends with the connection."""
         lines = ["HTTP/1.1 200 OK", "content-type: text/event-stream"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join([*lines, "", ""]).encode("latin-1") + b"".join(pieces))
@@ -67,13 +67,13 @@ class Visit:
         self.writer.transport.abort()
 
     def reset(self) -> None:
-        """Hang up, and have the kernel say that nothing more is taken."""
+        """Close the connection, and reset what still arrives."""
         raw = self.writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.abort()
 
     async def gone(self) -> None:
-        """Wait for the client to hang up."""
+        """Wait until the client has disconnected."""
         await self.hung_up.wait()
 
 
@@ -98,11 +98,11 @@ def event(value: Any = None, id: str = "", retry: int | None = None) -> bytes:
 
 
 @dataclass
-class Scripted:
-    """What came, and what to do with it: a handler by method of the message, or by verb; else it behaves."""
+class ScriptedServer:
+    """The received requests and their handlers, by method of the message or by HTTP method; without one it responds properly."""
 
     port: int = 0
-    visits: list[Visit] = field(default_factory=list[Visit])
+    requests: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
     handlers: dict[str, Handler] = field(default_factory=dict[str, "Handler"])
     session: str = SESSION
     connections: int = 0
@@ -117,27 +117,27 @@ class Scripted:
     def on(self, what: str, handler: Handler) -> None:
         self.handlers[what] = handler
 
-    def seen(self, what: str) -> list[Visit]:
-        """The visits of one kind."""
-        return [each for each in self.visits if kind(each) == what]
+    def seen(self, what: str) -> list[ReceivedRequest]:
+        """The requests of one kind."""
+        return [each for each in self.requests if kind(each) == what]
 
-    async def until(self, what: str, count: int = 1) -> list[Visit]:
-        """Wait for so many visits of one kind."""
+    async def until(self, what: str, count: int = 1) -> list[ReceivedRequest]:
+        """Wait for so many requests of one kind."""
         while len(found := self.seen(what)) < count:
             self.news.clear()
             await self.news.wait()
         return found
 
     def refuse(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         assert self.listening is not None
         self.listening.close()
 
     async def vanish(self) -> None:
-        """Be gone altogether."""
+        """Close everything."""
         self.refuse()
-        for visit in self.visits:
-            visit.abort()
+        for received in self.requests:
+            received.abort()
         await asyncio.sleep(1)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,15 +154,15 @@ class Scripted:
                 headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines[1:-2])}
                 assert len(headers) == len(lines) - 3, f"a header twice: {lines}"
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                visit = Visit(number, method, path, headers, body, writer, hung_up)
-                self.visits.append(visit)
+                received = ReceivedRequest(number, method, path, headers, body, writer, hung_up)
+                self.requests.append(received)
                 self.news.set()
-                await self.handlers.get(kind(visit), self.behave)(visit)
+                await self.handlers.get(kind(received), self.behave)(received)
         writer.close()
 
-    async def behave(self, visit: Visit) -> None:
-        """What a decent server does."""
-        match kind(visit):
+    async def behave(self, received: ReceivedRequest) -> None:
+        """A proper response."""
+        match kind(received):
             case "initialize":
                 said: dict[str, Any] = {
                     "protocolVersion": "2025-11-25",
@@ -170,27 +170,27 @@ class Scripted:
                     "serverInfo": {"name": "s", "version": "1"},
                 }
                 headers = {"mcp_session_id": self.session} if self.session else {}
-                await visit.result(said, **headers)
+                await received.result(said, **headers)
             case "GET":
-                await visit.reply(405)
+                await received.reply(405)
             case "DELETE":
-                await visit.reply(204)
+                await received.reply(204)
             case _:
-                if visit.id is None or "method" not in visit.message:
-                    await visit.reply(202)
+                if received.id is None or "method" not in received.message:
+                    await received.reply(202)
                 else:
-                    await visit.result({"content": [{"type": "text", "text": "hi"}]})
+                    await received.result({"content": [{"type": "text", "text": "hi"}]})
 
 
-def kind(visit: Visit) -> str:
-    """The method of the message that came, or the verb if there was none."""
-    return str(visit.message.get("method", "answer")) if visit.method == "POST" else visit.method
+def kind(received: ReceivedRequest) -> str:
+    """The method of the message, or the HTTP method without one."""
+    return str(received.message.get("method", "answer")) if received.method == "POST" else received.method
 
 
 @asynccontextmanager
-async def scripted(**handlers: Handler) -> AsyncGenerator[Scripted]:
-    """One on a free port. A handler's name is the method that it is for, `tools/call` being `call`."""
-    server = Scripted()
+async def scripted_server(**handlers: Handler) -> AsyncGenerator[ScriptedServer]:
+    """A scripted server on a free port. A handler's name is its method, `tools/call` being `call`."""
+    server = ScriptedServer()
     for name, handler in handlers.items():
         server.on({"call": "tools/call"}.get(name, name), handler)
 
@@ -206,8 +206,8 @@ async def scripted(**handlers: Handler) -> AsyncGenerator[Scripted]:
         yield server
     finally:
         listening.close()
-        for visit in server.visits:
-            visit.abort()
+        for received in server.requests:
+            received.abort()
         tasks = tuple(server.tasks)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The wire under the connection that it is for: sessions that end, servers that come back, many at once, and nothing left behind."""
+"""The HTTP wire under a connection: sessions that end, servers that restart, many clients at once, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from greenroom.supervision import kill, which_children
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 
-from .scripted_server import Visit, scripted
+from .scripted_server import ReceivedRequest, scripted_server
 from .test_own_server import company
-from .wire_owner import HELLO, opened, text
+from .wire_owner import HELLO, open_wire, text
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Line
@@ -31,7 +31,7 @@ async def call(line: Line, **options: Any) -> str:
     return text(await line.request("tools/call", {"name": "echo", "arguments": {"text": "hello"}}, **options))
 
 
-async def test_a_session_that_has_ended_is_begun_anew_and_nobody_notices() -> None:
+async def test_a_lost_session_is_started_anew_unnoticed() -> None:
     server = company()
     async with server.started() as running:
         line = await start_connection(HttpRoute(await server.listen(config=HttpConfig(port=0))))
@@ -44,7 +44,7 @@ async def test_a_session_that_has_ended_is_begun_anew_and_nobody_notices() -> No
         await line.close()
 
 
-async def test_a_server_that_goes_and_comes_back() -> None:
+async def test_a_restarted_server_is_called_again() -> None:
     server = company()
     async with server.started():
         url = await server.listen(config=HttpConfig(port=0))
@@ -60,27 +60,27 @@ async def test_a_server_that_goes_and_comes_back() -> None:
         await line.close()
 
 
-async def test_a_deadline_hangs_up_and_tells_the_server() -> None:
-    async def never(visit: Visit) -> None:
-        await visit.gone()
+async def test_a_deadline_disconnects_and_cancels_at_the_server() -> None:
+    async def never(received: ReceivedRequest) -> None:
+        await received.gone()
 
-    async with scripted(call=never) as server:
+    async with scripted_server(call=never) as server:
         line = await start_connection(HttpRoute(server.url))
         await line.ready()
         with pytest.raises(RequestTimeout):
             await call(line, timeout=2)
-        (visit,) = server.seen("tools/call")
-        await visit.gone()
+        (received,) = server.seen("tools/call")
+        await received.gone()
         (told,) = await server.until("notifications/cancelled")
-        assert told.message["params"]["requestId"] == visit.id
+        assert told.message["params"]["requestId"] == received.id
         await line.close()
 
 
-async def test_a_call_that_was_lost_is_not_made_again() -> None:
-    async def dies(visit: Visit) -> None:
-        visit.abort()
+async def test_a_lost_call_is_not_repeated() -> None:
+    async def dies(received: ReceivedRequest) -> None:
+        received.abort()
 
-    async with scripted(call=dies) as server:
+    async with scripted_server(call=dies) as server:
         line = await start_connection(HttpRoute(server.url))
         await line.ready()
         with pytest.raises(RequestLost) as lost:
@@ -90,7 +90,7 @@ async def test_a_call_that_was_lost_is_not_made_again() -> None:
         await line.close()
 
 
-async def test_clients_that_come_and_go_leave_no_descriptors() -> None:
+async def test_many_short_clients_leave_no_descriptors() -> None:
     server = company()
     async with server.started():
         url = await server.listen(config=HttpConfig(port=0))
@@ -109,8 +109,11 @@ async def test_clients_that_come_and_go_leave_no_descriptors() -> None:
 
 
 @pytest.mark.parametrize("turns", [0, 1])
-async def test_who_gives_up_while_there_is_no_connection_yet_leaves_their_place_to_who_waits(turns: int) -> None:
-    async with scripted() as server, opened(HttpRoute(server.url, settings=HttpSettings(max_connections=1))) as owner:
+async def test_a_cancelled_call_without_connection_leaves_its_place_to_the_next(turns: int) -> None:
+    async with (
+        scripted_server() as server,
+        open_wire(HttpRoute(server.url, settings=HttpSettings(max_connections=1))) as owner,
+    ):
         given_up, waits = owner.ask("initialize", HELLO), owner.ask("initialize", HELLO)
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Events of one server are taken in turns: however small they are, whatever is wrong with them, and whatever they ask."""
+"""Fair reading of one server's events, in turns: however small or invalid they are, and whatever they request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, MessageLimits
-from greenroom.transports.client import outgoing_requests as http_stream
+from greenroom.transports.client import outgoing_requests
 from greenroom.transports.client.errors import NotMcp
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
 from greenroom.transports.client.http_settings import HttpSettings
@@ -18,9 +18,9 @@ from greenroom.transports.client.http_wire import HttpWire
 from greenroom.transports.client.interfaces import Inbound, InvalidMessage
 from greenroom.transports.client.outgoing_requests import EventStream
 
-from .scripted_server import Visit, answer, event, scripted
-from .wire_and_server import facing
-from .wire_owner import HELLO, Owner, opened
+from .scripted_server import ReceivedRequest, answer, event, scripted_server
+from .wire_and_server import wire_and_server
+from .wire_owner import HELLO, WireOwner, open_wire
 
 BROKEN = b"data:-\n\n"
 PING = {"jsonrpc": "2.0", "id": 9, "method": "ping"}
@@ -36,16 +36,16 @@ def notes(count: int) -> bytes:
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_stream, "TURN", -1.0)  # each event takes longer than a turn
+    monkeypatch.setattr(outgoing_requests, "READ_TURN", -1.0)  # each event takes longer than a turn
 
 
 @pytest.fixture
 def long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_stream, "TURN", 1000.0)
+    monkeypatch.setattr(outgoing_requests, "READ_TURN", 1000.0)
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_the_rest_of_a_slice_waits_for_the_next_turn() -> None:
+def test_events_left_of_a_turn_wait_for_the_next() -> None:
     stream = EventStream(MessageLimits.of_size(1000))
     heard = stream.feed(BROKEN * 3 + notes(2))
     while stream.has_backlog:
@@ -57,7 +57,7 @@ def test_the_rest_of_a_slice_waits_for_the_next_turn() -> None:
 
 
 @pytest.mark.usefixtures("long_turns")
-def test_the_requests_of_a_server_are_eight_in_a_turn() -> None:
+def test_eight_requests_of_a_server_are_taken_in_a_turn() -> None:
     stream = EventStream(MessageLimits.of_size(1000))
     heard = stream.feed((event(PING) + event(note(1))) * 20)
     assert sum(type(each) is JsonRpcRequest for each in heard) == 8
@@ -69,13 +69,13 @@ def test_the_requests_of_a_server_are_eight_in_a_turn() -> None:
 
 
 @pytest.mark.usefixtures("long_turns")
-def test_messages_that_take_little_time_are_read_at_once() -> None:
+def test_cheap_messages_are_read_at_once() -> None:
     stream = EventStream(MessageLimits.of_size(1000))
     assert len(stream.feed(notes(100))) == 100
 
 
-async def in_order(owner: Owner, count: int) -> None:
-    """So many notes come, and no two of them in one mail."""
+async def in_order(owner: WireOwner, count: int) -> None:
+    """So many notifications arrive, no two of them in one mail."""
     for number in range(count):
         assert not owner.rest
         heard = await owner.hear()
@@ -85,15 +85,15 @@ async def in_order(owner: Owner, count: int) -> None:
 
 @pytest.mark.usefixtures("short_turns")
 @pytest.mark.parametrize("carrier", ["ours", "httpx"])
-async def test_an_answer_behind_many_events_is_heard_though_the_connection_has_ended(carrier: str) -> None:
-    async def stream(visit: Visit) -> None:
-        await visit.stream(notes(20) + event() * 3 + event(answer(visit.id, {"ok": 1})) + event(note(20)))
-        visit.close()
+async def test_a_reply_behind_many_events_is_delivered_although_the_connection_has_ended(carrier: str) -> None:
+    async def stream(received: ReceivedRequest) -> None:
+        await received.stream(notes(20) + event() * 3 + event(answer(received.id, {"ok": 1})) + event(note(20)))
+        received.close()
 
     async with (
-        scripted(call=stream) as server,
+        scripted_server(call=stream) as server,
         httpx.AsyncClient() as client,
-        opened(HttpRoute(server.url, transport=client if carrier == "httpx" else None)) as owner,
+        open_wire(HttpRoute(server.url, transport=client if carrier == "httpx" else None)) as owner,
     ):
         await owner.greet()
         id = owner.call("any")
@@ -105,13 +105,13 @@ async def test_an_answer_behind_many_events_is_heard_though_the_connection_has_e
 
 
 @pytest.mark.usefixtures("short_turns")
-async def test_an_answer_that_was_made_whole_is_taken_in_turns() -> None:
+async def test_a_complete_response_is_taken_in_turns() -> None:
     async def whole(request: httpx.Request) -> httpx.Response:
         id = json.loads(request.content)["id"]
         body = notes(5) + event(answer(id, {"ok": 1})) if b"tools/call" in request.content else event(answer(id))
         return httpx.Response(200, content=body, headers={"content-type": "text/event-stream"})
 
-    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(whole))) as owner:
+    async with open_wire(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(whole))) as owner:
         assert await owner.answer(owner.ask("initialize", HELLO)) == {}
         id = owner.call("any")
         await in_order(owner, 5)
@@ -120,21 +120,21 @@ async def test_an_answer_that_was_made_whole_is_taken_in_turns() -> None:
 
 @pytest.mark.usefixtures("short_turns")
 async def test_the_stream_of_a_session_is_taken_in_turns() -> None:
-    async def stream(visit: Visit) -> None:
-        await visit.stream(notes(20))
-        await visit.gone()
+    async def stream(received: ReceivedRequest) -> None:
+        await received.stream(notes(20))
+        await received.gone()
 
-    async with facing(GET=stream) as (owner, _):
+    async with wire_and_server(GET=stream) as (owner, _):
         await in_order(owner, 20)
 
 
 @pytest.mark.usefixtures("short_turns")
-async def test_the_stream_of_the_old_transport_is_taken_in_turns() -> None:
-    async def stream(visit: Visit) -> None:
-        await visit.stream(b"event: endpoint\ndata: /post\n\n" + notes(20))
-        await visit.gone()
+async def test_the_stream_of_the_legacy_transport_is_taken_in_turns() -> None:
+    async def stream(received: ReceivedRequest) -> None:
+        await received.stream(b"event: endpoint\ndata: /post\n\n" + notes(20))
+        await received.gone()
 
-    async with scripted(GET=stream) as server, opened(SseRoute(server.url)) as owner:
+    async with scripted_server(GET=stream) as server, open_wire(SseRoute(server.url)) as owner:
         await in_order(owner, 20)
 
 
@@ -143,20 +143,20 @@ def broken_then_a_note(count: int) -> bytes:
 
 
 @pytest.mark.parametrize("way", ["answer", "session", "old"])
-async def test_many_messages_in_a_row_that_are_none_are_the_end(way: str) -> None:
+async def test_many_invalid_messages_in_a_row_end_the_wire(way: str) -> None:
     begun = b"event: endpoint\ndata: /post\n\n" if way == "old" else b""
     go = asyncio.Event()
 
-    async def stream(visit: Visit) -> None:
-        await visit.stream(begun, broken_then_a_note(5))
+    async def stream(received: ReceivedRequest) -> None:
+        await received.stream(begun, broken_then_a_note(5))
         await go.wait()
-        await visit.send(BROKEN * 100_000)
-        await visit.gone()
+        await received.send(BROKEN * 100_000)
+        await received.gone()
 
     settings = HttpSettings(quarantine=5)
-    async with scripted(**{"call" if way == "answer" else "GET": stream}) as server:
+    async with scripted_server(**{"call" if way == "answer" else "GET": stream}) as server:
         route = (SseRoute if way == "old" else HttpRoute)(server.url, settings=settings)
-        async with opened(route) as owner:
+        async with open_wire(route) as owner:
             if way != "old":
                 await owner.greet()
             if way == "answer":
@@ -170,11 +170,11 @@ async def test_many_messages_in_a_row_that_are_none_are_the_end(way: str) -> Non
             assert len(owner.passed) < 1000  # of 100,000
 
 
-async def test_many_answers_in_a_row_that_are_no_messages_are_the_end() -> None:
-    async def wrong(visit: Visit) -> None:
-        await visit.reply(200, b"-", content_type="application/json")
+async def test_many_invalid_responses_in_a_row_end_the_wire() -> None:
+    async def wrong(received: ReceivedRequest) -> None:
+        await received.reply(200, b"-", content_type="application/json")
 
-    async with facing(wrong, HttpSettings(quarantine=3)) as (owner, server):
+    async with wire_and_server(wrong, HttpSettings(quarantine=3)) as (owner, server):
         for _ in range(3):
             owner.call("any")
             assert isinstance(await owner.hear(), InvalidMessage)
@@ -182,16 +182,16 @@ async def test_many_answers_in_a_row_that_are_no_messages_are_the_end() -> None:
         assert len(server.seen("tools/call")) == 3
 
 
-async def test_a_server_that_takes_no_answers_is_read_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_reads_no_answers_is_not_read_further(monkeypatch: pytest.MonkeyPatch) -> None:
     held = asyncio.Event()
 
-    async def asks(visit: Visit) -> None:
-        await visit.stream(event(PING) * 2000)
-        await visit.gone()
+    async def asks(received: ReceivedRequest) -> None:
+        await received.stream(event(PING) * 2000)
+        await received.gone()
 
-    async def hold(visit: Visit) -> None:
+    async def hold(received: ReceivedRequest) -> None:
         await held.wait()
-        await visit.reply(202)
+        await received.reply(202)
 
     pings = 0
     heard = HttpWire.deliver
@@ -205,7 +205,7 @@ async def test_a_server_that_takes_no_answers_is_read_no_further(monkeypatch: py
         heard(wire, [each for each in said if type(each) is JsonRpcResponse])
 
     monkeypatch.setattr(HttpWire, "deliver", answering)
-    async with facing(GET=asks, answer=hold) as (owner, server):
+    async with wire_and_server(GET=asks, answer=hold) as (owner, server):
         await server.until("answer", 33)
         await asyncio.sleep(5)  # of virtual time
         assert 33 <= pings <= 40
@@ -215,14 +215,14 @@ async def test_a_server_that_takes_no_answers_is_read_no_further(monkeypatch: py
         assert pings >= 200
 
 
-async def test_inbound_mail_is_of_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_stream, "TURN", 1000.0)
+async def test_an_inbound_mail_contains_the_messages_of_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing_requests, "READ_TURN", 1000.0)
 
-    async def asks(visit: Visit) -> None:
-        await visit.stream(event(PING) * 24)
-        await visit.gone()
+    async def asks(received: ReceivedRequest) -> None:
+        await received.stream(event(PING) * 24)
+        await received.gone()
 
-    async with facing(GET=asks) as (owner, _):
+    async with wire_and_server(GET=asks) as (owner, _):
         for _ in range(3):
             mail = await owner.me.receive(timeout=600.0)
             assert isinstance(mail, Inbound)
@@ -230,6 +230,6 @@ async def test_inbound_mail_is_of_one_turn(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("quarantine", [0, -1])
-def test_a_quarantine_of_nothing_is_refused(quarantine: int) -> None:
+def test_a_quarantine_of_zero_is_refused(quarantine: int) -> None:
     with pytest.raises(Exception, match="quarantine must be more than 0"):
         HttpSettings(quarantine=quarantine)

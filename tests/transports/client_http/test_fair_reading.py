@@ -1,4 +1,4 @@
-"""What one server sends in one piece is read in turns: nothing is lost, nothing is out of order, and other tasks go on between."""
+"""Fair reading of large responses, in turns: nothing is lost or reordered, and other tasks run in between."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.transports.client import http_connection_pool as http_connection
-from greenroom.transports.client import interfaces
+from greenroom.transports.client import http_connection_pool, interfaces
 from greenroom.transports.client.http_address import ServerUrl
 from greenroom.transports.client.http_connection_pool import UNREAD_LIMIT, PooledConnection
 from greenroom.transports.client.http_settings import HttpSettings
@@ -18,7 +17,7 @@ SLICE = 4096
 
 
 class Transport:
-    """What a loop's transport has of a pause, and a socket that says nothing."""
+    """The pausing methods of a transport, and a silent socket."""
 
     def __init__(self) -> None:
         self.reading = True
@@ -44,8 +43,8 @@ class Transport:
     abort = close
 
 
-class Pool:
-    """Counts what a connection says of itself."""
+class FakePool:
+    """Counts a connection's callbacks to its pool."""
 
     def __init__(self) -> None:
         self.settings = HttpSettings()
@@ -53,62 +52,62 @@ class Pool:
         self.free = 0
         self.lost = 0
 
-    def released(self, _: PooledConnection) -> None:
+    def on_released(self, _: PooledConnection) -> None:
         self.free += 1
 
-    def gone(self, _: PooledConnection) -> None:
+    def on_closed(self, _: PooledConnection) -> None:
         self.lost += 1
 
     def crashed(self, error: BaseException) -> None:
         self.crashes.append(error)
 
 
-class Asker:
-    """Keeps what it is told."""
+class FakeRequest:
+    """Records the callbacks of a request."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.callbacks: list[Any] = []
         self.pieces: list[bytes] = []
         self.connection: PooledConnection | None = None
         self.pauses_after = -1
 
-    def head(self, head: Any) -> None:
-        self.told.append(head.status)
+    def on_head(self, head: Any) -> None:
+        self.callbacks.append(head.status)
 
-    def body(self, data: bytes) -> None:
+    def on_body(self, data: bytes) -> None:
         self.pieces.append(data)
         if len(self.pieces) == self.pauses_after:
             assert self.connection is not None
             self.connection.pause()
 
-    def end(self) -> None:
-        self.told.append("end")
+    def on_end(self) -> None:
+        self.callbacks.append("end")
 
-    def failed(self, error: BaseException, *, unseen: bool) -> None:
+    def on_failure(self, error: BaseException, *, unseen: bool) -> None:
         assert not unseen
-        self.told.append(type(error).__name__)
+        self.callbacks.append(type(error).__name__)
 
 
 class Scene:
     def __init__(self) -> None:
-        self.pool = Pool()
-        self.asker = Asker()
+        self.pool = FakePool()
+        self.request = FakeRequest()
         self.transport = Transport()
         any_pool: Any = self.pool
         self.connection = PooledConnection(any_pool, ServerUrl.of("http://127.0.0.1:1/mcp"))
         self.connection._transport = self.transport
-        self.asker.connection = self.connection
-        visit: Any = self.asker
-        self.connection.begin(b"", visit)
+        self.request.connection = self.connection
+        received: Any = self.request
+        self.connection.begin(b"", received)
 
     @property
     def body(self) -> bytes:
-        return b"".join(self.asker.pieces)
+        return b"".join(self.request.pieces)
 
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(http_connection, "TURN", -1.0)  # each slice takes longer than a turn
+    monkeypatch.setattr(http_connection_pool, "READ_TURN", -1.0)  # each slice takes longer than a turn
     return Scene()
 
 
@@ -117,7 +116,7 @@ def answer(body: bytes) -> bytes:
 
 
 async def turns(scene: Scene) -> int:
-    """Let the loop turn until the connection has nothing more to do; how often it took a turn."""
+    """Run the loop until the connection has nothing more to do; returns how many turns it took."""
     count = 0
     while scene.connection._continuation is not None:
         before = len(scene.body)
@@ -128,92 +127,92 @@ async def turns(scene: Scene) -> int:
     return count
 
 
-async def test_each_slice_has_a_turn_of_its_own(scene: Scene) -> None:
+async def test_each_slice_has_its_own_turn(scene: Scene) -> None:
     body = b"x\n" * 32768
     scene.connection.data_received(answer(body))
     assert len(scene.body) == SLICE
     assert await turns(scene) >= len(body) // SLICE - 1
     assert scene.body == body
-    assert scene.asker.told == [200, "end"]
+    assert scene.request.callbacks == [200, "end"]
     assert (scene.transport.reading, scene.pool.free) == (True, 1)
     assert not scene.pool.crashes
 
 
-async def test_what_comes_meanwhile_waits_behind_it(scene: Scene) -> None:
+async def test_input_that_arrives_meanwhile_waits_behind_it(scene: Scene) -> None:
     body = bytes(range(256)) * 256
     whole = answer(body)
     scene.connection.data_received(whole[:30000])
     scene.connection.data_received(whole[30000:])
     await turns(scene)
     assert scene.body == body
-    assert scene.asker.told == [200, "end"]
+    assert scene.request.callbacks == [200, "end"]
 
 
-async def test_what_fits_in_a_slice_is_read_at_once(scene: Scene) -> None:
+async def test_a_response_within_one_slice_is_read_at_once(scene: Scene) -> None:
     scene.connection.data_received(answer(b"x" * 1000))
-    assert scene.asker.told == [200, "end"]
+    assert scene.request.callbacks == [200, "end"]
     assert scene.connection._continuation is None
 
 
-async def test_what_takes_little_time_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cheap_response_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < interfaces.READ_TURN <= 0.001
-    monkeypatch.setattr(http_connection, "TURN", 1000.0)
+    monkeypatch.setattr(http_connection_pool, "READ_TURN", 1000.0)
     scene = Scene()
     scene.connection.data_received(answer(b"x" * 20 * SLICE))
-    assert scene.asker.told == [200, "end"]
+    assert scene.request.callbacks == [200, "end"]
 
 
 @pytest.mark.parametrize("framed", [True, False], ids=["a length", "its end"])
-async def test_the_end_of_the_connection_waits_for_what_came_before(scene: Scene, *, framed: bool) -> None:
+async def test_the_end_of_the_connection_waits_for_buffered_input(scene: Scene, *, framed: bool) -> None:
     body = b"y" * 5 * SLICE
     scene.connection.data_received(answer(body) if framed else HEAD + b"\r\n" + body)
     scene.connection.eof_received()
     scene.transport.closing = True
     scene.connection.connection_lost(None)
-    assert scene.asker.told == [200]
+    assert scene.request.callbacks == [200]
     await turns(scene)
     assert scene.body == body
-    assert scene.asker.told == [200, "end"]
+    assert scene.request.callbacks == [200, "end"]
     assert scene.pool.lost
     assert not scene.pool.free
 
 
-async def test_a_connection_that_breaks_fails_what_was_not_complete(scene: Scene) -> None:
+async def test_a_broken_connection_fails_an_incomplete_response(scene: Scene) -> None:
     scene.connection.data_received(answer(b"y" * 5 * SLICE)[:-1])
     scene.connection.connection_lost(ConnectionResetError())
-    assert scene.asker.told == [200]
+    assert scene.request.callbacks == [200]
     await turns(scene)
     assert len(scene.body) == 5 * SLICE - 1
-    assert scene.asker.told == [200, "ConnectionLost"]
+    assert scene.request.callbacks == [200, "ConnectionLost"]
 
 
-async def test_a_pause_holds_what_has_come_already(scene: Scene) -> None:
+async def test_a_pause_holds_back_buffered_input(scene: Scene) -> None:
     body = b"z" * 8 * SLICE
-    scene.asker.pauses_after = 2
+    scene.request.pauses_after = 2
     scene.connection.data_received(answer(body))
     await turns(scene)
-    assert len(scene.asker.pieces) == 2
+    assert len(scene.request.pieces) == 2
     assert not scene.transport.reading
     scene.connection.resume()
-    assert len(scene.asker.pieces) == 2  # it may be called from within what is told
+    assert len(scene.request.pieces) == 2  # pause may be called from within a callback
     await turns(scene)
     assert scene.body == body
-    assert scene.asker.told == [200, "end"]
+    assert scene.request.callbacks == [200, "end"]
 
 
-async def test_an_order_that_is_dropped_hears_nothing_more(scene: Scene) -> None:
+async def test_a_dropped_request_gets_no_further_callback(scene: Scene) -> None:
     scene.connection.data_received(answer(b"z" * 8 * SLICE))
-    pieces = len(scene.asker.pieces)
+    pieces = len(scene.request.pieces)
     scene.connection.drop()
     await turns(scene)
-    assert len(scene.asker.pieces) == pieces
-    assert scene.asker.told == [200]
+    assert len(scene.request.pieces) == pieces
+    assert scene.request.callbacks == [200]
 
 
-async def test_a_socket_is_not_read_while_too_much_of_an_answer_waits(
+async def test_a_socket_is_not_read_while_much_of_a_response_is_buffered(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "TURN", 1000.0)  # the count of steps is what ends a turn here
+    monkeypatch.setattr(http_connection_pool, "READ_TURN", 1000.0)  # the count of steps is what ends a turn here
     count = 3 * UNREAD_LIMIT // len(b"1\r\nx\r\n")
     scene.connection.data_received(HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * count + b"0\r\n\r\n")
     paused = 0
@@ -225,16 +224,16 @@ async def test_a_socket_is_not_read_while_too_much_of_an_answer_waits(
     assert scene.connection._reader.buffered <= UNREAD_LIMIT
     await turns(scene)
     assert scene.body == b"x" * count
-    assert scene.asker.told == [200, "end"]
+    assert scene.request.callbacks == [200, "end"]
 
 
-async def test_chunks_smaller_than_a_slice_are_taken_in_turns_too(scene: Scene) -> None:
+async def test_chunks_smaller_than_a_slice_are_taken_in_turns_as_well(scene: Scene) -> None:
     chunk = b"3e8\r\n" + b"c" * 1000 + b"\r\n"
     scene.connection.data_received(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunk * 30 + b"0\r\n\r\n")
-    assert len(scene.asker.pieces) <= 2
+    assert len(scene.request.pieces) <= 2
     while scene.connection._continuation is not None:
-        before = len(scene.asker.pieces)
+        before = len(scene.request.pieces)
         await asyncio.sleep(0)
-        assert len(scene.asker.pieces) <= before + 2
+        assert len(scene.request.pieces) <= before + 2
     assert scene.body == b"c" * 30_000
-    assert scene.asker.told == [200, "end"]
+    assert scene.request.callbacks == [200, "end"]

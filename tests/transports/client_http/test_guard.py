@@ -1,4 +1,4 @@
-"""Where a client goes on a server's word: public addresses over https, and nowhere else unless it was told."""
+"""The guard for URLs that a server names: public addresses over https, and others only if allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from greenroom.transports.client.http_address import (
     resolve,
 )
 
-from .scripted_server import Visit, scripted
+from .scripted_server import ReceivedRequest, scripted_server
 
 PUBLIC = ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822"]
 LOOPBACK = ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"]
@@ -28,8 +28,8 @@ NEVER = [
     *("64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::ffff:169.254.169.254"),
 ]
 
-# IANA's special-purpose registries, both as of 2025-10-09. Of what is globally reachable there, no web server is among the anycast addresses of protocols
-# and the identifiers in 192.0.0.0/24 and 2001::/23, so these are refused with the rest of their block.
+# IANA's special-purpose registries, both as of 2025-10-09. Of the globally reachable blocks there, no web server is among the anycast
+# addresses of protocols and the identifiers in 192.0.0.0/24 and 2001::/23, so these are refused with the rest of their block.
 NO, YES = False, True
 REGISTRY_4 = {
     "0.0.0.0/8": NO,
@@ -62,8 +62,8 @@ REGISTRY_4 = {
 REGISTRY_6 = {
     "::1/128": NO,
     "::/128": NO,
-    "::ffff:0:0/96": NO,  # but for those that stand for a public IPv4 address
-    "64:ff9b::/96": YES,  # but for those that stand for an IPv4 address that is not public
+    "::ffff:0:0/96": NO,  # except those that embed a public IPv4 address
+    "64:ff9b::/96": YES,  # except those that embed an IPv4 address that is not public
     "64:ff9b:1::/48": NO,
     "100::/64": NO,
     "100:0:0:1::/64": NO,
@@ -86,7 +86,7 @@ REGISTRY_6 = {
     "fc00::/7": NO,
     "fe80::/10": NO,
 }
-# Blocks that stand in other registries or in RFCs: multicast, deprecated forms, and what is not given out.
+# Blocks of other registries and RFCs: multicast, deprecated forms, and unassigned space.
 OTHERS = {
     "224.0.0.0/4": NO,
     "::/8": NO,
@@ -124,21 +124,21 @@ def allowed(guard: Guard, host: str, ip: str) -> bool:
 @pytest.mark.parametrize(
     "guard", [Guard(), Guard(loopback=True), Guard(private=True), Guard(loopback=True, private=True)]
 )
-def test_which_addresses_a_name_may_lead_to(guard: Guard) -> None:
+def test_the_guard_allows_public_addresses_and_configured_others(guard: Guard) -> None:
     for ip in PUBLIC:
         assert allowed(guard, "idp.example", ip)
     for ip in PRIVATE:
         assert allowed(guard, "idp.example", ip) is guard.private
     for ip in LOOPBACK:
         assert allowed(guard, "localhost", ip) is guard.loopback
-        assert not allowed(guard, "idp.example", ip)  # a foreign name that leads to this machine
+        assert not allowed(guard, "idp.example", ip)  # a foreign name that resolves to this machine
     for ip in NEVER:
         assert not allowed(guard, "idp.example", ip)
         assert not allowed(guard, "localhost", ip)
 
 
 def listed(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """What the tables above say of an address, by the narrowest block that it is in."""
+    """The entry of the tables above for an address, by the narrowest block that contains it."""
     if ip in MAPPED or ip in NAT64:
         return listed(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
     found = [block for block in BLOCKS if ip in block]
@@ -154,14 +154,14 @@ def edges(block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> set[str]:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_the_edges_of_each_registered_block_are_told_apart(block: ipaddress.IPv4Network) -> None:
+def test_the_edges_of_each_registered_block_are_distinguished(block: ipaddress.IPv4Network) -> None:
     for ip in edges(block):
         assert allowed(Guard(), "idp.example", ip) is listed(ipaddress.ip_address(ip)), ip
 
 
 @pytest.mark.parametrize("block", REGISTRY_4)
 @pytest.mark.parametrize("form", ["::ffff:{}", "64:ff9b::{}"], ids=["mapped", "NAT64"])
-def test_an_ipv4_address_counts_in_the_forms_that_lead_to_it(form: str, block: str) -> None:
+def test_an_embedded_ipv4_address_counts(form: str, block: str) -> None:
     for ip in edges(ipaddress.ip_network(block)):
         assert allowed(Guard(), "idp.example", form.format(ip)) is listed(ipaddress.ip_address(ip)), ip
         assert not allowed(Guard(loopback=True), "idp.example", form.format("127.0.0.1"))
@@ -169,7 +169,7 @@ def test_an_ipv4_address_counts_in_the_forms_that_lead_to_it(form: str, block: s
 
 @pytest.mark.parametrize("guard", [Guard(), Guard(loopback=True, private=True)], ids=["public", "all"])
 @pytest.mark.parametrize("ip", ["10.0.0.1", "127.0.0.1", "169.254.169.254", "93.184.216.34"])
-def test_a_form_that_is_never_public_is_refused_whatever_it_carries(ip: str, guard: Guard) -> None:
+def test_a_form_that_is_never_public_is_refused_whatever_it_embeds(ip: str, guard: Guard) -> None:
     number = int(ipaddress.IPv4Address(ip))
     high, low = f"{number >> 16:x}", f"{number & 0xFFFF:x}"
     for form in (
@@ -187,14 +187,14 @@ def test_a_form_that_is_never_public_is_refused_whatever_it_carries(ip: str, gua
 
 
 @pytest.mark.parametrize("mark", ["0:5efe", "200:5efe"])
-def test_the_address_that_a_tunnel_within_a_site_leads_to_counts_as_well(mark: str) -> None:
+def test_the_embedded_address_of_an_isatap_tunnel_counts_as_well(mark: str) -> None:
     """ISATAP, RFC 5214: the last 32 bits of an address in any network."""
     assert allowed(Guard(), "idp.example", f"2606:2800:220:1:{mark}:93.184.216.34")
     for ip in ("10.0.0.1", "127.0.0.1", "169.254.169.254"):
         assert not allowed(Guard(), "idp.example", f"2606:2800:220:1:{mark}:{ip}")
 
 
-def test_what_an_address_carries() -> None:
+def test_embedded_addresses_are_extracted() -> None:
     def of(text: str) -> list[str]:
         return [str(each) for each in embedded_addresses(ipaddress.ip_address(text))]
 
@@ -208,7 +208,7 @@ def test_what_an_address_carries() -> None:
     ("host", "local"),
     [("localhost", True), ("LOCALHOST.", True), ("127.0.0.1", True), ("::1", True), ("local.example", False)],
 )
-def test_this_machine(host: str, *, local: bool) -> None:
+def test_names_and_addresses_of_this_machine_are_local(host: str, *, local: bool) -> None:
     assert is_local(host) is local
 
 
@@ -221,7 +221,7 @@ def test_this_machine(host: str, *, local: bool) -> None:
         ("http://localhost/", Guard(loopback=True), True),
     ],
 )
-def test_nothing_travels_in_the_open(url: str, guard: Guard, *, fine: bool) -> None:
+def test_secrets_are_not_sent_without_tls(url: str, guard: Guard, *, fine: bool) -> None:
     if fine:
         guard.check_scheme(ServerUrl.of(url))
     else:
@@ -229,7 +229,7 @@ def test_nothing_travels_in_the_open(url: str, guard: Guard, *, fine: bool) -> N
             guard.check_scheme(ServerUrl.of(url))
 
 
-async def test_a_name_that_leads_to_a_forbidden_address_is_not_followed() -> None:
+async def test_a_name_with_a_forbidden_address_is_not_contacted() -> None:
     with pytest.raises(ForbiddenAddress):
         await resolve("127.0.0.1", 443, Guard())
     assert [ip for _, (ip, *_) in await resolve("127.0.0.1", 443, Guard(loopback=True))] == ["127.0.0.1"]
@@ -239,7 +239,7 @@ GOOD, BAD = ["93.184.216.34", "2606:2800:220:1::1", "93.184.216.35"], ["10.0.0.1
 
 
 class Names:
-    """A resolver that answers as it is told, and counts how often it is asked."""
+    """A resolver with fixed answers that counts the queries."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
         self.answers = list(answers)
@@ -258,7 +258,7 @@ class Names:
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("at", range(4))
-async def test_each_address_of_a_name_is_looked_at(monkeypatch: pytest.MonkeyPatch, at: int, bad: str) -> None:
+async def test_every_address_of_a_name_is_checked(monkeypatch: pytest.MonkeyPatch, at: int, bad: str) -> None:
     Names(monkeypatch, [*GOOD[:at], bad, *GOOD[at:]])
     with pytest.raises(ForbiddenAddress, match="is not public"):
         await resolve("idp.example", 443, Guard())
@@ -266,34 +266,34 @@ async def test_each_address_of_a_name_is_looked_at(monkeypatch: pytest.MonkeyPat
     assert [ip for _, (ip, *_) in await resolve("idp.example", 443, Guard())] == GOOD
 
 
-async def test_the_connection_goes_to_an_address_that_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that means something else a moment later is not asked for again."""
-    async with scripted(GET=_document) as server:
+async def test_the_connection_goes_to_a_checked_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that resolves differently later is not resolved again."""
+    async with scripted_server(GET=_document) as server:
         address = ServerUrl.of(server.url)
         names = Names(monkeypatch, ["127.0.0.1"], ["192.0.2.1"])
         found = await Fetcher(Guard(loopback=True))(f"http://localhost:{address.port}/mcp")
         assert (found.status, found.body) == (200, b"{}")
-        assert (names.asked, server.visits[0].headers["host"]) == (["localhost"], f"localhost:{address.port}")
+        assert (names.asked, server.requests[0].headers["host"]) == (["localhost"], f"localhost:{address.port}")
 
 
-async def test_nothing_is_sent_when_one_address_of_a_name_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scripted(GET=_document) as server:
+async def test_no_request_is_sent_if_one_address_of_a_name_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_server(GET=_document) as server:
         Names(monkeypatch, ["127.0.0.1", "10.0.0.1"])
         with pytest.raises(ForbiddenAddress):
             await Fetcher(Guard(loopback=True))(f"http://localhost:{ServerUrl.of(server.url).port}/mcp")
         assert not server.connections
 
 
-async def _document(visit: Visit) -> None:
-    await visit.reply(200, b"{}")
+async def _document(received: ReceivedRequest) -> None:
+    await received.reply(200, b"{}")
 
 
-async def test_a_place_that_a_redirect_names_is_looked_at_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def moved(visit: Visit) -> None:
-        await visit.reply(302, location=f"http://idp.example:{ServerUrl.of(server.url).port}/mcp")
+async def test_the_target_of_a_redirect_is_checked_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def moved(received: ReceivedRequest) -> None:
+        await received.reply(302, location=f"http://idp.example:{ServerUrl.of(server.url).port}/mcp")
 
-    async with scripted(GET=moved) as server:
+    async with scripted_server(GET=moved) as server:
         Names(monkeypatch, ["127.0.0.1"])
         with pytest.raises(ForbiddenAddress):
             await Fetcher(Guard(loopback=True), redirects=2)(f"http://localhost:{ServerUrl.of(server.url).port}/mcp")
-        assert len(server.visits) == 1
+        assert len(server.requests) == 1

@@ -1,4 +1,4 @@
-"""Text of a peer, or of a setting, that goes into a request's head says what it seems to, or is refused: it never becomes a header of its own."""
+"""Text of a peer or of a setting in a request's head appears as it is, or is refused: it never becomes another header."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SPLITS = [
     "a\r\nx-evil: 1", "a\nx-evil: 1", "a\rx-evil: 1", "a\r\n\r\nGET / HTTP/1.1", "\r\n x-folded: 1", "a\0b",
     "a\x85x-evil: 1", "a\u2028x-evil: 1", "\u560a\u560d x-evil: 1", "a\x0bb", "a\x1b[2J", "a b", " a ", "\t", "\u00e9", "\U0001f600",
 ]  # fmt: skip
-"""Line breaks of all kinds (two of them appear when UTF-16 is cut to bytes), and what is none but looks like it."""
+"""Line breaks of all kinds (two of them appear when UTF-16 is cut to bytes), and lookalikes that are none."""
 TEXT = st.one_of(
     st.sampled_from(SPLITS), st.text(max_size=20), st.text(alphabet="ab:\r\n\t \0\x85\u560a\u560d", max_size=12)
 )
 
 
 def head(session: str = "", credentials: dict[str, str] | None = None, url: str = URL) -> list[tuple[str, str]]:
-    """The headers of a request as an independent reader finds them, without those that each request has."""
+    """The headers of a request as an independent parser finds them, without those of every request."""
     address = HttpRoute(url).address
-    visit: Any = SimpleNamespace(method="POST", address=address, frame=b"{}")
+    received: Any = SimpleNamespace(method="POST", address=address, frame=b"{}")
     pool = object.__new__(HttpConnectionPool)
-    pool._head = (None, (), "")  # as it is before the first request
-    visit.headers = request_headers((), credentials or {}, login=address.login, session=session)
-    data = pool._encode(visit)
+    pool._head = (None, (), "")  # as before the first request
+    received.headers = request_headers((), credentials or {}, login=address.login, session=session)
+    data = pool._encode(received)
     reader = h11.Connection(h11.SERVER)
     reader.receive_data(data)
     request, body, end = reader.next_event(), reader.next_event(), reader.next_event()
@@ -49,7 +49,7 @@ def head(session: str = "", credentials: dict[str, str] | None = None, url: str 
 
 
 @given(TEXT)
-def test_the_session_id_of_a_server(text: str) -> None:
+def test_a_session_id_cannot_inject_a_header(text: str) -> None:
     if is_valid_session_id(text):
         assert head(session=text) == [("mcp-session-id", text)]
     else:
@@ -57,18 +57,18 @@ def test_the_session_id_of_a_server(text: str) -> None:
 
 
 @given(TEXT)
-def test_the_value_of_a_credential(text: str) -> None:
+def test_a_credentials_value_cannot_inject_a_header(text: str) -> None:
     refusal, found = "", [("x-key", text.strip(" \t"))]
     try:
         found = head(credentials={"x-key": text})
     except ValueError as refused:
         refusal = str(refused)
-    assert refusal in ("", "no header can be made of them"), "a secret is not repeated"
+    assert refusal in ("", "invalid header"), "a secret is not repeated"
     assert found == [("x-key", text.strip(" \t"))]
 
 
 @given(TEXT)
-def test_the_name_of_a_credential(text: str) -> None:
+def test_a_credentials_name_cannot_inject_a_header(text: str) -> None:
     try:
         found = head(credentials={text: "v"})
     except ValueError:
@@ -77,17 +77,17 @@ def test_the_name_of_a_credential(text: str) -> None:
 
 
 @given(TEXT.filter(lambda text: "\n" not in text and "\r" not in text))
-def test_the_event_id_of_a_server(text: str) -> None:
+def test_an_event_id_cannot_inject_a_header(text: str) -> None:
     stream = EventStream(LIMITS)
     stream.feed(b"id: %b\n\n" % text.encode())
     for _, value in stream.where():
-        said = text.encode().decode("latin-1").strip(" \t")  # around a header's value they mean nothing
+        said = text.encode().decode("latin-1").strip(" \t")  # whitespace around a header's value has no meaning
         assert head(credentials={"last-event-id": value}) == [("last-event-id", said)]
 
 
 @given(TEXT)
 @example("/mcp HTTP/1.1\r\nx-evil: 1\r\n")
-def test_the_path_of_a_url(text: str) -> None:
+def test_a_url_path_cannot_inject_a_header(text: str) -> None:
     try:
         found = head(url=URL + "/" + text)
     except (ConfigError, ValueError):
@@ -96,7 +96,7 @@ def test_the_path_of_a_url(text: str) -> None:
 
 
 @given(TEXT)
-def test_what_a_gatekeeper_or_an_origin_says_in_an_answer(text: str) -> None:
+def test_an_authenticator_or_origin_cannot_inject_a_response_header(text: str) -> None:
     try:
         _, value = checked_header("x-a", text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is brought of httpx carries the same requests: a client, a transport, a proxy."""
+"""A client, a transport or a proxy of httpx, brought by the user, carries the same requests."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.httpx_door import HttpxCarrier
 from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .scripted_server import SESSION, Visit, event, scripted
+from .scripted_server import SESSION, ReceivedRequest, event, scripted_server
 from .test_own_server import company
-from .wire_and_server import lost, says
-from .wire_owner import HELLO, WireEndedError, opened, text
+from .wire_and_server import lost, responding
+from .wire_owner import HELLO, WireEndedError, open_wire, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
 @pytest.mark.parametrize("what", ["client", "transport"])
-async def test_it_carries_everything(what: str) -> None:
+async def test_httpx_carries_every_kind_of_request(what: str) -> None:
     server = company()
     async with server.started(), httpx.AsyncClient(headers={"x-brought": "yes"}) as client:
         url = await server.listen(port=0)
         transport = httpx.AsyncHTTPTransport()
-        async with opened(HttpRoute(url, transport=client if what == "client" else transport)) as owner:
+        async with open_wire(HttpRoute(url, transport=client if what == "client" else transport)) as owner:
             assert isinstance(owner.wire.carrier, HttpxCarrier)
             await owner.greet()
             assert text(await owner.answer(owner.call("echo", text="hello"))) == "hello"
@@ -47,27 +47,30 @@ async def test_it_carries_everything(what: str) -> None:
         await transport.aclose()
 
 
-async def test_what_goes_wrong_is_told_in_the_same_words() -> None:
-    async def endless(visit: Visit) -> None:
-        await visit.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\ncontent-type: application/json\r\n\r\n")
-        await visit.gone()
+async def test_failures_are_reported_in_the_same_words() -> None:
+    async def endless(received: ReceivedRequest) -> None:
+        await received.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\ncontent-type: application/json\r\n\r\n")
+        await received.gone()
 
     wrong = [
-        (says(b""), ConnectionLost),
-        (says(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"), ConnectionLost),
-        (says(b"SSH-2.0\r\n\r\n"), NotMcp),
+        (responding(b""), ConnectionLost),
+        (responding(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"), ConnectionLost),
+        (responding(b"SSH-2.0\r\n\r\n"), NotMcp),
         (endless, ResponseTooLarge),
     ]
     async with httpx.AsyncClient() as client:
         for handler, error in wrong:
-            async with scripted(call=handler) as server, opened(HttpRoute(server.url, transport=client)) as owner:
+            async with (
+                scripted_server(call=handler) as server,
+                open_wire(HttpRoute(server.url, transport=client)) as owner,
+            ):
                 await owner.greet()
                 heard = await lost(owner)
                 assert isinstance(heard.error, error), heard
                 assert not heard.resend
-        async with scripted() as nobody:
+        async with scripted_server() as closed:
             pass
-        async with opened(HttpRoute(nobody.url, transport=client)) as owner:
+        async with open_wire(HttpRoute(closed.url, transport=client)) as owner:
             owner.ask("initialize", HELLO)
             heard = await owner.hear()  # type: ignore[assignment]
             assert isinstance(heard, UnansweredRequest)
@@ -75,20 +78,20 @@ async def test_what_goes_wrong_is_told_in_the_same_words() -> None:
             assert heard.resend
 
 
-async def test_forgetting_and_closing_hang_up() -> None:
-    async with httpx.AsyncClient() as client, scripted(call=says(b"", end="wait")) as server:
-        async with opened(HttpRoute(server.url, transport=client)) as owner:
+async def test_forgetting_and_closing_disconnect() -> None:
+    async with httpx.AsyncClient() as client, scripted_server(call=responding(b"", end="wait")) as server:
+        async with open_wire(HttpRoute(server.url, transport=client)) as owner:
             await owner.greet()
             first, _ = owner.call("any"), owner.call("any")
-            visits = await server.until("tools/call", 2)
+            requests = await server.until("tools/call", 2)
             owner.wire.forget(first)
-            await visits[0].gone()
-        await visits[1].gone()
+            await requests[0].gone()
+        await requests[1].gone()
         assert server.seen("DELETE")[0].headers["mcp-session-id"] == SESSION
-        assert all(each.headers["accept-encoding"] == "identity" for each in server.visits)
+        assert all(each.headers["accept-encoding"] == "identity" for each in server.requests)
 
 
-async def test_a_transport_without_a_network() -> None:
+async def test_a_transport_without_a_network_works() -> None:
     class Streamed(httpx.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             yield event({"jsonrpc": "2.0", "id": 1, "result": {}})
@@ -100,32 +103,32 @@ async def test_a_transport_without_a_network() -> None:
         return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Streamed())
 
     route = HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))
-    async with opened(route) as owner:
+    async with open_wire(route) as owner:
         assert await owner.answer(owner.ask("initialize", HELLO)) == {}
 
 
-async def test_a_proxy() -> None:
+async def test_a_proxy_is_used() -> None:
     asked: list[str] = []
 
-    async def forward(visit: Visit) -> None:
-        asked.append(visit.path)
-        await server.behave(visit)
+    async def forward(received: ReceivedRequest) -> None:
+        asked.append(received.path)
+        await server.behave(received)
 
-    async with scripted(initialize=forward) as server:
+    async with scripted_server(initialize=forward) as server:
         proxy = f"http://127.0.0.1:{server.port}"
-        async with opened(HttpRoute("http://far.invalid/mcp", proxy=proxy)) as owner:
+        async with open_wire(HttpRoute("http://far.invalid/mcp", proxy=proxy)) as owner:
             await owner.greet()
     assert asked == ["http://far.invalid/mcp"]
 
 
-async def test_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("all_proxy", "ALL_PROXY", "https_proxy", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://user:secret@proxy.invalid:3128")
     monkeypatch.setenv("no_proxy", "near.invalid")
     kinds = {}
     for host in ("far.invalid", "near.invalid", "localhost", "127.0.0.1"):
-        async with opened(HttpRoute(f"http://{host}/mcp")) as owner:
+        async with open_wire(HttpRoute(f"http://{host}/mcp")) as owner:
             kinds[host] = type(owner.wire.carrier)
     assert kinds == {
         "far.invalid": HttpxCarrier,
@@ -136,7 +139,7 @@ async def test_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert "secret" not in repr(HttpRoute("http://far.invalid/mcp"))
 
 
-async def test_two_ways_at_once_and_no_way() -> None:
+async def test_contradictory_or_missing_ways_are_refused() -> None:
     async with httpx.AsyncClient() as client:
         with pytest.raises(ConfigError):
             HttpRoute("http://x/", transport=client, proxy="http://y/")
@@ -145,7 +148,7 @@ async def test_two_ways_at_once_and_no_way() -> None:
 @pytest.mark.parametrize(
     "proxy", ["ftp://user:hush@proxy.invalid:21", "http://user:hush@proxy.invalid:port", "nonsense"]
 )
-async def test_a_proxy_that_cannot_be_one_is_told_without_its_password(proxy: str) -> None:
+async def test_an_invalid_proxy_is_reported_without_its_password(proxy: str) -> None:
     async with inbox() as me:
         before = set(current_node().processes)
         with pytest.raises(ConfigError, match="this proxy cannot be used") as caught:
@@ -154,7 +157,7 @@ async def test_a_proxy_that_cannot_be_one_is_told_without_its_password(proxy: st
         assert set(current_node().processes) == before
 
 
-async def test_who_does_not_keep_up_is_read_to_more_slowly() -> None:
+async def test_a_slow_connection_is_read_to_more_slowly() -> None:
     sent = 0
     padded = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 100_000}})
 
@@ -174,7 +177,7 @@ async def test_who_does_not_keep_up_is_read_to_more_slowly() -> None:
             return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {}})
         return httpx.Response(202)
 
-    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
+    async with open_wire(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
         await owner.greet()
         await asyncio.sleep(10)
         before = sent, len(owner.me)
@@ -187,25 +190,25 @@ async def test_who_does_not_keep_up_is_read_to_more_slowly() -> None:
 
 
 @pytest.mark.parametrize("error", [httpx.ReadError("reset"), httpx.ReadTimeout("slow"), OSError("broken")])
-async def test_an_answer_that_a_transport_fails_to_bring_is_lost_alone(error: Exception) -> None:
+async def test_a_response_that_a_transport_fails_to_deliver_is_lost_alone(error: Exception) -> None:
     async def answer(request: httpx.Request) -> httpx.Response:
         if b"tools/call" in request.content:
             raise error
         return httpx.Response(200, json={"jsonrpc": "2.0", "id": json.loads(request.content)["id"], "result": {}})
 
-    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
+    async with open_wire(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
         assert await owner.answer(owner.ask("initialize", HELLO)) == {}
         heard = await lost(owner)
         assert isinstance(heard.error, ConnectionLost)
         assert type(error).__name__ in str(heard.error)
-        assert not heard.resend  # it may have arrived
+        assert not heard.resend  # the request may have arrived
 
 
-async def test_a_transport_with_a_bug_is_the_end_of_the_wire_and_its_owner_is_told_which() -> None:
+async def test_a_bug_in_a_transport_ends_the_wire_with_that_reason() -> None:
     async def answer(request: httpx.Request) -> httpx.Response:
-        raise KeyError("a bug of somebody's")
+        raise KeyError("a bug in user code")
 
-    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
+    async with open_wire(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
         owner.ask("initialize", HELLO)
         with pytest.raises(WireEndedError) as caught:
             await owner.hear()
@@ -213,7 +216,7 @@ async def test_a_transport_with_a_bug_is_the_end_of_the_wire_and_its_owner_is_to
         assert isinstance(caught.value.reason.error, KeyError)
 
 
-async def test_an_answer_that_says_too_much_is_read_no_further() -> None:
+async def test_an_oversized_response_is_read_no_further() -> None:
     given = 0
 
     class Endless(httpx.AsyncByteStream):
@@ -233,20 +236,20 @@ async def test_an_answer_that_says_too_much_is_read_no_further() -> None:
         transport=httpx.MockTransport(answer),
         settings=HttpSettings(max_response=1_000_000),
     )
-    async with opened(route) as owner:
+    async with open_wire(route) as owner:
         assert await owner.answer(owner.ask("initialize", HELLO)) == {}
         assert isinstance((await lost(owner)).error, ResponseTooLarge)
         assert given < 15
 
 
 @pytest.mark.parametrize("body", [b"", b"no such thing"])
-async def test_answers_that_are_made_whole_are_answers_as_others_are(body: bytes) -> None:
+async def test_complete_responses_are_read_like_others(body: bytes) -> None:
     async def answer(request: httpx.Request) -> httpx.Response:
         if b"tools/call" in request.content:
             return httpx.Response(500, content=body)
         return httpx.Response(200, json={"jsonrpc": "2.0", "id": json.loads(request.content)["id"], "result": {"a": 1}})
 
-    async with opened(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
+    async with open_wire(HttpRoute("https://nowhere.invalid/mcp", transport=httpx.MockTransport(answer))) as owner:
         assert await owner.answer(owner.ask("initialize", HELLO)) == {"a": 1}
         error = (await lost(owner)).error
         assert isinstance(error, HttpError)

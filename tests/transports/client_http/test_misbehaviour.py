@@ -1,4 +1,4 @@
-"""Servers that break the rules of HTTP: each request is lost for a reason, exactly once, and the wire goes on."""
+"""Servers that break the rules of HTTP: each request is lost once, with a reason, and the wire continues."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.interfaces import InvalidMessage, UnansweredRequest
 
-from .scripted_server import Visit, answer, scripted
-from .wire_and_server import facing, lost, says
-from .wire_owner import opened, text
+from .scripted_server import ReceivedRequest, answer, scripted_server
+from .wire_and_server import lost, responding, wire_and_server
+from .wire_owner import open_wire, text
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
@@ -42,8 +42,10 @@ CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
     ids=["nothing", "start", "head", "body", "chunk", "no end", "event", "continue"],
 )
 @pytest.mark.row("CT-09")
-async def test_it_hangs_up_in_the_middle(pieces: tuple[bytes, ...], end: str) -> None:
-    async with facing(says(*pieces, end=end)) as (owner, server):
+async def test_a_server_that_disconnects_during_a_response_loses_the_request(
+    pieces: tuple[bytes, ...], end: str
+) -> None:
+    async with wire_and_server(responding(*pieces, end=end)) as (owner, server):
         heard = await lost(owner)
         assert isinstance(heard.error, ConnectionLost)
         assert not heard.resend
@@ -78,38 +80,38 @@ async def test_it_hangs_up_in_the_middle(pieces: tuple[bytes, ...], end: str) ->
         b"HTTP/1.1 100 Continue\r\n\r\n" * 100,
     ],
 )
-async def test_it_does_not_speak_http(answered: bytes) -> None:
-    async with facing(says(answered, end="wait")) as (owner, server):
+async def test_a_server_that_does_not_speak_http_is_reported(answered: bytes) -> None:
+    async with wire_and_server(responding(answered, end="wait")) as (owner, server):
         heard = await lost(owner)
         assert isinstance(heard.error, NotMcp), heard
         assert not heard.resend
         assert len(server.seen("tools/call")) == 1
 
 
-async def test_endless_headers_are_read_no_further_than_the_bound() -> None:
+async def test_endless_headers_are_read_up_to_the_limit() -> None:
     sent = 0
 
-    async def endless(visit: Visit) -> None:
+    async def endless(received: ReceivedRequest) -> None:
         nonlocal sent
-        await visit.send(b"HTTP/1.1 200 OK\r\n")
+        await received.send(b"HTTP/1.1 200 OK\r\n")
         while True:
-            await visit.send(b"x-more: and more\r\n" * 100)
+            await received.send(b"x-more: and more\r\n" * 100)
             sent += 1800
 
-    async with facing(endless) as (owner, _):
+    async with wire_and_server(endless) as (owner, _):
         assert isinstance((await lost(owner)).error, NotMcp)
         assert sent < 8_000_000
 
 
-async def test_a_second_answer_is_not_taken_for_that_of_the_next_request() -> None:
+async def test_a_second_response_is_not_taken_for_that_of_the_next_request() -> None:
     body = json.dumps(answer(7)).encode()
 
-    async def twice(visit: Visit) -> None:
-        await visit.result({"content": [{"type": "text", "text": "true"}]})
-        await visit.send(HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body))
-        await visit.gone()
+    async def twice(received: ReceivedRequest) -> None:
+        await received.result({"content": [{"type": "text", "text": "true"}]})
+        await received.send(HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        await received.gone()
 
-    async with facing(twice) as (owner, server):
+    async with wire_and_server(twice) as (owner, server):
         for _ in range(5):
             id = owner.call("any")
             assert text(await owner.answer(id)) == "true"
@@ -133,60 +135,63 @@ async def test_a_second_answer_is_not_taken_for_that_of_the_next_request() -> No
     ],
     ids=["1.0", "close", "close and length", "interim", "chunked", "terse", "no type"],
 )
-async def test_what_is_unusual_and_right_is_taken(answered: bytes) -> None:
-    async def handler(visit: Visit) -> None:
-        body = json.dumps(answer(visit.id, {"ok": True})).encode()
+async def test_unusual_valid_responses_are_accepted(answered: bytes) -> None:
+    async def handler(received: ReceivedRequest) -> None:
+        body = json.dumps(answer(received.id, {"ok": True})).encode()
         data = answered.replace(b"LEN", b"%d" % len(body)).replace(b"HEX", b"%X" % (len(body) - 1))
         for byte in data.replace(b"REST", body[1:]).replace(b"BODY", body):
-            await visit.send(bytes([byte]))
+            await received.send(bytes([byte]))
             await asyncio.sleep(0)
-        visit.close()
+        received.close()
 
-    async with facing(handler) as (owner, _):
+    async with wire_and_server(handler) as (owner, _):
         assert await owner.answer(owner.call("any")) == {"ok": True}
         assert owner.silent()
 
 
-# --- too much
+# --- over the limits
 
 
 @pytest.mark.row("CT-09")
-async def test_an_answer_that_says_it_is_too_large_is_not_read() -> None:
-    async with facing(says(HEAD + b"content-length: 1073741824\r\n\r\n", b"[" * 1000, end="wait")) as (owner, _):
+async def test_a_response_with_a_length_over_the_limit_is_not_read() -> None:
+    async with wire_and_server(responding(HEAD + b"content-length: 1073741824\r\n\r\n", b"[" * 1000, end="wait")) as (
+        owner,
+        _,
+    ):
         heard = await lost(owner)
         assert isinstance(heard.error, ResponseTooLarge)
         assert heard.error.limit == 16 * 1024 * 1024
 
 
 @pytest.mark.row("CT-09")
-async def test_an_answer_that_turns_out_to_be_too_large_is_read_no_further() -> None:
+async def test_a_response_that_exceeds_the_limit_is_read_no_further() -> None:
     sent = 0
 
-    async def endless(visit: Visit) -> None:
+    async def endless(received: ReceivedRequest) -> None:
         nonlocal sent
-        await visit.send(CHUNKED)
+        await received.send(CHUNKED)
         while True:
-            await visit.send(b"10000\r\n" + b" " * 65536 + b"\r\n")
+            await received.send(b"10000\r\n" + b" " * 65536 + b"\r\n")
             sent += 65536
 
-    async with facing(endless, HttpSettings(max_response=1_000_000)) as (owner, _):
+    async with wire_and_server(endless, HttpSettings(max_response=1_000_000)) as (owner, _):
         heard = await lost(owner)
         assert isinstance(heard.error, ResponseTooLarge)
         assert sent < 10_000_000
 
 
-async def test_nobody_has_asked_for_compression() -> None:
+async def test_a_compressed_response_is_refused() -> None:
     bomb = gzip.compress(b" " * 10_000_000)
 
-    async def zipped(visit: Visit) -> None:
-        await visit.reply(200, bomb, content_type="application/json", content_encoding="gzip")
+    async def zipped(received: ReceivedRequest) -> None:
+        await received.reply(200, bomb, content_type="application/json", content_encoding="gzip")
 
-    async with facing(zipped) as (owner, server):
+    async with wire_and_server(zipped) as (owner, server):
         assert isinstance((await lost(owner)).error, NotMcp)
-        assert not any("accept-encoding" in each.headers for each in server.visits)
+        assert not any("accept-encoding" in each.headers for each in server.requests)
 
 
-# --- what is no answer
+# --- invalid replies
 
 
 @pytest.mark.parametrize(
@@ -196,35 +201,35 @@ async def test_nobody_has_asked_for_compression() -> None:
         (b"hello", "text/plain"),
     ],
 )
-async def test_whoever_answers_with_a_page_does_not_speak_mcp(body: bytes, kind: str) -> None:
-    async def page(visit: Visit) -> None:
-        await visit.reply(200, body, content_type=kind)
+async def test_a_page_instead_of_a_reply_is_not_mcp(body: bytes, kind: str) -> None:
+    async def page(received: ReceivedRequest) -> None:
+        await received.reply(200, body, content_type=kind)
 
-    async with facing(page) as (owner, _):
+    async with wire_and_server(page) as (owner, _):
         assert isinstance((await lost(owner)).error, NotMcp)
 
 
 @pytest.mark.parametrize(
     "body", [b"{", b"\xff\xfe", b"[" * 70 + b"]" * 70, b'{"jsonrpc": "2.0", "id": ID}', b'[{"id": ID}]']
 )
-async def test_a_broken_answer_names_the_request_that_it_leaves_unanswered(body: bytes) -> None:
-    async def broken(visit: Visit) -> None:
-        await visit.reply(200, body.replace(b"ID", str(visit.id).encode()), content_type="application/json")
+async def test_a_broken_reply_names_its_request(body: bytes) -> None:
+    async def broken(received: ReceivedRequest) -> None:
+        await received.reply(200, body.replace(b"ID", str(received.id).encode()), content_type="application/json")
 
-    async with facing(broken) as (owner, _):
+    async with wire_and_server(broken) as (owner, _):
         id = owner.call("any")
         heard = await owner.hear()
         assert isinstance(heard, InvalidMessage)
-        assert heard.error.answers == id
+        assert heard.error.response_to == id
         assert "\n" not in heard.sample
         assert owner.silent()
 
 
-async def test_an_answer_to_somebody_else_is_none() -> None:
-    async def other(visit: Visit) -> None:
-        await visit.json(answer(999))
+async def test_a_reply_to_another_id_is_refused() -> None:
+    async def other(received: ReceivedRequest) -> None:
+        await received.json(answer(999))
 
-    async with facing(other) as (owner, _):
+    async with wire_and_server(other) as (owner, _):
         id = owner.call("any")
         assert getattr(await owner.hear(), "id", None) == 999
         heard = await owner.hear()
@@ -232,11 +237,11 @@ async def test_an_answer_to_somebody_else_is_none() -> None:
         assert heard.id == id
 
 
-async def test_a_notification_is_no_answer() -> None:
-    async def other(visit: Visit) -> None:
-        await visit.json({"jsonrpc": "2.0", "method": "notifications/message", "params": {}})
+async def test_a_notification_is_no_reply() -> None:
+    async def other(received: ReceivedRequest) -> None:
+        await received.json({"jsonrpc": "2.0", "method": "notifications/message", "params": {}})
 
-    async with facing(other) as (owner, _):
+    async with wire_and_server(other) as (owner, _):
         id = owner.call("any")
         assert isinstance(await owner.hear(), JsonRpcNotification)
         heard = await owner.hear()
@@ -245,11 +250,11 @@ async def test_a_notification_is_no_answer() -> None:
 
 
 @pytest.mark.row("CT-03")
-async def test_an_empty_answer_is_none_unless_it_says_that_there_will_be_one() -> None:
-    async def empty(visit: Visit) -> None:
-        await visit.reply(202 if visit.message["params"]["name"] == "later" else 200)
+async def test_an_empty_response_is_a_loss_unless_it_is_202() -> None:
+    async def empty(received: ReceivedRequest) -> None:
+        await received.reply(202 if received.message["params"]["name"] == "later" else 200)
 
-    async with facing(empty) as (owner, _):
+    async with wire_and_server(empty) as (owner, _):
         assert isinstance((await lost(owner)).error, HttpError)
         owner.call("later")
         assert await owner.answer(owner.ask("ping"))
@@ -258,11 +263,11 @@ async def test_an_empty_answer_is_none_unless_it_says_that_there_will_be_one() -
 
 @pytest.mark.parametrize("status", [400, 403, 409, 413, 429, 500, 503])
 @pytest.mark.row("CT-09")
-async def test_a_refusal_is_of_one_request(status: int) -> None:
-    async def refuse(visit: Visit) -> None:
-        await visit.reply(status, b"because\nof reasons" * 1000, content_type="text/plain")
+async def test_a_refusal_concerns_one_request(status: int) -> None:
+    async def refuse(received: ReceivedRequest) -> None:
+        await received.reply(status, b"because\nof reasons" * 1000, content_type="text/plain")
 
-    async with facing(refuse) as (owner, _):
+    async with wire_and_server(refuse) as (owner, _):
         heard = await lost(owner)
         assert isinstance(heard.error, HttpError)
         assert heard.error.status == status
@@ -270,12 +275,12 @@ async def test_a_refusal_is_of_one_request(status: int) -> None:
         assert len(heard.error.body) <= 400
 
 
-async def test_a_refusal_in_the_words_of_json_rpc_is_an_answer_if_it_names_the_request() -> None:
-    async def refuse(visit: Visit) -> None:
-        id: Any = visit.id if visit.message["params"]["name"] == "mine" else None
-        await visit.json({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "no"}}, status=400)
+async def test_a_json_rpc_refusal_is_a_reply_if_it_names_the_request() -> None:
+    async def refuse(received: ReceivedRequest) -> None:
+        id: Any = received.id if received.message["params"]["name"] == "mine" else None
+        await received.json({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "no"}}, status=400)
 
-    async with facing(refuse) as (owner, _):
+    async with wire_and_server(refuse) as (owner, _):
         id = owner.call("mine")
         heard = await owner.hear()
         assert isinstance(heard, JsonRpcError)
@@ -283,11 +288,11 @@ async def test_a_refusal_in_the_words_of_json_rpc_is_an_answer_if_it_names_the_r
         assert isinstance((await lost(owner)).error, HttpError)
 
 
-async def test_an_error_that_names_nobody_in_an_answer_is_the_answer() -> None:
-    async def refuse(visit: Visit) -> None:
-        await visit.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "no"}})
+async def test_an_error_without_an_id_in_a_response_is_the_reply() -> None:
+    async def refuse(received: ReceivedRequest) -> None:
+        await received.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "no"}})
 
-    async with facing(refuse) as (owner, _):
+    async with wire_and_server(refuse) as (owner, _):
         id = owner.call("any")
         heard = await owner.hear()
         assert isinstance(heard, JsonRpcError)
@@ -297,20 +302,20 @@ async def test_an_error_that_names_nobody_in_an_answer_is_the_answer() -> None:
 # --- connections
 
 
-async def test_nobody_there() -> None:
-    async with scripted() as server:
+async def test_a_missing_server_is_reported() -> None:
+    async with scripted_server() as server:
         url = server.url
-    async with opened(HttpRoute(url)) as owner:
+    async with open_wire(HttpRoute(url)) as owner:
         id = owner.ask("initialize")
         heard = await owner.hear()
         assert isinstance(heard, UnansweredRequest)
         assert (heard.id, heard.resend) == (id, True)
         assert isinstance(heard.error, ConnectFailed)
-        assert "nobody listens there" in str(heard.error)
+        assert "no server listens there" in str(heard.error)
 
 
-async def test_a_server_that_has_gone_away_ends_the_wire_and_has_seen_nothing_of_what_was_asked() -> None:
-    async with scripted() as server, opened(HttpRoute(server.url)) as owner:
+async def test_a_vanished_server_ends_the_wire_and_unsent_requests_can_be_resent() -> None:
+    async with scripted_server() as server, open_wire(HttpRoute(server.url)) as owner:
         await owner.greet()
         await owner.answer(owner.call("any"))
         await asyncio.sleep(10)
@@ -322,12 +327,12 @@ async def test_a_server_that_has_gone_away_ends_the_wire_and_has_seen_nothing_of
         assert owner.passed == []
 
 
-async def test_a_server_that_takes_no_more_connections_and_still_answers_is_not_gone() -> None:
-    async def slow(visit: Visit) -> None:
+async def test_a_server_that_accepts_no_connections_and_still_answers_is_not_gone() -> None:
+    async def slow(received: ReceivedRequest) -> None:
         await asyncio.sleep(5)
-        await visit.result({"ok": 1})
+        await received.result({"ok": 1})
 
-    async with scripted(call=slow) as server, opened(HttpRoute(server.url)) as owner:
+    async with scripted_server(call=slow) as server, open_wire(HttpRoute(server.url)) as owner:
         await owner.greet()
         await asyncio.sleep(10)
         first = owner.call("any")
@@ -340,20 +345,20 @@ async def test_a_server_that_takes_no_more_connections_and_still_answers_is_not_
         assert await owner.answer(first) == {"ok": 1}
 
 
-async def test_one_connection_serves_one_after_another() -> None:
-    async with facing() as (owner, server):
+async def test_one_connection_serves_sequential_requests() -> None:
+    async with wire_and_server() as (owner, server):
         for _ in range(20):
             await owner.answer(owner.call("any"))
         assert server.connections <= 2
 
 
 @pytest.mark.parametrize("end", ["close", "abort"])
-async def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used(end: str) -> None:
-    async def once(visit: Visit) -> None:
-        await visit.result()
-        visit.close() if end == "close" else visit.abort()
+async def test_a_connection_closed_by_the_server_is_not_used(end: str) -> None:
+    async def once(received: ReceivedRequest) -> None:
+        await received.result()
+        received.close() if end == "close" else received.abort()
 
-    async with facing(once) as (owner, server):
+    async with wire_and_server(once) as (owner, server):
         for _ in range(10):
             await owner.answer(owner.call("any"))
             await server.seen("tools/call")[-1].gone()
@@ -361,18 +366,18 @@ async def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used(end
         assert len(server.seen("tools/call")) == 10
 
 
-async def test_a_connection_that_dies_under_a_request_loses_it_and_nobody_sends_it_again() -> None:
+async def test_a_connection_that_dies_during_a_request_loses_it_without_a_resend() -> None:
     seen = 0
 
-    async def second(visit: Visit) -> None:
+    async def second(received: ReceivedRequest) -> None:
         nonlocal seen
         seen += 1
         if seen == 2:
-            visit.abort()
+            received.abort()
         else:
-            await visit.result()
+            await received.result()
 
-    async with facing(second) as (owner, server):
+    async with wire_and_server(second) as (owner, server):
         await owner.answer(owner.call("any"))
         heard = await lost(owner)
         assert isinstance(heard.error, ConnectionLost)
@@ -380,24 +385,24 @@ async def test_a_connection_that_dies_under_a_request_loses_it_and_nobody_sends_
         assert len(server.seen("tools/call")) == 2
 
 
-async def test_what_the_kernel_did_not_take_goes_on_another_connection() -> None:
-    async with facing() as (owner, server):
+async def test_a_request_of_which_the_kernel_took_nothing_goes_on_another_connection() -> None:
+    async with wire_and_server() as (owner, server):
         await owner.answer(owner.call("any"))
         pool = owner.wire.carrier
         assert isinstance(pool, HttpConnectionPool)
         for connection in pool._idle:
             with socket.socket(fileno=os.dup(connection.fileno)) as raw:
                 raw.shutdown(socket.SHUT_RDWR)
-            connection.idle_since = asyncio.get_running_loop().time()  # so fresh that the kernel is not asked
+            connection.idle_since = asyncio.get_running_loop().time()  # so recent that the kernel is not asked
         assert await owner.answer(owner.call("any"))
         assert len(server.seen("tools/call")) == 2
 
 
-async def test_an_idle_connection_is_given_up_before_the_server_does() -> None:
-    async def kept(visit: Visit) -> None:
-        await visit.result(keep_alive="timeout=3, max=100")
+async def test_an_idle_connection_is_closed_before_the_server_does() -> None:
+    async def kept(received: ReceivedRequest) -> None:
+        await received.result(keep_alive="timeout=3, max=100")
 
-    async with facing(kept) as (owner, server):
+    async with wire_and_server(kept) as (owner, server):
         await owner.answer(owner.call("any"))
         await asyncio.sleep(1.9)
         await owner.answer(owner.call("any"))
@@ -407,18 +412,18 @@ async def test_an_idle_connection_is_given_up_before_the_server_does() -> None:
         assert first == second != third
 
 
-async def test_forgetting_a_request_hangs_up() -> None:
-    async with facing(says(b"", end="wait")) as (owner, server):
+async def test_forgetting_a_request_disconnects() -> None:
+    async with wire_and_server(responding(b"", end="wait")) as (owner, server):
         id = owner.call("any")
-        (visit,) = await server.until("tools/call")
+        (received,) = await server.until("tools/call")
         owner.wire.forget(id)
-        await visit.gone()
+        await received.gone()
         assert await owner.answer(owner.ask("ping"))
         assert owner.silent()
 
 
-async def test_a_server_that_never_answers_is_not_waited_for_at_the_end() -> None:
-    async with facing(says(b"", end="wait"), DELETE=says(b"", end="wait")) as (owner, server):
+async def test_a_server_that_never_answers_does_not_delay_the_end() -> None:
+    async with wire_and_server(responding(b"", end="wait"), DELETE=responding(b"", end="wait")) as (owner, server):
         owner.call("any")
         await server.until("tools/call")
         began = asyncio.get_running_loop().time()
@@ -427,8 +432,8 @@ async def test_a_server_that_never_answers_is_not_waited_for_at_the_end() -> Non
         assert len(server.seen("DELETE")) == 1
 
 
-async def test_who_sits_behind_a_full_house_waits_and_answers_to_the_server_do_not() -> None:
-    async with facing(says(b"", end="wait"), HttpSettings(max_connections=4)) as (owner, server):
+async def test_requests_over_the_limit_wait_and_answers_to_the_server_do_not() -> None:
+    async with wire_and_server(responding(b"", end="wait"), HttpSettings(max_connections=4)) as (owner, server):
         ids = [owner.call("any") for _ in range(6)]
         await server.until("tools/call", 4)
         owner.note("notifications/cancelled", {"requestId": 99})

@@ -1,4 +1,4 @@
-"""The wire and our own server, over real sockets."""
+"""The HTTP wire and our own server, over real sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom import Context, HttpConfig, Server
 from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcResponse
 from greenroom.transports.client.http_route import HttpRoute
 
-from .wire_owner import Owner, opened, text
+from .wire_owner import WireOwner, open_wire, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,23 +34,23 @@ def company() -> Server:
 
 
 @asynccontextmanager
-async def connected(server: Server, config: HttpConfig | None = None) -> AsyncGenerator[Owner]:
+async def connected(server: Server, config: HttpConfig | None = None) -> AsyncGenerator[WireOwner]:
     async with server.started():
         url = await server.listen(config=config or HttpConfig(port=0))
-        async with opened(HttpRoute(url)) as owner:
+        async with open_wire(HttpRoute(url)) as owner:
             await owner.greet()
             yield owner
 
 
 @pytest.mark.row("CT-01", "CT-02", "CT-03", "CT-07")
-async def test_a_handshake_and_a_call() -> None:
+async def test_a_handshake_and_a_call_work() -> None:
     async with connected(company()) as owner:
         assert text(await owner.answer(owner.call("echo", text="hello"))) == "hello"
         assert owner.wire.session
 
 
 @pytest.mark.row("CT-03", "CT-06")
-async def test_a_call_whose_answer_is_a_stream() -> None:
+async def test_a_call_with_a_streamed_reply_works() -> None:
     async with connected(company()) as owner:
         id = owner.call("steps", count=3)
         heard = [await owner.hear() for _ in range(4)]

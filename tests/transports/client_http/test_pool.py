@@ -1,4 +1,4 @@
-"""Connections that come to nothing: what is told, that nothing of them is left, and that waiting requests go on."""
+"""Failed connections in the pool: what is reported, that nothing is left of them, and that waiting requests continue."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .wire_and_server import facing, lost, says
-from .wire_owner import HELLO, WireEndedError, opened
+from .wire_and_server import lost, responding, wire_and_server
+from .wire_owner import HELLO, WireEndedError, open_wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from .scripted_server import Visit
+    from .scripted_server import ReceivedRequest
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
 
 @asynccontextmanager
-async def door(answer: Any) -> AsyncGenerator[int]:
-    """A port where each connection is met so."""
+async def answering_port(answer: Any) -> AsyncGenerator[int]:
+    """A port that handles each connection like this."""
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         yield listening.sockets[0].getsockname()[1]
 
 
-async def test_who_shuts_the_door_in_our_face_has_seen_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_closed_at_once_has_received_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def slam(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         raw = writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
     async def late(host: str, port: int) -> socket.socket:
-        """So late that it is over already."""
+        """So late that the request is over already."""
         raw = await dial(host, port)
         poll = select.poll()
         poll.register(raw, 0)
@@ -55,7 +55,7 @@ async def test_who_shuts_the_door_in_our_face_has_seen_nothing(monkeypatch: pyte
         return raw
 
     monkeypatch.setattr(http_connection_pool, "dial", late)
-    async with door(slam) as port, opened(HttpRoute(f"http://127.0.0.1:{port}/mcp")) as owner:
+    async with answering_port(slam) as port, open_wire(HttpRoute(f"http://127.0.0.1:{port}/mcp")) as owner:
         id = owner.ask("initialize", HELLO)
         heard = await owner.hear()
         assert isinstance(heard, UnansweredRequest)
@@ -66,7 +66,7 @@ async def test_who_shuts_the_door_in_our_face_has_seen_nothing(monkeypatch: pyte
         assert len(owner.wire.carrier) == 0
 
 
-async def test_who_answers_the_door_and_says_nothing_of_tls_is_waited_for_so_long() -> None:
+async def test_a_silent_server_times_out_in_its_tls_handshake() -> None:
     silent: list[asyncio.StreamWriter] = []
 
     async def nod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -75,8 +75,11 @@ async def test_who_answers_the_door_and_says_nothing_of_tls_is_waited_for_so_lon
         writer.close()
 
     settings = HttpSettings(connect_timeout=0.1, max_connections=1)
-    async with door(nod) as port, opened(HttpRoute(f"https://127.0.0.1:{port}/mcp", settings=settings)) as owner:
-        ids = [owner.ask("initialize", HELLO), owner.ask("ping")]  # the second waits for the first
+    async with (
+        answering_port(nod) as port,
+        open_wire(HttpRoute(f"https://127.0.0.1:{port}/mcp", settings=settings)) as owner,
+    ):
+        ids = [owner.ask("initialize", HELLO), owner.ask("ping")]  # the second request waits for the first
         for id in ids:
             heard = await owner.hear()
             assert isinstance(heard, UnansweredRequest)
@@ -85,13 +88,13 @@ async def test_who_answers_the_door_and_says_nothing_of_tls_is_waited_for_so_lon
         assert len(silent) == 2
 
 
-async def test_who_speaks_no_tls_is_told_as_that() -> None:
+async def test_a_server_without_tls_is_reported() -> None:
     async def plain(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
         writer.close()
 
-    async with door(plain) as port, opened(HttpRoute(f"https://127.0.0.1:{port}/mcp")) as owner:
+    async with answering_port(plain) as port, open_wire(HttpRoute(f"https://127.0.0.1:{port}/mcp")) as owner:
         owner.ask("initialize", HELLO)
         heard = await owner.hear()
         assert isinstance(heard, UnansweredRequest)
@@ -99,8 +102,8 @@ async def test_who_speaks_no_tls_is_told_as_that() -> None:
         assert heard.resend
 
 
-async def test_what_is_asked_and_forgotten_in_one_breath_is_never_sent() -> None:
-    async with facing(says(b"", end="wait"), HttpSettings(max_connections=2)) as (owner, server):
+async def test_a_request_forgotten_at_once_is_never_sent() -> None:
+    async with wire_and_server(responding(b"", end="wait"), HttpSettings(max_connections=2)) as (owner, server):
         ids = [owner.call("any") for _ in range(5)]
         for id in ids:
             owner.wire.forget(id)
@@ -123,25 +126,25 @@ async def _ends_of_a_bug(owner: Any, where: str, monkeypatch: pytest.MonkeyPatch
     assert isinstance(caught.value.reason, Crash)
 
 
-async def test_a_bug_where_an_answer_is_told_is_the_end_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with facing() as (owner, _):
+async def test_an_exception_while_a_reply_is_delivered_ends_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with wire_and_server() as (owner, _):
         await _ends_of_a_bug(owner, "deliver", monkeypatch)
 
 
-async def test_a_bug_where_a_loss_is_told_is_the_end_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def cut(visit: Visit) -> None:
-        visit.close()
+async def test_an_exception_while_a_loss_is_delivered_ends_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cut(received: ReceivedRequest) -> None:
+        received.close()
 
-    async with facing(cut) as (owner, _):
+    async with wire_and_server(cut) as (owner, _):
         await _ends_of_a_bug(owner, "on_unanswered", monkeypatch)
 
 
-async def test_an_answer_of_unknown_length_that_is_reset_is_lost() -> None:
-    async def half(visit: Visit) -> None:
-        await visit.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{")
-        visit.reset()
+async def test_a_response_of_unknown_length_that_is_reset_is_lost() -> None:
+    async def half(received: ReceivedRequest) -> None:
+        await received.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{")
+        received.reset()
 
-    async with facing(half) as (owner, _):
+    async with wire_and_server(half) as (owner, _):
         heard = await lost(owner)
         assert isinstance(heard.error, ConnectionLost)
         assert not heard.resend
@@ -155,6 +158,6 @@ async def test_an_answer_of_unknown_length_that_is_reset_is_lost() -> None:
         *(("close_grace", -1), ("redirects", -1), ("silence", 0), ("silence", -1), ("connect_timeout", float("nan"))),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_by_name(wrong: str, value: float) -> None:
+def test_invalid_settings_are_refused_by_name(wrong: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"{wrong} must be .*, not {value!r}"):
         HttpSettings(**{wrong: value})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The reader of answers, alone: however the bytes are cut, and whatever they are."""
+"""The response parser alone: whatever the input is, and however it is cut."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPEN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: x\n\n"
 
 
 def read(pieces: Sequence[bytes], count: int = 1) -> tuple[list[tuple[int, bytes]], ResponseParser]:
-    """The answers in the bytes, as status and body."""
+    """The responses in the input, as status and body."""
     reader = ResponseParser(1024)
     found: list[tuple[int, bytes]] = []
     for piece in pieces:
@@ -47,7 +47,7 @@ def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=12))
-def test_where_the_bytes_are_cut_makes_no_difference(places: list[int]) -> None:
+def test_the_pieces_of_the_input_make_no_difference(places: list[int]) -> None:
     data = LENGTH + CHUNKS + NONE + INTERIM + LENGTH
     found, reader = read(cut(data, places), count=4)
     assert found == [(200, b"hello"), (200, b"hello"), (204, b""), (200, b"hello")]
@@ -56,7 +56,7 @@ def test_where_the_bytes_are_cut_makes_no_difference(places: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=12))
-def test_an_open_end(places: list[int]) -> None:
+def test_a_response_without_length_ends_with_the_connection(places: list[int]) -> None:
     found, reader = read(cut(OPEN, places))
     assert found == [(200, b"data: x\n\n")]
     assert reader.eof()
@@ -64,7 +64,7 @@ def test_an_open_end(places: list[int]) -> None:
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 10_000), max_size=6))
-def test_whatever_comes_is_read_or_refused(data: bytes, places: list[int]) -> None:
+def test_any_input_is_parsed_or_refused(data: bytes, places: list[int]) -> None:
     for whole in (data, b"HTTP/1.1 " + data, LENGTH[:20] + data, CHUNKS[:50] + data):
         try:
             _, reader = read(cut(whole, places))
@@ -74,7 +74,7 @@ def test_whatever_comes_is_read_or_refused(data: bytes, places: list[int]) -> No
 
 
 @given(st.integers(1, 60), st.integers(0, 3))
-def test_one_wrong_byte_is_refused_or_read_as_it_stands(place: int, which: int) -> None:
+def test_a_damaged_byte_is_refused_or_parsed_as_it_is(place: int, which: int) -> None:
     whole = bytearray(CHUNKS)
     whole[place] = b"\x00\n\r "[which]
     try:
@@ -103,13 +103,13 @@ def test_one_wrong_byte_is_refused_or_read_as_it_stands(place: int, which: int) 
         ("/b\r\nx: y", None),
     ],
 )
-def test_where_a_reference_leads(location: str, leads: str | None) -> None:
+def test_references_are_resolved_within_the_origin(location: str, leads: str | None) -> None:
     found = ServerUrl.of("http://host:81/a/mcp?secret").beside(location)
     assert (None if found is None else found.target) == leads
 
 
 @pytest.mark.parametrize("url", ["http://bob:hunter2/x@host/", "http://bob:hunter2[@host/", "ftp://bob:hunter2@host/"])
-def test_what_is_no_url_is_not_repeated(url: str) -> None:
+def test_an_invalid_url_is_not_repeated_in_the_error(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerUrl.of(url)
     assert "hunter2" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The session, who we are, where we are sent, and the end."""
+"""Sessions of the HTTP wire: headers, credentials, redirects, limits, and the end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.interfaces import FixedHeaders, UnansweredRequest
 
-from .scripted_server import SESSION, Visit, event, scripted
-from .wire_and_server import facing, lost, says
-from .wire_owner import HELLO, opened
+from .scripted_server import SESSION, ReceivedRequest, event, scripted_server
+from .wire_and_server import lost, responding, wire_and_server
+from .wire_owner import HELLO, open_wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.row("CT-02", "CT-07")
-async def test_what_is_said_in_which_request() -> None:
-    async with facing() as (owner, server):
+async def test_each_kind_of_request_has_its_headers() -> None:
+    async with wire_and_server() as (owner, server):
         await owner.answer(owner.call("any"))
         await owner.close()
         hello, told, stream, call, goodbye = (
@@ -43,44 +43,44 @@ async def test_what_is_said_in_which_request() -> None:
         assert "mcp-session-id" not in hello
         assert "mcp-protocol-version" not in hello
         assert stream["accept"] == "text/event-stream"
-        assert all(each.headers["host"] == f"127.0.0.1:{server.port}" for each in server.visits)
+        assert all(each.headers["host"] == f"127.0.0.1:{server.port}" for each in server.requests)
 
 
 @pytest.mark.row("CT-07")
-async def test_a_server_without_sessions_is_given_none_back() -> None:
-    async with scripted() as server:
+async def test_a_server_without_sessions_gets_no_session_id() -> None:
+    async with scripted_server() as server:
         server.session = ""
-        async with opened(HttpRoute(server.url)) as owner:
+        async with open_wire(HttpRoute(server.url)) as owner:
             await owner.greet()
             await owner.answer(owner.call("any"))
         assert not server.seen("DELETE")
-        assert not any("mcp-session-id" in each.headers for each in server.visits)
+        assert not any("mcp-session-id" in each.headers for each in server.requests)
 
 
-async def test_a_session_id_that_cannot_be_sent_back_is_refused() -> None:
-    async with scripted() as server:
+async def test_an_invalid_session_id_is_refused() -> None:
+    async with scripted_server() as server:
         server.session = "two words"
-        async with opened(HttpRoute(server.url)) as owner:
+        async with open_wire(HttpRoute(server.url)) as owner:
             owner.ask("initialize", HELLO)
             heard = await owner.hear()
             assert isinstance(heard, UnansweredRequest)
             assert isinstance(heard.error, NotMcp)
 
 
-async def test_headers_of_ones_own_and_secrets_of_the_url() -> None:
-    async with scripted() as server:
+async def test_custom_headers_and_secrets_of_the_url_are_sent() -> None:
+    async with scripted_server() as server:
         url = server.url.replace("http://", "http://me:se%20cret@") + "?key=hidden"
         route = HttpRoute(url, headers={"X-Tenant": "blue"}, credentials=FixedHeaders({"X-Key": "hush"}))
         for shown in (repr(route), route.description, str(route.address), repr(route.credentials)):
             assert not any(secret in shown for secret in ("cret", "hidden", "me:", "hush"))
-        async with opened(route) as owner:
+        async with open_wire(route) as owner:
             await owner.greet()
             assert owner.wire.description == server.url
-        visit = server.visits[0]
-        assert visit.path == "/mcp?key=hidden"
-        assert visit.headers["x-tenant"] == "blue"
-        assert visit.headers["x-key"] == "hush"
-        assert visit.headers["authorization"] == "Basic bWU6c2UgY3JldA=="
+        received = server.requests[0]
+        assert received.path == "/mcp?key=hidden"
+        assert received.headers["x-tenant"] == "blue"
+        assert received.headers["x-key"] == "hush"
+        assert received.headers["authorization"] == "Basic bWU6c2UgY3JldA=="
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_headers_of_ones_own_and_secrets_of_the_url() -> None:
         "file:///x",
     ],
 )
-async def test_what_is_no_url(url: str) -> None:
+async def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         HttpRoute(url)
 
@@ -105,19 +105,21 @@ async def test_what_is_no_url(url: str) -> None:
 @pytest.mark.parametrize(
     "headers", [{"a b": "c"}, {"a": "b\r\nc: d"}, {"Content-Length": "3"}, {"Mcp-Session-Id": "x"}, {"Host": "y"}]
 )
-async def test_what_is_no_header_of_ones_own(headers: dict[str, str]) -> None:
+async def test_an_invalid_or_reserved_custom_header_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         HttpRoute("http://x/", headers=headers)
 
 
-# --- a session that is gone
+# --- a lost session
 
 
-async def test_a_session_that_is_gone_is_told_to_all_of_it_and_is_no_proof_that_nothing_was_done() -> None:
-    async def gone(visit: Visit) -> None:
-        await visit.json({"jsonrpc": "2.0", "id": visit.id, "error": {"code": -32600, "message": "who?"}}, status=404)
+async def test_a_lost_session_is_reported_to_all_requests_and_proves_nothing_about_execution() -> None:
+    async def gone(received: ReceivedRequest) -> None:
+        await received.json(
+            {"jsonrpc": "2.0", "id": received.id, "error": {"code": -32600, "message": "who?"}}, status=404
+        )
 
-    async with facing(gone) as (owner, server):
+    async with wire_and_server(gone) as (owner, server):
         ids = {owner.call("any") for _ in range(16)}
         for _ in range(16):
             heard = await owner.hear()
@@ -130,15 +132,15 @@ async def test_a_session_that_is_gone_is_told_to_all_of_it_and_is_no_proof_that_
         assert not server.seen("DELETE")
 
 
-async def test_what_is_under_way_when_the_session_goes_has_a_moment_left() -> None:
-    async def call(visit: Visit) -> None:
-        if visit.message["params"]["name"] == "slow":
+async def test_requests_in_flight_have_a_moment_left_when_the_session_is_lost() -> None:
+    async def call(received: ReceivedRequest) -> None:
+        if received.message["params"]["name"] == "slow":
             await asyncio.sleep(0.5)
-            await visit.result({"ok": 1})
+            await received.result({"ok": 1})
         else:
-            await visit.reply(404)
+            await received.reply(404)
 
-    async with facing(call) as (owner, _):
+    async with wire_and_server(call) as (owner, _):
         slow, gone = owner.call("slow"), owner.call("gone")
         heard = await owner.hear()
         assert isinstance(heard, UnansweredRequest)
@@ -151,37 +153,37 @@ async def test_what_is_under_way_when_the_session_goes_has_a_moment_left() -> No
         assert isinstance(await owner.end(), SessionGone)
 
 
-async def test_a_404_without_a_session_is_no_end_of_one() -> None:
-    async def gone(visit: Visit) -> None:
-        await visit.reply(404)
+async def test_a_404_without_a_session_does_not_end_one() -> None:
+    async def gone(received: ReceivedRequest) -> None:
+        await received.reply(404)
 
-    async with scripted(call=gone) as server:
+    async with scripted_server(call=gone) as server:
         server.session = ""
-        async with opened(HttpRoute(server.url)) as owner:
+        async with open_wire(HttpRoute(server.url)) as owner:
             await owner.greet()
             error = (await lost(owner)).error
             assert type(error) is HttpError
 
 
-async def test_the_stream_can_bring_the_news_that_the_session_is_gone() -> None:
-    async def stream(visit: Visit) -> None:
-        if [each for each in seen if each == visit.method]:
-            await visit.reply(404)
+async def test_the_standalone_stream_can_report_the_lost_session() -> None:
+    async def stream(received: ReceivedRequest) -> None:
+        if [each for each in seen if each == received.method]:
+            await received.reply(404)
         else:
-            seen.append(visit.method)
-            await visit.stream(event(None, id="1"))
-            visit.close()
+            seen.append(received.method)
+            await received.stream(event(None, id="1"))
+            received.close()
 
     seen: list[str] = []
-    async with facing(GET=stream) as (owner, _):
+    async with wire_and_server(GET=stream) as (owner, _):
         assert isinstance(await owner.end(), SessionGone)
 
 
-# --- who we are
+# --- credentials
 
 
 class Keys:
-    """Credentials that know a second key."""
+    """Credentials with a second key."""
 
     def __init__(self, *keys: str, slow: bool = False) -> None:
         self.keys = list(keys)
@@ -202,20 +204,20 @@ class Keys:
 
 
 def guarded(status: int = 401, challenge: str = 'Bearer realm="x"') -> Any:
-    async def call(visit: Visit) -> None:
-        if visit.headers.get("authorization") == "Bearer new":
-            await visit.result()
+    async def call(received: ReceivedRequest) -> None:
+        if received.headers.get("authorization") == "Bearer new":
+            await received.result()
         else:
-            await visit.reply(status, b"no", www_authenticate=challenge)
+            await received.reply(status, b"no", www_authenticate=challenge)
 
     return call
 
 
 @pytest.mark.row("CT-08")
 @pytest.mark.parametrize("slow", [False, True])
-async def test_refused_credentials_are_tried_once_more(*, slow: bool) -> None:
+async def test_refused_credentials_are_retried_once(*, slow: bool) -> None:
     keys = Keys("old", "new", slow=slow)
-    async with facing(guarded(), credentials=keys) as (owner, server):
+    async with wire_and_server(guarded(), credentials=keys) as (owner, server):
         assert await owner.answer(owner.call("any")) == {}
         assert keys.challenges == [(401, 'Bearer realm="x"', {"Authorization": "Bearer old"})]
         assert await owner.answer(owner.call("any")) == {}
@@ -224,8 +226,8 @@ async def test_refused_credentials_are_tried_once_more(*, slow: bool) -> None:
 
 @pytest.mark.row("CT-08")
 @pytest.mark.parametrize("keys", [("old",), ("old", "older")])
-async def test_and_not_twice(keys: tuple[str, ...]) -> None:
-    async with facing(guarded(), credentials=Keys(*keys)) as (owner, server):
+async def test_credentials_refused_twice_are_not_retried(keys: tuple[str, ...]) -> None:
+    async with wire_and_server(guarded(), credentials=Keys(*keys)) as (owner, server):
         error = (await lost(owner)).error
         assert isinstance(error, Unauthorized)
         assert (error.status, error.challenge) == (401, 'Bearer realm="x"')
@@ -233,24 +235,24 @@ async def test_and_not_twice(keys: tuple[str, ...]) -> None:
 
 
 @pytest.mark.row("CT-08")
-async def test_nobody_in_particular_is_not_tried_again() -> None:
-    async with facing(guarded()) as (owner, server):
+async def test_an_anonymous_request_is_not_retried() -> None:
+    async with wire_and_server(guarded()) as (owner, server):
         assert isinstance((await lost(owner)).error, Unauthorized)
         assert len(server.seen("tools/call")) == 1
 
 
-async def test_a_403_that_asks_for_more_is_refused_credentials_and_another_is_not() -> None:
+async def test_a_403_for_more_scopes_is_retried_and_another_is_not() -> None:
     keys = Keys("old", "new")
-    async with facing(guarded(403, 'Bearer error="insufficient_scope"'), credentials=keys) as (owner, _):
+    async with wire_and_server(guarded(403, 'Bearer error="insufficient_scope"'), credentials=keys) as (owner, _):
         assert await owner.answer(owner.call("any")) == {}
     keys = Keys("old", "new")
-    async with facing(guarded(403, ""), credentials=keys) as (owner, _):
+    async with wire_and_server(guarded(403, ""), credentials=keys) as (owner, _):
         error = (await lost(owner)).error
         assert type(error) is HttpError
         assert not keys.challenges
 
 
-async def test_credentials_may_hand_out_the_same_mapping_with_other_things_in_it() -> None:
+async def test_credentials_may_return_the_same_mapping_with_new_contents() -> None:
     class Same:
         said: ClassVar[dict[str, str]] = {"X-Key": "1"}
 
@@ -260,16 +262,16 @@ async def test_credentials_may_hand_out_the_same_mapping_with_other_things_in_it
         async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
             return False
 
-    async with facing(credentials=Same()) as (owner, server):
+    async with wire_and_server(credentials=Same()) as (owner, server):
         for key in ("2", "3"):
             Same.said["X-Key"] = key
             await owner.answer(owner.call("any"))
             assert server.seen("tools/call")[-1].headers["x-key"] == key
 
 
-async def test_credentials_that_fail_or_are_no_headers() -> None:
+async def test_failing_and_invalid_credentials_are_reported() -> None:
     keys = Keys("new")
-    async with facing(credentials=keys) as (owner, _):
+    async with wire_and_server(credentials=keys) as (owner, _):
         keys.keys[0] = "a\r\nb: c"
         owner.call("any")
         heard = await owner.hear()
@@ -283,18 +285,18 @@ async def test_credentials_that_fail_or_are_no_headers() -> None:
         keys.keys.append("new")
 
 
-# --- elsewhere
+# --- redirects
 
 
 @pytest.mark.parametrize("status", [307, 308])
 async def test_a_redirect_within_the_origin_is_followed_and_remembered(status: int) -> None:
-    async def initialize(visit: Visit) -> None:
-        if visit.path == "/mcp":
-            await visit.reply(status, location="/mcp/")
+    async def initialize(received: ReceivedRequest) -> None:
+        if received.path == "/mcp":
+            await received.reply(status, location="/mcp/")
         else:
-            await server.behave(visit)
+            await server.behave(received)
 
-    async with scripted(initialize=initialize) as server, opened(HttpRoute(server.url)) as owner:
+    async with scripted_server(initialize=initialize) as server, open_wire(HttpRoute(server.url)) as owner:
         await owner.greet()
         await owner.answer(owner.call("any"))
         assert [each.path for each in server.seen("initialize")] == ["/mcp", "/mcp/"]
@@ -314,12 +316,12 @@ async def test_a_redirect_within_the_origin_is_followed_and_remembered(status: i
         (303, "/mcp/"),
     ],
 )
-async def test_other_redirects_are_not(status: int, location: str) -> None:
-    async def away(visit: Visit) -> None:
-        port = visit.headers["host"].partition(":")[2]
-        await visit.reply(status, location=location.replace("PORT", port))
+async def test_other_redirects_are_refused(status: int, location: str) -> None:
+    async def away(received: ReceivedRequest) -> None:
+        port = received.headers["host"].partition(":")[2]
+        await received.reply(status, location=location.replace("PORT", port))
 
-    async with facing(away) as (owner, server):
+    async with wire_and_server(away) as (owner, server):
         error = (await lost(owner)).error
         assert isinstance(error, HttpError)
         assert error.status == status
@@ -327,21 +329,21 @@ async def test_other_redirects_are_not(status: int, location: str) -> None:
         assert calls == (4 if location == "" else 1)
 
 
-async def test_redirects_in_a_circle() -> None:
-    async def circle(visit: Visit) -> None:
-        await visit.reply(307, location="/b" if visit.path == "/a" else "/a")
+async def test_redirects_in_a_circle_are_given_up() -> None:
+    async def circle(received: ReceivedRequest) -> None:
+        await received.reply(307, location="/b" if received.path == "/a" else "/a")
 
-    async with facing(circle) as (owner, server):
+    async with wire_and_server(circle) as (owner, server):
         assert isinstance((await lost(owner)).error, HttpError)
         assert len(server.seen("tools/call")) == 4
 
 
-# --- bounds, and the end
+# --- limits, and the end
 
 
-async def test_what_waits_is_bounded_by_number_and_by_bytes() -> None:
+async def test_queued_messages_are_limited_by_number_and_by_bytes() -> None:
     settings = HttpSettings(max_connections=2, max_waiting=3, max_waiting_bytes=10_000)
-    async with facing(says(b"", end="wait"), settings) as (owner, _):
+    async with wire_and_server(responding(b"", end="wait"), settings) as (owner, _):
         ids = [owner.call("any") for _ in range(5)]
         with pytest.raises(WireFull):
             owner.call("any")
@@ -354,24 +356,24 @@ async def test_what_waits_is_bounded_by_number_and_by_bytes() -> None:
         assert await owner.answer(owner.ask("ping"))
 
 
-async def test_what_was_said_last_is_still_sent_before_the_session_is_given_back() -> None:
-    async def slow(visit: Visit) -> None:
+async def test_queued_messages_are_sent_before_the_session_is_deleted() -> None:
+    async def slow(received: ReceivedRequest) -> None:
         await asyncio.sleep(1)
-        await visit.reply(202)
+        await received.reply(202)
 
-    async with facing() as (owner, server):
+    async with wire_and_server() as (owner, server):
         server.on("notifications/last", slow)
         owner.note("notifications/last")
         await owner.close()
         assert owner.ended == Shutdown()
-        assert [each.method for each in server.visits[-2:]] == ["POST", "DELETE"]
+        assert [each.method for each in server.requests[-2:]] == ["POST", "DELETE"]
 
 
-async def test_the_owner_dies_and_the_session_is_given_back() -> None:
-    async with scripted() as server:
+async def test_the_session_is_deleted_when_the_owner_dies() -> None:
+    async with scripted_server() as server:
 
         async def live() -> None:
-            async with opened(HttpRoute(server.url)) as owner:
+            async with open_wire(HttpRoute(server.url)) as owner:
                 await owner.greet()
                 kill(owner.me.pid)
 
@@ -381,12 +383,12 @@ async def test_the_owner_dies_and_the_session_is_given_back() -> None:
             await server.until("DELETE")
 
 
-async def test_a_wire_that_is_killed_leaves_nothing_and_nothing_raises_afterwards() -> None:
-    async with facing(says(b"", end="wait")) as (owner, server):
+async def test_a_killed_wire_leaves_nothing_and_raises_nothing_afterwards() -> None:
+    async with wire_and_server(responding(b"", end="wait")) as (owner, server):
         id = owner.call("any")
-        (visit,) = await server.until("tools/call")
+        (received,) = await server.until("tools/call")
         kill(owner.wire.pid)
-        await visit.gone()
+        await received.gone()
         mail = await owner.me.receive()
         assert mail.reason == Killed()
         owner.call("any")
@@ -398,11 +400,11 @@ async def test_a_wire_that_is_killed_leaves_nothing_and_nothing_raises_afterward
 
 
 @pytest.mark.parametrize("credentials", [None, FixedHeaders({"authorization": "Bearer credentials"})])
-async def test_who_we_are_is_said_once_however_often_it_was_given(credentials: FixedHeaders | None) -> None:
-    async with scripted() as server:
+async def test_authorization_is_sent_once_however_often_it_was_given(credentials: FixedHeaders | None) -> None:
+    async with scripted_server() as server:
         url = server.url.replace("http://", "http://user:password@")
         route = HttpRoute(url, headers={"Authorization": "Bearer headers"}, credentials=credentials)
-        async with opened(route) as owner:  # the server looks that no header came twice
+        async with open_wire(route) as owner:  # the server checks that no header is duplicated
             await owner.greet()
         said = "Bearer headers" if credentials is None else "Bearer credentials"
-        assert {visit.headers["authorization"] for visit in server.visits} == {said}
+        assert {received.headers["authorization"] for received in server.requests} == {said}

@@ -1,4 +1,4 @@
-"""Answers in tiny pieces: others have their turn while they are read, and what comes behind them is heard in its order."""
+"""Responses in tiny chunks: other tasks get turns while they are read, and later input keeps its order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.protocol.jsonrpc import JsonRpcResponse
-from greenroom.transports.client import fetch
-from greenroom.transports.client import http_connection_pool as http_connection
+from greenroom.transports.client import fetch, http_connection_pool
 from greenroom.transports.client.errors import ConnectionLost
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Guard
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .wire_owner import HELLO, opened
+from .wire_owner import HELLO, open_wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -36,7 +35,7 @@ def in_chunks(body: bytes) -> bytes:
 
 
 class Turns:
-    """Counts the turns of the loop until it is told to stop."""
+    """Counts the turns of the loop until stopped."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -74,8 +73,8 @@ async def server(answer: bytes, how: str = "fin") -> AsyncGenerator[int]:
 
 
 async def asked(port: int) -> tuple[Any, int]:
-    """What the first request brings, and how many turns of the loop that took."""
-    async with opened(HttpRoute(f"http://127.0.0.1:{port}/mcp")) as owner:
+    """The outcome of the first request, and how many turns of the loop it took."""
+    async with open_wire(HttpRoute(f"http://127.0.0.1:{port}/mcp")) as owner:
         turns = Turns()
         owner.ask("initialize", HELLO)
         return await owner.hear(), turns.stop()
@@ -85,15 +84,15 @@ BODY = b'{"jsonrpc":"2.0","id":1,"result":{"text":"%b"}}' % (b"x" * SIZE)
 
 
 @pytest.mark.parametrize("end", [b"connection: close\r\n", b""], ids=["the last one", "one of several"])
-async def test_an_answer_in_chunks_of_one_byte_is_read_in_many_turns(end: bytes) -> None:
+async def test_a_response_in_chunks_of_one_byte_is_read_in_many_turns(end: bytes) -> None:
     async with server(CHUNKED + end + b"\r\n" + in_chunks(BODY) + b"0\r\n\r\n") as port:
         heard, turns = await asked(port)
     assert isinstance(heard, JsonRpcResponse)
     assert heard.result == {"text": "x" * SIZE}
-    assert turns > 3 * SIZE / http_connection.STEPS_PER_TURN
+    assert turns > 3 * SIZE / http_connection_pool.STEPS_PER_TURN
 
 
-async def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
+async def test_a_response_that_ends_with_its_connection_is_complete() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"
     async with server(head + BODY) as port:
         heard, _ = await asked(port)
@@ -101,7 +100,7 @@ async def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_an_answer_that_breaks_off_is_lost(how: str) -> None:
+async def test_a_response_that_breaks_off_is_lost(how: str) -> None:
     async with server(CHUNKED + b"\r\n" + in_chunks(BODY), how) as port:
         heard, _ = await asked(port)
     assert isinstance(heard, UnansweredRequest)

@@ -1,4 +1,4 @@
-"""A client in a session with a server that does what a test says."""
+"""A wire in a session with a scripted server."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.interfaces import UnansweredRequest
 
-from .scripted_server import Scripted, Visit, scripted
-from .wire_owner import Owner, opened
+from .scripted_server import ReceivedRequest, ScriptedServer, scripted_server
+from .wire_owner import WireOwner, open_wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -21,41 +21,41 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def facing(
+async def wire_and_server(
     call: Handler | None = None,
     settings: HttpSettings | None = None,
     credentials: Credentials | None = None,
     **handlers: Handler,
-) -> AsyncGenerator[tuple[Owner, Scripted]]:
-    """A client in a session with a server that answers calls like this."""
+) -> AsyncGenerator[tuple[WireOwner, ScriptedServer]]:
+    """A wire in a session with a server that answers calls like this."""
     given = handlers if call is None else {"call": call, **handlers}
     async with (
-        scripted(**given) as server,
-        opened(HttpRoute(server.url, settings=settings, credentials=credentials)) as owner,
+        scripted_server(**given) as server,
+        open_wire(HttpRoute(server.url, settings=settings, credentials=credentials)) as owner,
     ):
         await owner.greet()
         await server.until("GET")
         yield owner, server
 
 
-def says(*pieces: bytes, end: str = "close") -> Handler:
-    """Answers so, and hangs up, or waits until the client does."""
+def responding(*pieces: bytes, end: str = "close") -> Handler:
+    """A handler that responds so, and closes, or waits until the client does."""
 
-    async def handler(visit: Visit) -> None:
+    async def handler(received: ReceivedRequest) -> None:
         for piece in pieces:
-            await visit.send(piece.replace(b"ID", str(visit.id).encode()))
+            await received.send(piece.replace(b"ID", str(received.id).encode()))
         if end == "close":
-            visit.close()
+            received.close()
         elif end == "abort":
-            visit.abort()
+            received.abort()
         else:
-            await visit.gone()
+            await received.gone()
 
     return handler
 
 
-async def lost(owner: Owner) -> UnansweredRequest:
-    """What becomes of a call, which is lost; and the next one is answered as if nothing had been."""
+async def lost(owner: WireOwner) -> UnansweredRequest:
+    """Check that a call is lost, and that the next one is answered."""
     id = owner.call("any")
     heard = await owner.hear()
     assert isinstance(heard, UnansweredRequest), heard

@@ -1,4 +1,4 @@
-"""Who owns a wire when there is no connection yet: plain code with a mailbox, that says what it wants and hears what comes."""
+"""The owner of a wire without a connection: plain code with a mailbox that sends messages and reads items."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ VERSION = "2025-11-25"
 HELLO = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
-class Owner:
-    """One wire's."""
+class WireOwner:
+    """The owner of one wire."""
 
     def __init__(self, me: Inbox, wire: HttpWire) -> None:
         self.me = me
@@ -35,10 +35,10 @@ class Owner:
         self.passed: list[InboundItem] = []
         self._next = 0
 
-    # --- saying
+    # --- sending
 
     def ask(self, method: str, params: Any = None, *, ordered: bool = False) -> int:
-        """Send a request; its id."""
+        """Send a request; returns its id."""
         self._next += 1
         self.wire.send(encode_request(self._next, method, params), self._next, ordered=ordered)
         return self._next
@@ -50,16 +50,16 @@ class Owner:
         self.wire.send(encode_notification(method, params), ordered=ordered)
 
     async def greet(self) -> Any:
-        """Shake hands; what the server says of itself."""
+        """Send `initialize`; returns the result."""
         answer = await self.answer(self.ask("initialize", HELLO))
         self.wire.on_negotiated(VERSION)
         self.note("notifications/initialized", ordered=True)
         return answer
 
-    # --- hearing
+    # --- receiving
 
     async def hear(self) -> InboundItem:
-        """The next thing that comes; the wire's end is raised, if it is for a reason."""
+        """The next item; the wire's end is raised, if it has a reason."""
         while not self.rest:
             mail = await self.me.receive(timeout=600.0)
             if isinstance(mail, Inbound):
@@ -73,14 +73,14 @@ class Owner:
         return self.rest.popleft()
 
     async def answer(self, id: int) -> Any:
-        """The result of that request, which is the next thing that comes."""
+        """The result of that request, which must be the next item."""
         heard: Any = await self.hear()
         assert getattr(heard, "id", None) == id, heard
         assert hasattr(heard, "result"), heard
         return heard.result
 
     async def end(self) -> TransportError:
-        """Wait for the wire to end by itself; why. What else comes is passed over."""
+        """Wait for the wire to end by itself; returns the reason. Other items are skipped."""
         while self.ended is None:
             with suppress(WireEndedError):
                 self.passed.append(await self.hear())
@@ -89,14 +89,14 @@ class Owner:
         return self.ended.detail
 
     async def close(self) -> None:
-        """End the wire in order."""
+        """Close the wire in order."""
         exit(self.wire.pid, Shutdown())
         while self.ended is None:
             with suppress(WireEndedError):
                 await self.hear()
 
     def silent(self) -> bool:
-        """Whether nothing has come."""
+        """Whether nothing has arrived."""
         return not self.rest and not self.me.pending()
 
 
@@ -107,10 +107,10 @@ class WireEndedError(Exception):
 
 
 @asynccontextmanager
-async def opened(route: HttpRoute) -> AsyncGenerator[Owner]:
-    """A wire along that route, ended afterwards, whatever became of it."""
+async def open_wire(route: HttpRoute) -> AsyncGenerator[WireOwner]:
+    """A wire along that route, ended afterwards in any case."""
     async with inbox() as me:
-        owner = Owner(me, route.open(me.pid))
+        owner = WireOwner(me, route.open(me.pid))
         yield owner
         if is_alive(owner.wire.pid):
             await owner.close()
@@ -118,7 +118,7 @@ async def opened(route: HttpRoute) -> AsyncGenerator[Owner]:
 
 
 def text(result: Any) -> str:
-    """What a tool's result says."""
+    """The text of a tool's result."""
     return str(result["content"][0]["text"])
 
 

@@ -1,4 +1,4 @@
-"""What the tests of hostile peers share."""
+"""Fixtures of the tests of hostile peers."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _no_access_log(caplog: pytest.LogCaptureFixture) -> None:
-    """A line for each request would be kept by pytest, and counted as memory that the product keeps."""
+    """Disable request logs: pytest keeps each record, which would count as memory that the product keeps."""
     caplog.set_level(logging.WARNING, "greenroom.access")

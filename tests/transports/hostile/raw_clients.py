@@ -1,4 +1,4 @@
-"""Clients over raw sockets, honest ones and others, and the server that they meet: a program of its own, whose memory can be looked at."""
+"""Clients on raw sockets, honest and hostile ones, and the attacked server: a program whose memory can be measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.free_ports import free_port
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-TARGET_PROGRAM = Path(__file__).parent / "programs" / "stage.py"
+TARGET_PROGRAM = Path(__file__).parent / "programs" / "target_server.py"
 VERSION = "2025-11-25"
 Message = dict[str, Any]
 _SO_ATTACH_FILTER = 26
@@ -32,7 +32,7 @@ class ConnectionCut(Exception):
 
 
 class RawResponse:
-    """What came back."""
+    """A response."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.status = status
@@ -41,17 +41,17 @@ class RawResponse:
 
     @property
     def messages(self) -> list[Message]:
-        """Its messages, whichever way they came."""
+        """Its messages, as JSON or on a stream."""
         if self.headers.get("content-type") != "text/event-stream":
             return [json.loads(self.body)] if self.body else []
         return [json.loads(line[6:]) for line in self.body.splitlines() if line.startswith(b"data: ") and line[6:]]
 
 
 class RawCaller:
-    """One connection, and a session on it once it has entered."""
+    """One connection, and a session on it once entered."""
 
     def __init__(self, port: int, *, session: str = "", buffer: int | None = None, source: str = "127.0.0.1") -> None:
-        """`buffer` is how much the kernel takes for us while we do not read; `source` is the address that we come from."""
+        """`buffer` is how much the kernel buffers for us while we do not read; `source` is our address."""
         self.port = port
         self.session = session
         self.count = 0
@@ -65,7 +65,7 @@ class RawCaller:
         self._data = b""
 
     def send(self, verb: str, body: bytes = b"", **headers: str) -> None:
-        """Send a request; underscores in the names of headers are dashes."""
+        """Send a request; underscores in header names are dashes."""
         said = {"host": "127.0.0.1", "accept": "application/json, text/event-stream", "mcp-protocol-version": VERSION}
         if self.session:
             said["mcp-session-id"] = self.session
@@ -76,7 +76,7 @@ class RawCaller:
         self.socket.sendall("\r\n".join(lines).encode() + body)
 
     def hear(self) -> RawResponse:
-        """A whole answer. Raises `ConnectionCut`."""
+        """Read a whole response. Raises `ConnectionCut`."""
         status, headers = self.head()
         if headers.get("transfer-encoding") == "chunked":
             body = b""
@@ -89,7 +89,7 @@ class RawCaller:
         return RawResponse(status, headers, body)
 
     def hear_chunks(self, until: bytes | None = None) -> bytes:
-        """What comes on a stream whose head was read: to its proper end, or to where that was said."""
+        """Read a stream after its head: to its proper end, or to that text."""
         body = b""
         while until is None or until not in body:
             size = int(self._line(), 16)
@@ -100,7 +100,7 @@ class RawCaller:
         return body
 
     def head(self) -> tuple[int, dict[str, str]]:
-        """The beginning of an answer."""
+        """Read the head of a response."""
         line = self._line()
         assert line.startswith(b"HTTP/1.1 "), line + b" | " + self._data
         status = int(line.split(b" ")[1])
@@ -129,7 +129,7 @@ class RawCaller:
         self._data += more
 
     def post(self, message: Message) -> RawResponse:
-        """Say something, and hear what comes back."""
+        """Send a message; returns the response."""
         self.send("POST", json.dumps({"jsonrpc": "2.0", **message}).encode())
         return self.hear()
 
@@ -140,7 +140,7 @@ class RawCaller:
         return self.post({"id": 0, "method": "initialize", "params": params})
 
     def enter(self) -> RawCaller:
-        """Have a session."""
+        """Start a session."""
         heard = self.hello()
         assert heard.status == 200, heard.body
         self.session = heard.headers["mcp-session-id"]
@@ -148,7 +148,7 @@ class RawCaller:
         return self
 
     def begin(self, tool: str, **arguments: Any) -> int:
-        """Send a call, and do not wait for it."""
+        """Send a call without waiting for it."""
         self.count += 1
         params: Message = {"name": tool, "arguments": arguments}
         message: Message = {"jsonrpc": "2.0", "id": self.count, "method": "tools/call", "params": params}
@@ -156,7 +156,7 @@ class RawCaller:
         return self.count
 
     def call(self, tool: str, **arguments: Any) -> Any:
-        """What a tool has returned."""
+        """The result of a tool."""
         self.begin(tool, **arguments)
         (answer,) = [each for each in self.hear().messages if each.get("id") == self.count]
         result = answer["result"]
@@ -165,13 +165,13 @@ class RawCaller:
 
     @property
     def cut(self) -> bool:
-        """Whether the server has closed the connection, which shows without reading what waits."""
+        """Whether the server has closed the connection, as far as that shows without reading."""
         poll = select.poll()
         poll.register(self.socket, select.POLLRDHUP)
         return bool(poll.poll(0))
 
     def deafen(self) -> None:
-        """Be gone without a word, as a machine without power: the kernel throws away all that comes."""
+        """Vanish like a machine without power: the kernel drops everything that arrives."""
         drop = ctypes.create_string_buffer(
             bytes([6, 0, 0, 0, 0, 0, 0, 0])
         )  # the packet filter's "return 0": keep nothing
@@ -184,7 +184,7 @@ class RawCaller:
 
 
 class TargetServer:
-    """The server, while it runs."""
+    """The running server."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, kept: contextlib.ExitStack) -> None:
         self.process = process
@@ -193,40 +193,40 @@ class TargetServer:
         self._watcher: RawCaller | None = None
 
     def caller(self, **how: Any) -> RawCaller:
-        """A client that has connected."""
+        """A connected client."""
         caller = RawCaller(self.port, **how)
         self._kept.callback(caller.close)
         return caller
 
     def entered(self, **how: Any) -> RawCaller:
-        """A client that has a session."""
+        """A client with a session."""
         return self.caller(**how).enter()
 
     def memory(self) -> int:
-        """What the process has in memory, in bytes."""
+        """The memory of the process, in bytes."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * resource.getpagesize()
 
     def cost(self) -> dict[str, int]:
-        """The same, and how much there is of everything, as the server itself sees it."""
+        """The same, and the number of everything in it, as the server itself reports."""
         if self._watcher is None:
             self._watcher = self.entered()
         found: dict[str, int] = self._watcher.call("cost")
         return found
 
     def forget(self) -> None:
-        """The watcher has another session the next time: this one is not held open."""
+        """The watching client has another session the next time: this one is not kept open."""
         self._watcher = None
 
     def processor(self) -> float:
-        """Seconds that the server has worked."""
+        """The processor time of the server, in seconds."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def target_server(config: Message | None = None, settings: Message | None = None) -> Generator[TargetServer]:
-    """A server of our own; afterwards all clients have hung up, and it has ended in order."""
+    """A server of our own; afterwards all clients have disconnected, and it has ended in order."""
     port = free_port()
     command = [sys.executable, str(TARGET_PROGRAM), str(port), json.dumps(config or {}), json.dumps(settings or {})]
     with (
@@ -246,7 +246,7 @@ def target_server(config: Message | None = None, settings: Message | None = None
 
 @contextlib.contextmanager
 def many_files() -> Generator[None]:
-    """As many open files as this machine lets a program have, if it has to ask; the server inherits it."""
+    """Raise the limit of open files as far as this machine allows; the server inherits it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 16_384)), hard))
     try:
@@ -256,7 +256,7 @@ def many_files() -> Generator[None]:
 
 
 def until_cut(callers: Sequence[RawCaller], within: float) -> list[float]:
-    """When each connection was closed from the other side, in seconds from now; those that were not are left out."""
+    """When each connection was closed by the server, in seconds from now; others are left out."""
     began = time.perf_counter()
     poll = select.poll()
     for each in callers:
@@ -270,9 +270,9 @@ def until_cut(callers: Sequence[RawCaller], within: float) -> list[float]:
 
 
 def until_dropped(port: int, callers: Sequence[RawCaller], within: float) -> list[float]:
-    """When the server's end of each connection was gone, in seconds from now; those that stayed are left out.
+    """When the server's end of each connection was gone, in seconds from now; others are left out.
 
-    Not what the callers see: a reset that does not lie in a window that is full is not believed by their kernel, and they would wait for ever.
+    This is not what the clients see: their kernels ignore a reset outside of a full window, and they would wait for ever.
     """
     began = time.perf_counter()
     waiting = {each.socket.getsockname()[1] for each in callers}
@@ -286,7 +286,7 @@ def until_dropped(port: int, callers: Sequence[RawCaller], within: float) -> lis
 
 
 def _established(port: int) -> set[int]:
-    """The other ends of what is connected to a port of this machine."""
+    """The peers of the connections to a local port."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
     ports = ((int(here[-4:], 16), int(there[-4:], 16)) for _, here, there, state, *_ in lines if state == "01")
     return {there for here, there in ports if here == port}

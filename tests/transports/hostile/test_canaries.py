@@ -1,4 +1,4 @@
-"""A hundred clients who all use the same ids, resume and cancel at random: no client ever sees a word that was another's."""
+"""A hundred clients that use the same ids, and resume and cancel at random: no client ever receives another's data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest
 from greenroom.supervision.testing import start_supervised
 from greenroom.transports.interfaces import Peer
 
-from .raw_clients import Caller, Gone, stage
+from .raw_clients import ConnectionCut, RawCaller, target_server
 
 if TYPE_CHECKING:
     from greenroom.transports.interfaces import SessionHandle
 
-    from .raw_clients import Message, Stage
+    from .raw_clients import Message, TargetServer
 
 CLIENTS = 100
 CANARY = re.compile(rb"canary-(\d+)-(\d+)")
@@ -42,9 +42,9 @@ FORGED = [
 
 
 class Client:
-    """One of them: everything that it ever receives is kept."""
+    """One client, which keeps everything that it ever receives."""
 
-    def __init__(self, opened: Stage, number: int) -> None:
+    def __init__(self, opened: TargetServer, number: int) -> None:
         self.opened = opened
         self.number = number
         self.dice = random.Random(number)
@@ -53,12 +53,12 @@ class Client:
         self.answered: dict[int, int] = {}
         self.resumed = self.cancelled = 0
 
-    def line(self) -> Caller:
+    def line(self) -> RawCaller:
         """A connection of its own."""
-        return Caller(self.opened.port, session=self.session)
+        return RawCaller(self.opened.port, session=self.session)
 
     def work(self, rounds: int) -> None:
-        """Call, and leave, and come back, and cancel: with ids that all others use as well."""
+        """Call, leave, resume and cancel, with ids that all clients use."""
         for id in range(1, rounds + 1):
             text = f"canary-{self.number}-{id}"
             match self.dice.randrange(4):
@@ -72,13 +72,13 @@ class Client:
                     self.cancel(id, text)
         self.forge()
 
-    def ask(self, line: Caller, id: int, tool: str, **arguments: object) -> None:
+    def ask(self, line: RawCaller, id: int, tool: str, **arguments: object) -> None:
         params: Message = {"name": tool, "arguments": arguments}
         message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
         line.send("POST", json.dumps(message).encode())
 
-    def take(self, line: Caller, id: int, text: str) -> None:
-        """All of an answer, which is one, and ours."""
+    def take(self, line: RawCaller, id: int, text: str) -> None:
+        """Read a whole reply, which must be single and ours."""
         heard = line.hear()
         self.received.append(heard.body)
         answers = [each for each in heard.messages if each.get("id") == id and "result" in each]
@@ -114,7 +114,7 @@ class Client:
             self.received.append(line.socket.recv(100))  # it has begun
             assert other.post({"method": "notifications/cancelled", "params": {"requestId": id}}).status == 202
             line.socket.settimeout(20.0)
-            with contextlib.suppress(Gone):
+            with contextlib.suppress(ConnectionCut):
                 while not self.received[-1].endswith(b"0\r\n\r\n"):
                     self.received.append(line.socket.recv(1 << 16))
             assert b'"result"' not in b"".join(self.received[-1:])
@@ -136,8 +136,8 @@ class Client:
 @pytest.mark.deep
 @pytest.mark.row("SX-08")
 @pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.soak)])
-def test_nobody_sees_a_word_of_anybody_else(rounds: int, no_leaks: None) -> None:
-    with stage() as opened:
+def test_no_client_receives_data_of_another(rounds: int, no_leaks: None) -> None:
+    with target_server() as opened:
         clients = [Client(opened, number) for number in range(CLIENTS)]
         with ThreadPoolExecutor(CLIENTS) as pool:
             for worked in [pool.submit(each.work, rounds) for each in clients]:
@@ -171,7 +171,7 @@ async def enter(company: Company, principal: str) -> SessionHandle:
 
 @pytest.mark.row("SX-08")
 @pytest.mark.parametrize("mark", [*FORGED, None])
-async def test_whatever_mark_is_forged_a_session_replays_its_own_words_only(mark: str | None) -> None:
+async def test_a_session_replays_only_its_own_events_whatever_id_is_forged(mark: str | None) -> None:
     company = Company()
     await start_supervised(company.child_spec())
     one, two = await enter(company, "one"), await enter(company, "two")

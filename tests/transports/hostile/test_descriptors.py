@@ -1,4 +1,4 @@
-"""A flood of silent connections at a program with few descriptors: the open connections are served, tools open files, the log stays small."""
+"""A flood of silent connections on a program with few descriptors: open connections are served, tools open files, the log stays small."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def call(connection: HTTPConnection, path: Path) -> str:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("workers", [0, 2])
-def test_silent_connections_take_no_descriptor_that_the_program_needs(workers: int, tmp_path: Path) -> None:
+def test_silent_connections_take_no_reserved_descriptor(workers: int, tmp_path: Path) -> None:
     program, log, port = tmp_path / "program.py", tmp_path / "log", free_port()
     program.write_text(PROGRAM)
     with log.open("wb") as said:

@@ -1,4 +1,4 @@
-"""Floods of messages that cost nothing to send: nothing of them stays, no other client notices, and each request has its one answer."""
+"""Floods of cheap messages: nothing of them stays, no other client notices, and each request gets its one reply."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HELLO = JsonRpcRequest(
 )
 FLOOD = 3_000
 ROOM = 256 * 1024
-"""Bytes that a session may hold on to after whatever was said to it, ids of a thousand characters included."""
+"""How many bytes a session may hold after any messages, ids of a thousand characters included."""
 
 
 async def enter(hooks: Hooks | None = None, **settings: Any) -> tuple[Company, SessionHandle]:
@@ -52,7 +52,7 @@ def held() -> int:
 
 
 def there() -> tuple[int, int, int]:
-    """Processes, names, and timers that are running, but for the one that looks after all deadlines of the node."""
+    """Processes, names and running timers, except the timer for all deadlines of the node."""
     node = current_node()
     loop: Any = asyncio.get_running_loop()
     timers = [each for each in loop._scheduled if not each.cancelled() and "Deadlines" not in repr(each)]
@@ -100,7 +100,7 @@ async def test_a_flood_of_notifications_leaves_nothing(kind: str, caplog: pytest
     assert b'"result":{}' in answer.body
 
 
-async def test_answers_that_nobody_waits_for_leave_nothing() -> None:
+async def test_unexpected_answers_leave_nothing() -> None:
     _, session = await enter()
     before = there()
     tracemalloc.start()
@@ -152,7 +152,7 @@ async def test_a_flood_of_requests_is_answered_one_by_one_and_leaves_nothing(kin
     assert there() == before
 
 
-async def test_what_is_under_way_at_once_is_bounded_whatever_the_ids() -> None:
+async def test_requests_in_flight_are_bounded_whatever_their_ids() -> None:
     release = asyncio.Event()
 
     async def level(level: str, facts: Any) -> None:
@@ -175,7 +175,7 @@ async def test_what_is_under_way_at_once_is_bounded_whatever_the_ids() -> None:
     assert all(isinstance(each, EncodedReply) for each in await asyncio.gather(*asked))
 
 
-async def test_the_server_hears_of_new_roots_once_at_a_time() -> None:
+async def test_the_server_handles_new_roots_one_at_a_time() -> None:
     heard: list[Any] = []
     at_once = most = 0
 
@@ -200,7 +200,7 @@ async def test_the_server_hears_of_new_roots_once_at_a_time() -> None:
     assert heard == [0, 99, 100, 199, 200, 299], "the first, and the last once for all that came meanwhile"
 
 
-async def test_a_hook_that_never_ends_is_not_waited_for_for_ever() -> None:
+async def test_a_hook_that_never_ends_is_given_up() -> None:
     heard: list[int] = []
 
     async def roots_changed(params: Any, facts: Any) -> None:
@@ -215,7 +215,7 @@ async def test_a_hook_that_never_ends_is_not_waited_for_for_ever() -> None:
 
 
 @pytest.mark.row("SE-13")
-async def test_subscriptions_are_bounded_by_number_by_length_and_by_all_of_them() -> None:
+async def test_subscriptions_are_bounded_by_number_length_and_total_size() -> None:
     company, session = await enter()
 
     async def subscribe(uri: str) -> bytes:

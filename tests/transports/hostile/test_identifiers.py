@@ -1,4 +1,4 @@
-"""Identifiers that a peer invents: a million of them start no process, and nothing of them is kept."""
+"""Identifiers invented by a peer: a million of them start no process, and none is kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HELLO = JsonRpcRequest(
 
 
 class Crowd:
-    """One client of a server, and the ways in which it can name what is not there."""
+    """One client of a server, and the ways in which it can name things that do not exist."""
 
     def __init__(self, company: Company, session: SessionHandle) -> None:
         self.company = company
@@ -94,13 +94,13 @@ class Crowd:
 
 
 WORKED = {"tool", "prompt", "resource", "subscription"}
-"""What is looked up by the worker of its request: a process for each, which ends with it."""
+"""Names looked up by the worker of their request: a process for each, which ends with it."""
 WAYS = [name for name in vars(Crowd) if not name.startswith("_")]
 
 
 async def flood(invent: Callable[[str], Awaitable[None]], count: int) -> int:
-    """How many more blocks of memory are in use after that many inventions than after the first thousand."""
-    for number in range(1_000):  # caches that have a bound fill up
+    """How many more memory blocks are in use after that many inventions than after the first thousand."""
+    for number in range(1_000):  # bounded caches fill up
         await invent(f"first-{number}")
     gc.collect()
     before = sys.getallocatedblocks()
@@ -126,8 +126,8 @@ async def test_invented_identifiers_start_nothing_and_are_not_kept(way: str, cou
     assert kept < count / 10, f"{kept} blocks of memory more for {count} inventions"
 
 
-def test_invented_users_push_each_other_out_of_the_book_of_failures() -> None:
-    book = FailureLimiter()
+def test_invented_users_displace_each_other_among_the_counted_failures() -> None:
+    limiter = FailureLimiter()
     for number in range(3 * MOST_SOURCES):
-        book.failed(("claim", f"invented-{number}"), 0.0)
-    assert len(book) == MOST_SOURCES
+        limiter.add_failure(("claim", f"invented-{number}"), 0.0)
+    assert len(limiter) == MOST_SOURCES

@@ -1,4 +1,4 @@
-"""Who opens sessions without end: refused before anything is started, and alone in that."""
+"""A peer that opens sessions without end: refused before anything is started, without effect on others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_flood_is_503_and_costs_no_process_and_no_call_of_the_servers_co
 
 
 @pytest.mark.row("SE-10")
-async def test_one_principal_cannot_take_all_the_room() -> None:
+async def test_one_principal_cannot_take_all_sessions() -> None:
     company = await open_company(max_sessions=10, max_sessions_per_principal=4)
     for _ in range(4):
         assert (await enter(company, "greedy")).session is not None
@@ -73,7 +73,7 @@ async def test_one_principal_cannot_take_all_the_room() -> None:
 
 @pytest.mark.row("SE-10")
 @pytest.mark.parametrize("how", ["ends", "is killed", "is closed", "is stopped"])
-async def test_whose_session_is_gone_may_have_another(how: str) -> None:
+async def test_a_principal_may_replace_an_ended_session(how: str) -> None:
     company = await open_company(max_sessions_per_principal=1)
     for _ in range(5):
         session = (await enter(company, "one")).session
@@ -99,7 +99,7 @@ async def test_whose_session_is_gone_may_have_another(how: str) -> None:
 
 
 @pytest.mark.row("SE-10")
-async def test_without_a_principal_the_address_stands_for_it_unless_it_is_this_machine() -> None:
+async def test_without_a_principal_the_address_counts_unless_it_is_local() -> None:
     company = await open_company(max_sessions_per_principal=2)
     for port in range(5):
         entered = await enter(company, address=f"203.0.113.9:{port}")
@@ -127,12 +127,12 @@ async def test_without_a_principal_the_address_stands_for_it_unless_it_is_this_m
         (Peer("http", "203.0.113.9:4711", "anna"), ("principal", "anna")),
     ],
 )
-def test_who_is_behind_a_peer(peer: Peer, caller: tuple[str, object] | None) -> None:
+def test_peers_are_grouped_by_principal_or_address(peer: Peer, caller: tuple[str, object] | None) -> None:
     assert caller_key(peer) == caller
     assert quota_key(peer, "s1") == (caller or ("session", "s1"))
 
 
-async def test_streams_of_old_clients_are_sessions_and_have_the_same_share() -> None:
+async def test_streams_of_legacy_clients_count_as_sessions() -> None:
     company = await open_company(max_sessions_per_principal=2)
     for port in (1, 2):
         await company.connect(Peer("http", f"203.0.113.9:{port}"))
@@ -142,7 +142,7 @@ async def test_streams_of_old_clients_are_sessions_and_have_the_same_share() -> 
     await company.connect(Peer("http", "203.0.113.9:4", "ann"))
 
 
-async def test_a_request_alone_counts_while_it_is_answered() -> None:
+async def test_a_request_without_session_counts_while_it_is_answered() -> None:
     company = await open_company(max_sessions_per_principal=1)
     assert (await enter(company, "one")).session is not None
     answer = await company.once(Peer("http", "203.0.113.9:1", "one"), JsonRpcRequest(1, "ping"))
@@ -151,7 +151,7 @@ async def test_a_request_alone_counts_while_it_is_answered() -> None:
     assert answer.status == 200
 
 
-async def test_the_operator_hears_of_it_once_a_minute_and_not_who_it_is(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_reports_refusals_once_a_minute_without_the_principal(caplog: pytest.LogCaptureFixture) -> None:
     company = await open_company(max_sessions_per_principal=1)
     with caplog.at_level(logging.WARNING, "greenroom.sessions"):
         for _ in range(50):

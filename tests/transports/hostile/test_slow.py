@@ -1,4 +1,4 @@
-"""Peers that are slow, or stop, or are gone without a word: each costs its own connection, and not for long."""
+"""Peers that are slow, stop, or vanish: each costs its own connection, and not for long."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .raw_clients import Caller, Gone, stage, until_cut
+from .raw_clients import ConnectionCut, RawCaller, target_server, until_cut
 
 if TYPE_CHECKING:
-    from .raw_clients import Stage
+    from .raw_clients import TargetServer
 
 TIGHT = 4096
-"""A kernel's buffer so small that a peer who does not read is soon noticed."""
+"""A kernel buffer so small that a peer that does not read is noticed soon."""
 PATIENCE = 1.0
 SLACK = 1.0
-"""Seconds by which a machine at other work may be late."""
+"""Seconds by which a busy machine may be late."""
 
 
-def settled(opened: Stage, descriptors: int, within: float) -> None:
+def settled(opened: TargetServer, descriptors: int, within: float) -> None:
     """Wait until the server has closed what it had open beyond that."""
     deadline = time.perf_counter() + within
     while opened.cost()["descriptors"] > descriptors:
@@ -31,8 +31,8 @@ def settled(opened: Stage, descriptors: int, within: float) -> None:
 
 @pytest.mark.row("ST-11")
 @pytest.mark.parametrize("verb", ["GET", "POST"])
-def test_whoever_does_not_read_hears_that_the_connection_is_closed(verb: str, no_leaks: None) -> None:
-    with stage({"write_timeout": PATIENCE}) as opened:
+def test_a_peer_that_does_not_read_learns_that_its_connection_is_closed(verb: str, no_leaks: None) -> None:
+    with target_server({"write_timeout": PATIENCE}) as opened:
         stalled = opened.entered(buffer=TIGHT)
         if verb == "GET":
             stalled.send("GET")
@@ -41,13 +41,13 @@ def test_whoever_does_not_read_hears_that_the_connection_is_closed(verb: str, no
             stalled.begin("chatter", words=100, size=2000)
         (took,) = until_cut([stalled], 30.0)
         assert took < PATIENCE + SLACK
-        with pytest.raises((ConnectionResetError, Gone)):
+        with pytest.raises((ConnectionResetError, ConnectionCut)):
             stalled.hear()
 
 
 @pytest.mark.row("ST-11")
-def test_whoever_does_not_read_a_large_answer_hears_so_too(no_leaks: None) -> None:
-    with stage({"write_timeout": PATIENCE}) as opened:
+def test_a_peer_that_does_not_read_a_large_response_learns_so_as_well(no_leaks: None) -> None:
+    with target_server({"write_timeout": PATIENCE}) as opened:
         stalled = opened.entered(buffer=TIGHT)
         stalled.begin("echo", text="x" * 2_000_000)
         (took,) = until_cut([stalled], 30.0)
@@ -56,19 +56,19 @@ def test_whoever_does_not_read_a_large_answer_hears_so_too(no_leaks: None) -> No
 
 @pytest.mark.deep
 @pytest.mark.row("ST-11")
-def test_what_fits_into_the_kernel_is_not_kept_for_ever_either(no_leaks: None) -> None:
-    with stage({"write_timeout": PATIENCE}) as opened:
+def test_a_response_that_fits_into_the_kernel_is_not_kept_for_ever(no_leaks: None) -> None:
+    with target_server({"write_timeout": PATIENCE}) as opened:
         before = opened.cost()["descriptors"]
         stalled = opened.entered(buffer=TIGHT)
-        stalled.begin("chatter", words=20, size=400)  # more than it takes, less than what a write waits for
+        stalled.begin("chatter", words=20, size=400)  # more than the kernel takes, less than a write waits for
         settled(opened, before, 10.0)
         assert opened.cost()["descriptors"] == before
 
 
 @pytest.mark.deep
 @pytest.mark.row("ST-11", "ST-28")
-def test_a_machine_without_power_is_noticed(no_leaks: None) -> None:
-    with stage({"write_timeout": PATIENCE, "heartbeat": PATIENCE}) as opened:
+def test_a_peer_without_power_is_noticed(no_leaks: None) -> None:
+    with target_server({"write_timeout": PATIENCE, "heartbeat": PATIENCE}) as opened:
         before = opened.cost()["descriptors"]
         lost = opened.entered()
         lost.send("GET")
@@ -79,8 +79,8 @@ def test_a_machine_without_power_is_noticed(no_leaks: None) -> None:
 
 @pytest.mark.deep
 @pytest.mark.row("ST-28")
-def test_an_idle_connection_of_a_machine_without_power_is_closed(no_leaks: None) -> None:
-    with stage({"keep_alive": PATIENCE}) as opened:
+def test_an_idle_connection_of_a_peer_without_power_is_closed(no_leaks: None) -> None:
+    with target_server({"keep_alive": PATIENCE}) as opened:
         before = opened.cost()["descriptors"]
         lost = opened.entered()
         lost.deafen()
@@ -88,8 +88,8 @@ def test_an_idle_connection_of_a_machine_without_power_is_closed(no_leaks: None)
 
 
 @pytest.mark.row("ST-28")
-def test_a_byte_now_and_then_is_no_request(no_leaks: None) -> None:
-    with stage({"header_timeout": PATIENCE, "body_timeout": PATIENCE}) as opened:
+def test_a_request_sent_byte_by_byte_times_out(no_leaks: None) -> None:
+    with target_server({"header_timeout": PATIENCE, "body_timeout": PATIENCE}) as opened:
         session = opened.entered().session
         heads, bodies = opened.caller(), opened.caller(session=session)
         bodies.send("POST", b"", content_length="100")
@@ -109,15 +109,15 @@ def test_a_byte_now_and_then_is_no_request(no_leaks: None) -> None:
                 break
             select.select(
                 [each.socket for each in open_ones], [], [], 0.05
-            )  # the next byte, or the server has had enough
+            )  # the next byte, or the server has given up
         assert not open_ones
         assert time.perf_counter() - began < PATIENCE + 2 * SLACK
 
 
 @pytest.mark.deep
 @pytest.mark.row("ST-11")
-def test_a_byte_now_and_then_is_enough_for_a_short_answer_and_not_for_a_long_one(no_leaks: None) -> None:
-    with stage({"write_timeout": PATIENCE}) as opened:
+def test_slow_reading_suffices_for_a_short_response_and_not_for_a_long_one(no_leaks: None) -> None:
+    with target_server({"write_timeout": PATIENCE}) as opened:
         short, long = opened.entered(buffer=TIGHT), opened.entered(buffer=TIGHT)
         short.begin("echo", text="short")
         long.begin("echo", text="x" * 2_000_000)
@@ -131,10 +131,10 @@ def test_a_byte_now_and_then_is_enough_for_a_short_answer_and_not_for_a_long_one
         assert len(until_cut([long], 10.0)) == 1
 
 
-def test_how_deaf_a_deafened_socket_is() -> None:
-    """The test's own tool: a peer without power takes nothing in, and so never answers."""
+def test_a_muted_socket_receives_nothing() -> None:
+    """The test's own tool: a peer without power receives nothing, and so never acknowledges."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        caller = Caller(listening.getsockname()[1])
+        caller = RawCaller(listening.getsockname()[1])
         here, _ = listening.accept()
         caller.deafen()
         here.sendall(b"hello")

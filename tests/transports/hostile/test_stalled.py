@@ -1,4 +1,4 @@
-"""Readers who never read, while events come: what they cost, when they are gone, and what their neighbours notice."""
+"""Clients that never read while events arrive: their cost, when they are cut, and the effect on others."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from .raw_clients import stage, until_dropped
+from .raw_clients import target_server, until_dropped
 
 if TYPE_CHECKING:
-    from .raw_clients import Caller, Stage
+    from .raw_clients import RawCaller, TargetServer
 
 TIGHT = 4096
-"""What the kernel takes for each of them."""
+"""The kernel buffer of each of them."""
 KIB = 1024
 
 
 class Seen(NamedTuple):
-    """What came of it."""
+    """The result of a measurement."""
 
     quiet: float
-    """A neighbour's p99 in seconds, with the same sessions and none stalled."""
+    """Another client's p99 in seconds, with the same sessions and none stalled."""
     crowded: float
     """The same with all of them stalled."""
     each: float
@@ -31,8 +31,8 @@ class Seen(NamedTuple):
     """When each of them was cut."""
 
 
-def p99(caller: Caller, calls: int) -> float:
-    """The best of three: a machine at other work is slow by itself."""
+def p99(caller: RawCaller, calls: int) -> float:
+    """The best of three: a busy machine is slow by itself."""
     best = 1e9
     for _ in range(3):
         times: list[float] = []
@@ -44,8 +44,8 @@ def p99(caller: Caller, calls: int) -> float:
     return best
 
 
-def stall(opened: Stage, count: int, *, calls: int, within: float) -> Seen:
-    """Half of them on streams of their own, half on the stream of a call that goes on saying something."""
+def stall(opened: TargetServer, count: int, *, calls: int, within: float) -> Seen:
+    """Half of them on standalone streams, half on the stream of a call that keeps sending."""
     healthy, herald = opened.entered(), opened.entered()
     sessions = [opened.entered(buffer=TIGHT) for _ in range(count)]
     quiet = p99(healthy, calls)
@@ -75,10 +75,10 @@ def stall(opened: Stage, count: int, *, calls: int, within: float) -> Seen:
     ],
     ids=["30", "100", "1000"],
 )
-def test_a_crowd_that_does_not_read_costs_little_is_gone_soon_and_bothers_nobody(
+def test_many_stalled_readers_cost_little_and_are_cut_soon_without_effect_on_others(
     count: int, patience: float, no_leaks: None
 ) -> None:
-    with stage({"write_timeout": patience}) as opened:
+    with target_server({"write_timeout": patience}) as opened:
         seen = stall(opened, count, calls=300, within=patience + 60.0)
     print(  # noqa: T201 - the page of figures has them
         f"{count} stalled: {seen.each / KIB:.0f} KiB each, p99 {seen.quiet * 1e3:.2f} -> {seen.crowded * 1e3:.2f} ms, "
@@ -86,5 +86,6 @@ def test_a_crowd_that_does_not_read_costs_little_is_gone_soon_and_bothers_nobody
     )
     assert len(seen.cut) == count
     assert seen.each <= 96 * KIB
-    # Other programs take turns of the processor too, more of them in one half than in the other; a neighbour held up by a stalled peer would wait for seconds.
+    # Other programs use the processor as well, in one half more than in the other; a client held up by a stalled peer would wait for
+    # seconds.
     assert seen.crowded <= max(5 * seen.quiet, 0.1)

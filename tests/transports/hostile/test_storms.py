@@ -1,4 +1,4 @@
-"""Storms over real connections: of readers, of farewells, of strangers, of connections; and a reader of standard output that stops."""
+"""Storms over real connections: of readers, DELETEs, unknown sessions and connections; and a reader of standard output that stops."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .raw_clients import STAGE, VERSION, stage, until_cut
+from .raw_clients import TARGET_PROGRAM, VERSION, target_server, until_cut
 
 if TYPE_CHECKING:
-    from .raw_clients import Caller, Stage
+    from .raw_clients import RawCaller, TargetServer
 
 STORM = [150, pytest.param(3_000, marks=pytest.mark.soak)]
 
 
-def settled(opened: Stage, before: dict[str, int], within: float = 20.0) -> None:
-    """Wait until there is no more of anything than there was."""
+def settled(opened: TargetServer, before: dict[str, int], within: float = 20.0) -> None:
+    """Wait until there is no more of anything than before."""
     deadline = time.perf_counter() + within
     while any((after := opened.cost())[what] > before[what] for what in ("descriptors", "processes", "names")):
         assert time.perf_counter() < deadline, (before, after)
@@ -30,11 +30,11 @@ def settled(opened: Stage, before: dict[str, int], within: float = 20.0) -> None
 
 @pytest.mark.row("ST-11")
 @pytest.mark.parametrize("storm", STORM)
-def test_a_storm_of_readers_is_one_reader(storm: int, no_leaks: None) -> None:
-    with stage() as opened:
+def test_a_storm_of_readers_leaves_one_reader(storm: int, no_leaks: None) -> None:
+    with target_server() as opened:
         before = opened.cost()
         one = opened.entered()
-        readers: list[Caller] = []
+        readers: list[RawCaller] = []
         for _ in range(storm):
             reader = opened.caller(session=one.session)
             reader.send("GET", last_event_id="g0:0")
@@ -42,7 +42,7 @@ def test_a_storm_of_readers_is_one_reader(storm: int, no_leaks: None) -> None:
             readers.append(reader)
         shouter = opened.entered()
         shouter.call("shout", words=1, size=10)
-        heard = [reader.hear_chunks() for reader in readers[:-1]]  # each is ended in order, for the next
+        heard = [reader.hear_chunks() for reader in readers[:-1]]  # each one ends in order, for the next
         assert not any(b"notifications/message" in each for each in heard)
         assert b"notifications/message" in readers[-1].hear_chunks(until=b"notifications/message")
         readers[-1].close()
@@ -63,8 +63,8 @@ def test_a_storm_of_readers_is_one_reader(storm: int, no_leaks: None) -> None:
 
 @pytest.mark.row("SX-08")
 @pytest.mark.parametrize("storm", STORM)
-def test_a_storm_of_strangers_and_of_farewells(storm: int, no_leaks: None) -> None:
-    with stage() as opened:
+def test_a_storm_of_unknown_sessions_and_deletes_leaves_nothing(storm: int, no_leaks: None) -> None:
+    with target_server() as opened:
         before = opened.cost()
         stranger, line = opened.caller(), opened.caller()
         for count in range(storm):
@@ -86,13 +86,13 @@ def test_a_storm_of_strangers_and_of_farewells(storm: int, no_leaks: None) -> No
 
 @pytest.mark.row("ST-28")
 @pytest.mark.parametrize("storm", STORM)
-def test_a_storm_of_connections_that_say_nothing_or_leave_at_once(storm: int, no_leaks: None) -> None:
-    with stage({"header_timeout": 1.0, "max_connections": 100}) as opened:
+def test_a_storm_of_silent_or_short_connections_leaves_nothing(storm: int, no_leaks: None) -> None:
+    with target_server({"header_timeout": 1.0, "max_connections": 100}) as opened:
         before = opened.cost()
         honest = opened.entered()
         silent = [opened.caller() for _ in range(storm)]
         assert honest.call("echo", text="still here") == "still here"
-        assert len(until_cut(silent, 10.0)) == storm  # in time, or because they were one too many
+        assert len(until_cut(silent, 10.0)) == storm  # in time, or because of the limit
         assert honest.call("echo", text="still here") == "still here"
         for each in silent:
             each.close()
@@ -103,8 +103,8 @@ def test_a_storm_of_connections_that_say_nothing_or_leave_at_once(storm: int, no
 
 
 @pytest.mark.row("ST-28")
-def test_an_answer_that_nobody_waits_for_any_more_leaves_nothing(no_leaks: None) -> None:
-    with stage() as opened:
+def test_an_abandoned_reply_leaves_nothing(no_leaks: None) -> None:
+    with target_server() as opened:
         before = opened.cost()
         one = opened.entered()
         for _ in range(100):
@@ -118,9 +118,9 @@ def test_an_answer_that_nobody_waits_for_any_more_leaves_nothing(no_leaks: None)
 
 
 @pytest.mark.parametrize("calls", [3_000, pytest.param(60_000, marks=pytest.mark.soak)])
-def test_who_does_not_read_standard_output_is_not_read_from(calls: int, no_leaks: None) -> None:
+def test_a_client_that_does_not_read_standard_output_is_not_read_from(calls: int, no_leaks: None) -> None:
     text = "x" * 10_000
-    command = [sys.executable, str(STAGE), "stdio"]
+    command = [sys.executable, str(TARGET_PROGRAM), "stdio"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdin is not None
@@ -146,7 +146,7 @@ def test_who_does_not_read_standard_output_is_not_read_from(calls: int, no_leaks
             writer = threading.Thread(target=flood)
             writer.start()
             quiet = most = 0
-            while quiet < 10:  # until it takes nothing in any more, and so does not grow
+            while quiet < 10:  # until it reads no more input, and so does not grow
                 now = int(memory.read_text(encoding="ascii").split()[1]) * 4096
                 quiet, most = (quiet + 1, most) if now <= most else (0, now)
                 time.sleep(0.05)

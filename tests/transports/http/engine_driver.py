@@ -1,4 +1,4 @@
-"""An engine on a desk: what is asked of it by hand, and what it does with its responder, with no network and no server."""
+"""Drives an HTTP engine by hand: requests go in, responses are recorded, without network and server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import HttpEngine, handle
 
-from .fake_sessions import FakeDoor, FakeSession
+from .fake_sessions import FakeSession, FakeSessionRouter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 BOTH = "application/json, text/event-stream"
 
 
-class Paper:
-    """A responder that writes down what it is given."""
+class RecordedResponse:
+    """A responder that records what it is given."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -71,84 +71,86 @@ class Paper:
         return self.status, error["code"], error["message"]
 
     async def until(self, chunks: int) -> bytes:
-        """Wait for so many chunks, and take them."""
+        """Wait for so many chunks, and return them."""
         while len(self.chunks) < chunks:
             self.news.clear()
             await self.news.wait()
         return b"".join(self.chunks)
 
 
-class Desk:
-    """One engine before a fake door."""
+class EngineDriver:
+    """One engine in front of a fake session router."""
 
     def __init__(
-        self, *, gatekeeper: Authenticator | None = None, door: FakeDoor | None = None, **settings: Any
+        self, *, authenticator: Authenticator | None = None, router: FakeSessionRouter | None = None, **settings: Any
     ) -> None:
-        self.door = FakeDoor() if door is None else door
+        self.router = FakeSessionRouter() if router is None else router
         self.config = HttpConfig(**settings)
-        self.engine = HttpEngine(self.door, self.config, gatekeeper)
+        self.engine = HttpEngine(self.router, self.config, authenticator)
 
     @property
     def instance(self) -> str:
-        """What the engine says it is."""
+        """The instance that the engine reports."""
         return self.engine._instance[0][1]
 
     @classmethod
-    def before(cls, door: SessionRouter, **settings: Any) -> Desk:
-        """One before a real company's door."""
-        desk = cls(**settings)
-        desk.engine = HttpEngine(door, desk.config)
-        return desk
+    def before(cls, router: SessionRouter, **settings: Any) -> EngineDriver:
+        """A driver in front of a real server's session router."""
+        driver = cls(**settings)
+        driver.engine = HttpEngine(router, driver.config)
+        return driver
 
     async def ask(
         self, method: str, path: str = "/mcp", headers: Mapping[str, str | None] | None = None, body: Body = b""
-    ) -> Paper:
-        """Have one request answered, all of it. A header that is None is left out."""
-        paper = Paper()
-        await self.begin(paper, method, path, headers, body)
-        return paper
+    ) -> RecordedResponse:
+        """Have one request answered completely. A header that is None is left out."""
+        response = RecordedResponse()
+        await self.begin(response, method, path, headers, body)
+        return response
 
     async def begin(
         self,
-        paper: Paper,
+        response: RecordedResponse,
         method: str,
         path: str = "/mcp",
         headers: Mapping[str, str | None] | None = None,
         body: Body = b"",
     ) -> None:
-        """The same, on this paper."""
+        """The same, recorded in this response."""
         said: dict[str, str | None] = {"host": "127.0.0.1:9090", "accept": BOTH, **(headers or {})}
         raw = [(name, value) for name, value in said.items() if value is not None]
-        await handle(method, path, raw, body, paper, self.engine)
+        await handle(method, path, raw, body, response, self.engine)
 
-    async def post(self, message: Any, headers: Mapping[str, str | None] | None = None, path: str = "/mcp") -> Paper:
-        """POST one message; bytes as they are."""
+    async def post(
+        self, message: Any, headers: Mapping[str, str | None] | None = None, path: str = "/mcp"
+    ) -> RecordedResponse:
+        """POST one message; bytes are sent as they are."""
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         return await self.ask("POST", path, {"content-type": "application/json", **(headers or {})}, body)
 
     async def call(
         self, method: str, id: Any = 1, headers: Mapping[str, str | None] | None = None, **params: Any
-    ) -> Paper:
+    ) -> RecordedResponse:
         """One request in the first session."""
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         return await self.post(message, {"mcp-session-id": "s1", **(headers or {})})
 
     async def enter(self) -> FakeSession:
-        """Open the first session."""
-        paper = await self.post(HELLO)
-        return self.door.sessions[paper.headers["mcp-session-id"]]
+        """Start the first session."""
+        response = await self.post(HELLO)
+        return self.router.sessions[response.headers["mcp-session-id"]]
 
 
 HELLO: dict[str, Any] = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}}
 
 
-def note(method: str = "notifications/initialized") -> dict[str, Any]:
+def notification(method: str = "notifications/initialized") -> dict[str, Any]:
     """A notification."""
     return {"jsonrpc": "2.0", "method": method}
 
 
-def sse(data: bytes) -> list[dict[str, str]]:
-    """The events of a stream, as their fields; comments under an empty name."""
+def parse_events(data: bytes) -> list[dict[str, str]]:
+    """The events of a stream as their fields; comments under an empty name."""
     events: list[dict[str, str]] = []
     for block in data.decode().split("\n\n"):
         if block:

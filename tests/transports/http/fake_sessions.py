@@ -1,4 +1,4 @@
-"""A company without processes: a door whose sessions answer by the book of their method's name, and feeds that tests fill by hand."""
+"""A session router without processes: its sessions answer by the method's name, and tests fill their feeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FakeFeed:
-    """Events that a test puts in."""
+    """A feed filled by the test."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class FakeFeed:
 
 @dataclass
 class FakeSession:
-    """Answers as the method says: echo, slow, stream, forget, exit, raise, wait."""
+    """Answers by the method's name: echo, slow, stream, forget, exit, raise, wait."""
 
     id: str
     owner: Any = None
@@ -71,7 +71,7 @@ class FakeSession:
     resumed: list[str | None] = field(default_factory=list[str | None])
     ended: bool = False
     dying: bool = False
-    """It is found, and gone when it is spoken to."""
+    """Whether the session is found, but gone when it is used."""
     go: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
     given_up: int = 0
@@ -150,8 +150,8 @@ class FakeSession:
             raise ProcessExited(SHUTDOWN)
 
 
-class FakeDoor:
-    """Sessions s1, s2, …, each of the principal that entered."""
+class FakeSessionRouter:
+    """Sessions s1, s2, …, each of the principal that started it."""
 
     def __init__(self, *, full: bool = False) -> None:
         self.full = full

@@ -1,4 +1,4 @@
-"""HTTP by hand, on a real socket: what is sent is what the test says, byte for byte, and what comes back is read strictly."""
+"""HTTP by hand on a real socket: sends exactly the bytes of the test, and reads responses strictly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.transports.http_listener import HttpListener, listener
 from greenroom.transports.listening_sockets import Binding
 
 from .engine_driver import BOTH, HELLO
-from .fake_sessions import FakeDoor
+from .fake_sessions import FakeSessionRouter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Reply:
+class HttpResponse:
     status: int
     headers: dict[str, str]
     body: bytes = b""
@@ -35,7 +35,7 @@ class Reply:
         return json.loads(self.body)
 
 
-class Client:
+class RawClient:
     """One connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,23 +43,23 @@ class Client:
         self.writer = writer
 
     @classmethod
-    async def to(cls, port: int) -> Client:
+    async def to(cls, port: int) -> RawClient:
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 22))
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def ask(self, method: str, path: str = "/mcp", body: bytes | None = None, **headers: str) -> Reply:
-        """Send a request, and take its answer, whole."""
+    async def ask(self, method: str, path: str = "/mcp", body: bytes | None = None, **headers: str) -> HttpResponse:
+        """Send a request, and read the whole response."""
         await self.send(request(method, path, body, **headers))
         return await (self.head() if method == "HEAD" else self.reply())
 
-    async def call(self, method: str, id: Any = 1, session: str = "s1", **params: Any) -> Reply:
+    async def call(self, method: str, id: Any = 1, session: str = "s1", **params: Any) -> HttpResponse:
         return await self.ask("POST", body=message(method, id, **params), mcp_session_id=session)
 
-    async def head(self) -> Reply:
-        """The status line and headers of what comes next."""
+    async def head(self) -> HttpResponse:
+        """Read a status line and headers."""
         lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         version, status, _ = lines[0].split(" ", 2)
         assert version == "HTTP/1.1", lines
@@ -68,10 +68,10 @@ class Client:
             name, _, value = line.partition(": ")
             assert name.lower() not in headers, f"{name} twice"
             headers[name.lower()] = value
-        return Reply(int(status), headers)
+        return HttpResponse(int(status), headers)
 
-    async def reply(self) -> Reply:
-        """A whole answer."""
+    async def reply(self) -> HttpResponse:
+        """Read a whole response."""
         reply = await self.head()
         while reply.status == 100:
             reply = await self.head()
@@ -83,14 +83,14 @@ class Client:
         return reply
 
     async def chunk(self) -> bytes:
-        """One chunk; empty at the proper end of a chunked answer."""
+        """Read one chunk; empty at the proper end of a chunked response."""
         size = int(await self.reader.readline(), 16)
         data = await self.reader.readexactly(size)
         assert await self.reader.readexactly(2) == b"\r\n"
         return data
 
     async def rest(self) -> bytes:
-        """All until the connection ends, cleanly or not."""
+        """Read until the connection ends, cleanly or not."""
         data = b""
         try:
             while more := await self.reader.read(1 << 16):
@@ -113,7 +113,7 @@ def message(method: str, id: Any = 1, **params: Any) -> bytes:
 
 
 def request(method: str, path: str = "/mcp", body: bytes | None = None, **headers: Any) -> bytes:
-    """A request as a well-behaved client writes it; a header's underscores are dashes."""
+    """Encode a request as a well-behaved client would; underscores in header names are dashes."""
     said = {"host": "127.0.0.1", "accept": BOTH, **{name.replace("_", "-"): value for name, value in headers.items()}}
     if body is not None:
         said = {"content-type": "application/json", "content-length": str(len(body)), **said}
@@ -122,14 +122,14 @@ def request(method: str, path: str = "/mcp", body: bytes | None = None, **header
 
 
 @dataclass
-class House:
-    """A listener under a supervisor, with a fake company behind it."""
+class RunningListener:
+    """A listener under a supervisor, with fake sessions behind it."""
 
-    door: FakeDoor
+    router: FakeSessionRouter
     engine: HttpEngine
     binding: Binding
     supervisor: Ref[Any]
-    clients: list[Client] = field(default_factory=list[Client])
+    clients: list[RawClient] = field(default_factory=list[RawClient])
 
     @property
     def port(self) -> int:
@@ -140,20 +140,20 @@ class House:
         assert child.ref is not None
         return child.ref
 
-    async def client(self) -> Client:
-        client = await Client.to(self.port)
+    async def client(self) -> RawClient:
+        client = await RawClient.to(self.port)
         self.clients.append(client)
         return client
 
-    async def entered(self) -> Client:
-        """A client that has a session, s1 if it is the first."""
+    async def entered(self) -> RawClient:
+        """A client with a session, s1 if it is the first."""
         client = await self.client()
         reply = await client.ask("POST", body=json.dumps(HELLO).encode())
         assert reply.status == 200, reply
         return client
 
-    async def stream(self, session: str = "s1", **headers: Any) -> Client:
-        """A client that listens, and has had the mark."""
+    async def stream(self, session: str = "s1", **headers: Any) -> RawClient:
+        """A client with an open standalone stream, past its first event."""
         client = await self.client()
         await client.send(request("GET", accept="text/event-stream", mcp_session_id=session, **headers))
         assert (await client.head()).status == 200
@@ -165,19 +165,19 @@ class House:
 
 
 DEFAULTS: dict[str, Any] = {"port": 0, "drain_grace": 1.0}
-"""How houses are set up, unless they say otherwise: a file of tests may add to it, to run on something else as well."""
+"""The settings of running listeners; a test file may add to them, to run on another implementation as well."""
 
 
 @asynccontextmanager
-async def house(app: App | None = None, **settings: Any) -> AsyncGenerator[House]:
-    """Open one on a free port; afterwards nothing of it is left."""
+async def running_listener(app: App | None = None, **settings: Any) -> AsyncGenerator[RunningListener]:
+    """Run a listener on a free port, and stop it afterwards."""
     settings = DEFAULTS | settings
     config = HttpConfig(**settings)
-    door = FakeDoor()
-    engine = HttpEngine(door, config)
+    router = FakeSessionRouter()
+    engine = HttpEngine(router, config)
     binding = Binding(config.host, config.port, send_buffer=config.send_buffer)
     spec = listener(app or AsgiEndpoint(engine), binding, config, engine)
-    opened = House(door, engine, binding, await start(Supervisor, [spec]))
+    opened = RunningListener(router, engine, binding, await start(Supervisor, [spec]))
     try:
         yield opened
     finally:

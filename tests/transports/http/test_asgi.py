@@ -1,4 +1,4 @@
-"""The endpoint under an ASGI server that is played by hand: mounted anywhere, read with bounds, left at any moment."""
+"""The ASGI endpoint under an ASGI server played by hand: mount points, limits of reading, and disconnects at any moment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import HttpEngine
 
 from .engine_driver import BOTH, HELLO
-from .fake_sessions import FakeDoor
-from .raw_http import house, message
+from .fake_sessions import FakeSessionRouter
+from .raw_http import message, running_listener
 
 if TYPE_CHECKING:
     from greenroom.transports.asgi import App, Receive, Scope, Send
@@ -24,7 +24,7 @@ STREAM = message("stream", finish=False)
 
 
 class Server:
-    """What an ASGI server does for one request."""
+    """Plays an ASGI server for one request."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -85,15 +85,15 @@ async def _run(awaitable: Any) -> None:
 
 
 @pytest.fixture
-def door() -> FakeDoor:
-    return FakeDoor()
+def router() -> FakeSessionRouter:
+    return FakeSessionRouter()
 
 
-def endpoint(door: FakeDoor, **settings: Any) -> AsgiEndpoint:
-    return AsgiEndpoint(HttpEngine(door, HttpConfig(**settings)))
+def endpoint(router: FakeSessionRouter, **settings: Any) -> AsgiEndpoint:
+    return AsgiEndpoint(HttpEngine(router, HttpConfig(**settings)))
 
 
-# --- where it is mounted
+# --- mount points
 
 
 @pytest.mark.row("ST-24")
@@ -101,32 +101,32 @@ def endpoint(door: FakeDoor, **settings: Any) -> AsgiEndpoint:
     ("path", "root"),
     [
         ("/mcp", ""),
-        ("/api/mcp", "/api"),  # servers and frameworks that leave `path` whole
-        ("/mcp", "/api"),  # those that cut it
+        ("/api/mcp", "/api"),  # servers and frameworks that keep the mount point in `path`
+        ("/mcp", "/api"),  # those that remove it
         ("/mcp/mcp", "/mcp"),
-        ("/mcp", "/mcp"),  # mounted at its own path: the root of what is mounted
+        ("/mcp", "/mcp"),  # mounted at its own path: the root of the mounted application
         ("/mcp/", "/mcp"),
         ("/tools/", "/tools"),
         ("", "/tools"),
     ],
 )
-async def test_it_is_found_wherever_it_is_mounted(door: FakeDoor, path: str, root: str) -> None:
-    assert await Server(endpoint(door)).ask(path=path, root=root, body=json.dumps(HELLO).encode()) == 200
+async def test_the_endpoint_is_found_at_every_mount_point(router: FakeSessionRouter, path: str, root: str) -> None:
+    assert await Server(endpoint(router)).ask(path=path, root=root, body=json.dumps(HELLO).encode()) == 200
 
 
 @pytest.mark.row("ST-24")
-async def test_it_is_nowhere_else(door: FakeDoor) -> None:
+async def test_the_endpoint_is_at_no_other_path(router: FakeSessionRouter) -> None:
     for path, root in (("/apix/mcp", "/api"), ("/other", ""), ("/api/other", "/api")):
-        assert await Server(endpoint(door)).ask(path=path, root=root) == 404
+        assert await Server(endpoint(router)).ask(path=path, root=root) == 404
     assert relative_path({"path": "/apimcp", "root_path": "/api"}) == "/apimcp"
 
 
 @pytest.mark.row("ST-24")
-async def test_it_can_be_inside_of_an_application_of_quart() -> None:
+async def test_the_endpoint_can_be_mounted_in_a_quart_application() -> None:
     from quart import Quart  # noqa: PLC0415 - the host's, not ours
 
-    door = FakeDoor()
-    host, inner = Quart("host"), endpoint(door)
+    router = FakeSessionRouter()
+    host, inner = Quart("host"), endpoint(router)
 
     @host.get("/other")
     async def other() -> str:  # pyright: ignore[reportUnusedFunction]
@@ -138,7 +138,7 @@ async def test_it_can_be_inside_of_an_application_of_quart() -> None:
         await (inner if scope["path"].startswith("/mcp") else rest)(scope, receive, send)
 
     host.asgi_app = dispatch  # type: ignore[method-assign,assignment]
-    async with house(host) as opened:  # type: ignore[arg-type]
+    async with running_listener(host) as opened:  # type: ignore[arg-type]
         client = await opened.client()
         assert (await client.ask("POST", body=json.dumps(HELLO).encode())).status == 200
         assert (await client.call("echo")).status == 200
@@ -146,26 +146,26 @@ async def test_it_can_be_inside_of_an_application_of_quart() -> None:
         assert (await client.ask("GET", "/nothing")).status == 404
 
 
-async def test_no_lifespan_is_needed_and_one_is_answered(door: FakeDoor) -> None:
-    server = Server(endpoint(door))
+async def test_a_lifespan_is_answered_but_not_needed(router: FakeSessionRouter) -> None:
+    server = Server(endpoint(router))
     for event in ("startup", "shutdown"):
         server.incoming.put_nowait({"type": f"lifespan.{event}"})
     await server.app({"type": "lifespan"}, server.incoming.get, server.send)
     assert [event["type"] for event in server.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_a_websocket_is_closed_before_it_is_one(door: FakeDoor) -> None:
-    server = Server(endpoint(door))
+async def test_a_websocket_is_closed_before_it_opens(router: FakeSessionRouter) -> None:
+    server = Server(endpoint(router))
     server.incoming.put_nowait({"type": "websocket.connect"})
     await server.app({"type": "websocket", "path": "/mcp", "headers": []}, server.incoming.get, server.send)
     assert [event["type"] for event in server.sent] == ["websocket.close"]
 
 
-# --- what is read
+# --- reading
 
 
-async def test_a_body_may_come_in_any_pieces(door: FakeDoor) -> None:
-    server = Server(endpoint(door))
+async def test_a_body_may_arrive_in_any_pieces(router: FakeSessionRouter) -> None:
+    server = Server(endpoint(router))
     for byte in json.dumps(HELLO).encode():
         server.body(bytes([byte]))
     server.end()
@@ -174,17 +174,17 @@ async def test_a_body_may_come_in_any_pieces(door: FakeDoor) -> None:
 
 
 @pytest.mark.row("ST-27")
-async def test_what_is_too_large_is_not_kept(door: FakeDoor) -> None:
-    server = Server(endpoint(door, max_body=1000))
+async def test_a_body_over_the_limit_is_read_but_not_kept(router: FakeSessionRouter) -> None:
+    server = Server(endpoint(router, max_body=1000))
     server.body(*[b"x" * 600] * 4)
     server.end()
     await server.begin()
     assert server.status == 413
-    assert server.incoming.empty()  # it was read, so that the answer is not lost with the connection
+    assert server.incoming.empty()  # it was read, so that the response is not lost with the connection
 
 
-async def test_a_body_without_an_end_is_given_up(door: FakeDoor) -> None:
-    server = Server(endpoint(door, body_timeout=7.0))
+async def test_a_body_without_end_times_out(router: FakeSessionRouter) -> None:
+    server = Server(endpoint(router, body_timeout=7.0))
     task = server.begin()
     for _ in range(6):
         server.body(b" ")
@@ -195,9 +195,9 @@ async def test_a_body_without_an_end_is_given_up(door: FakeDoor) -> None:
     assert server.status == 408
 
 
-async def test_a_slow_body_that_ends_in_time_is_as_good_as_any(door: FakeDoor) -> None:
-    app = endpoint(door, body_timeout=7.0)
-    await _entered(door, app)
+async def test_a_slow_body_within_the_timeout_is_accepted(router: FakeSessionRouter) -> None:
+    app = endpoint(router, body_timeout=7.0)
+    await _entered(router, app)
     server = Server(app)
     task = server.begin(mcp_session_id="s1")
     body = message("wait")
@@ -205,15 +205,15 @@ async def test_a_slow_body_that_ends_in_time_is_as_good_as_any(door: FakeDoor) -
     await advance(6)
     server.body(body[10:])
     server.end()
-    await advance(60)  # which is not the body's time any more
+    await advance(60)  # the body's timeout does not apply any more
     assert not task.done()
     server.leave()
     await task
-    assert door.sessions["s1"].given_up == 1
+    assert router.sessions["s1"].given_up == 1
 
 
-async def test_a_refused_body_is_read_for_a_moment_only(door: FakeDoor) -> None:
-    server = Server(endpoint(door))
+async def test_the_rest_of_a_refused_body_is_read_for_a_moment_only(router: FakeSessionRouter) -> None:
+    server = Server(endpoint(router))
     task = server.begin(origin="https://evil.example")
     server.body(b"x")
     await advance(1.9)
@@ -223,45 +223,45 @@ async def test_a_refused_body_is_read_for_a_moment_only(door: FakeDoor) -> None:
     assert server.status == 403
 
 
-async def test_a_peer_that_leaves_in_the_middle_of_its_body_is_nobody(door: FakeDoor) -> None:
-    server = Server(endpoint(door))
+async def test_a_peer_that_disconnects_during_its_body_starts_no_call(router: FakeSessionRouter) -> None:
+    server = Server(endpoint(router))
     server.body(b'{"jsonrpc"')
     server.leave()
     await server.begin()
     assert server.status == 499
 
 
-# --- what is written
+# --- writing
 
 
-async def _entered(door: FakeDoor, app: App) -> None:
+async def _entered(router: FakeSessionRouter, app: App) -> None:
     assert await Server(app).ask(body=json.dumps(HELLO).encode()) == 200
-    assert list(door.sessions) == ["s1"]
+    assert list(router.sessions) == ["s1"]
 
 
-async def test_a_peer_that_leaves_while_it_waits_is_not_waited_for(door: FakeDoor) -> None:
-    app = endpoint(door)
-    await _entered(door, app)
+async def test_a_disconnect_ends_the_wait_for_the_reply(router: FakeSessionRouter) -> None:
+    app = endpoint(router)
+    await _entered(router, app)
     server = Server(app)
     server.body(message("wait"))
     server.end()
     task = server.begin(mcp_session_id="s1")
     await advance(60)
-    session = door.sessions["s1"]
+    session = router.sessions["s1"]
     assert session.waiting == 1
     server.leave()
     await task
     assert (session.given_up, session.ended) == (1, False)
-    assert server.status == 499  # which no client reads: frameworks want to see an answer
+    assert server.status == 499  # the client is gone, but frameworks expect a response
 
 
 @pytest.mark.parametrize("quick", [True, False])
-async def test_somebody_listens_for_the_disconnect_from_the_first_moment_of_a_stream(
-    door: FakeDoor,
+async def test_a_stream_watches_for_the_disconnect_from_its_first_moment(
+    router: FakeSessionRouter,
     quick: bool,  # noqa: FBT001
 ) -> None:
-    app = endpoint(door)
-    await _entered(door, app)
+    app = endpoint(router)
+    await _entered(router, app)
     server = Server(app)
     server.body(STREAM)
     server.end()
@@ -269,45 +269,45 @@ async def test_somebody_listens_for_the_disconnect_from_the_first_moment_of_a_st
     await advance(0 if quick else 100)
     server.leave()
     await task
-    assert door.sessions["s1"].feeds[0].left == 1
+    assert router.sessions["s1"].feeds[0].left == 1
 
 
-async def test_a_send_that_takes_too_long_ends_the_stream(door: FakeDoor) -> None:
-    app = endpoint(door, write_timeout=10.0)
-    await _entered(door, app)
+async def test_a_send_over_the_write_timeout_ends_the_stream(router: FakeSessionRouter) -> None:
+    app = endpoint(router, write_timeout=10.0)
+    await _entered(router, app)
     server = Server(app)
     server.body(STREAM)
     server.end()
     task = server.begin(mcp_session_id="s1")
     await advance(0)
     server.stalled = asyncio.Event()
-    door.sessions["s1"].feeds[0].put(b"{}")
+    router.sessions["s1"].feeds[0].put(b"{}")
     await advance(9.9)
     assert not task.done()
     await advance(0.2)
     await task
-    assert door.sessions["s1"].feeds[0].left == 1
-    assert not door.sessions["s1"].ended
+    assert router.sessions["s1"].feeds[0].left == 1
+    assert not router.sessions["s1"].ended
 
 
 @pytest.mark.parametrize("error", [OSError("broken"), ConnectionResetError(), RuntimeError("after disconnect")])
-async def test_however_a_server_says_that_the_peer_is_gone(door: FakeDoor, error: Exception) -> None:
-    app = endpoint(door)
-    await _entered(door, app)
+async def test_every_exception_for_a_disconnect_ends_the_stream(router: FakeSessionRouter, error: Exception) -> None:
+    app = endpoint(router)
+    await _entered(router, app)
     server = Server(app)
     server.body(STREAM)
     server.end()
     task = server.begin(mcp_session_id="s1")
     await advance(0)
     server.broken = error
-    door.sessions["s1"].feeds[0].put(b"{}")
+    router.sessions["s1"].feeds[0].put(b"{}")
     await task
-    assert door.sessions["s1"].feeds[0].left == 1
+    assert router.sessions["s1"].feeds[0].left == 1
 
 
-async def test_a_host_may_cancel_a_request(door: FakeDoor) -> None:
-    app = endpoint(door)
-    await _entered(door, app)
+async def test_a_server_may_cancel_a_request(router: FakeSessionRouter) -> None:
+    app = endpoint(router)
+    await _entered(router, app)
     for body in (message("wait"), STREAM):
         server = Server(app)
         server.body(body)
@@ -317,20 +317,20 @@ async def test_a_host_may_cancel_a_request(door: FakeDoor) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert not door.sessions["s1"].ended
+    assert not router.sessions["s1"].ended
 
 
-# --- the shell
+# --- the ASGI router
 
 
-async def test_the_front_page_is_quarts_and_the_endpoint_is_not() -> None:
-    door = FakeDoor()
-    engine = HttpEngine(door, HttpConfig(max_body=1234, body_timeout=9.0))
+async def test_the_front_page_is_served_by_quart_and_the_endpoint_is_not() -> None:
+    router = FakeSessionRouter()
+    engine = HttpEngine(router, HttpConfig(max_body=1234, body_timeout=9.0))
     config = make_pages("weather", engine.config).config
     assert (config["MAX_CONTENT_LENGTH"], config["BODY_TIMEOUT"]) == (1234, 9.0)
     assert config["RESPONSE_TIMEOUT"] is None
 
-    async with house(AsgiRouter(engine, name="weather")) as opened:
+    async with running_listener(AsgiRouter(engine, name="weather")) as opened:
         client = await opened.client()
         front = await client.ask("GET", "/", accept="text/html, */*")
         assert front.json == {"server": "weather", "status": "ok", "mcp": "/mcp"}
@@ -344,4 +344,4 @@ async def test_the_front_page_is_quarts_and_the_endpoint_is_not() -> None:
             answer = await client.ask("GET", path, host="evil.example", accept="*/*")
             assert answer.status in (403, 404)
             assert b"weather" not in answer.body
-    assert list(door.sessions) == ["s1", "s2"]
+    assert list(router.sessions) == ["s1", "s2"]

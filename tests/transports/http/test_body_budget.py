@@ -1,4 +1,4 @@
-"""The memory for bodies that are being read: bounded over all connections, shared among callers, and given back once, however a body ends."""
+"""The memory budget for bodies: bounded over all connections, shared among callers, and returned once, however a body ends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_request import BodyBudget, BodyShare
 from greenroom.transports.interfaces import Peer
 
-from .raw_http import Client, house, message, request
+from .raw_http import RawClient, message, request, running_listener
 from .test_listener import until
 
 if TYPE_CHECKING:
-    from .raw_http import House
+    from .raw_http import RunningListener
 
 MIB = 1024 * 1024
 BODY = 100_000
@@ -31,7 +31,7 @@ def peer(name: str) -> Peer:
     return Peer("http", "192.0.2.1:1", principal=name)
 
 
-def test_one_caller_gets_half_and_leaves_as_much_for_the_next() -> None:
+def test_a_single_caller_gets_half_and_leaves_as_much_for_the_next() -> None:
     budget = BodyBudget(1000)
     one, two, three = (budget.body(peer(name)) for name in "abc")
     assert one.take(500)
@@ -47,7 +47,7 @@ def test_one_caller_gets_half_and_leaves_as_much_for_the_next() -> None:
     assert budget.used == 375
 
 
-def test_bodies_of_one_caller_count_together() -> None:
+def test_bodies_of_one_caller_are_counted_together() -> None:
     budget = BodyBudget(1000)
     assert [budget.body(peer("a")).take(200) for _ in range(4)] == [True, True, False, False]
     assert budget.body(peer("b")).take(300)
@@ -73,7 +73,7 @@ def test_a_caller_is_a_principal_or_an_address(one: Peer, other: Peer, *, togeth
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.booleans())))
-def test_what_is_held_is_what_was_taken_and_not_given_back(moves: list[tuple[str, int, bool]]) -> None:
+def test_held_memory_is_what_was_taken_and_not_returned(moves: list[tuple[str, int, bool]]) -> None:
     budget, shares = BodyBudget(1000), list[tuple[str, BodyShare]]()
     for name, size, ends in moves:
         share = budget.body(peer(name))
@@ -90,7 +90,7 @@ def test_what_is_held_is_what_was_taken_and_not_given_back(moves: list[tuple[str
     assert (budget.used, budget.held) == (0, {})
 
 
-def test_the_setting() -> None:
+def test_the_budget_is_a_setting() -> None:
     assert HttpConfig().bodies == 256 * MIB
     assert HttpConfig(max_body=100 * MIB).bodies == 800 * MIB
     assert HttpConfig(max_bodies=8 * MIB).bodies == 8 * MIB
@@ -109,12 +109,12 @@ def beginning(size: int = BODY) -> bytes:
     )
 
 
-def _holds(opened: House, size: int) -> bool:
+def _holds(opened: RunningListener, size: int) -> bool:
     return opened.engine.bodies.used == size
 
 
-async def held(opened: House, count: int) -> list[Client]:
-    """So many connections, of which each has sent a body but for its last byte."""
+async def held(opened: RunningListener, count: int) -> list[RawClient]:
+    """Connections that have each sent a body but for its last byte."""
     clients = [await opened.client() for _ in range(count)]
     for number, client in enumerate(clients, 1):
         await client.send(beginning())
@@ -122,36 +122,36 @@ async def held(opened: House, count: int) -> list[Client]:
     return clients
 
 
-async def test_bodies_beyond_the_budget_are_refused_and_take_their_turn_later() -> None:
-    async with house(**SETTINGS) as opened:
+async def test_bodies_over_the_budget_are_refused_and_accepted_later() -> None:
+    async with running_listener(**SETTINGS) as opened:
         client = await opened.entered()
         first, _ = await held(opened, 2)
         refused = await client.ask("POST", body=b" " * BODY, mcp_session_id="s1")
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert "try again" in refused.json["error"]["message"]
-        assert (await client.call("echo")).status == 503  # all that its address may have is taken
+        assert (await client.call("echo")).status == 503  # the whole share of its address is taken
         first.abort()
         await until(lambda: opened.engine.bodies.used == BODY - 1)
         assert (await client.call("echo")).status == 200
 
 
-async def test_another_address_has_its_share() -> None:
-    async with house(**SETTINGS) as opened:
+async def test_another_address_still_has_its_share() -> None:
+    async with running_listener(**SETTINGS) as opened:
         await opened.entered()
         await held(opened, 2)
         raw = socket.socket()
         raw.settimeout(0)
         raw.bind(("127.0.0.2", 0))
         await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", opened.port))
-        other = Client(*await asyncio.open_connection(sock=raw))
+        other = RawClient(*await asyncio.open_connection(sock=raw))
         opened.clients.append(other)
         assert (await other.call("echo")).status == 200
 
 
 @pytest.mark.parametrize("how", ["complete", "reset", "fin", "slow", "too large", "stopped"])
-async def test_all_is_given_back(how: str) -> None:
+async def test_the_whole_budget_is_returned(how: str) -> None:
     settings: dict[str, Any] = {**SETTINGS, "body_timeout": 0.05 if how == "slow" else 30.0}
-    async with house(**settings) as opened:
+    async with running_listener(**settings) as opened:
         await opened.entered()
         if how == "too large":
             client = await opened.client()
@@ -178,9 +178,9 @@ async def test_all_is_given_back(how: str) -> None:
         assert opened.engine.bodies.held == {}
 
 
-async def test_a_call_that_runs_holds_nothing() -> None:
-    async with house(**SETTINGS) as opened:
+async def test_a_running_call_holds_no_memory_of_the_budget() -> None:
+    async with running_listener(**SETTINGS) as opened:
         client = await opened.entered()
         await client.send(request("POST", body=message("wait").ljust(BODY), mcp_session_id="s1"))
-        await until(lambda: opened.door.sessions["s1"].waiting)
+        await until(lambda: opened.router.sessions["s1"].waiting)
         assert opened.engine.bodies.used == 0

@@ -1,4 +1,4 @@
-"""A cancelled call on real sockets: its answer is whole, is no JSON, and the connection goes on."""
+"""A cancelled call on real sockets: its response is complete, contains no JSON, and the connection stays open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 
 class Raw:
-    """A connection, and one request after the other on it."""
+    """A connection with sequential requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, accept: str) -> None:
         self._reader = reader
@@ -35,7 +35,7 @@ class Raw:
         await self._writer.wait_closed()
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """The next answer, whole: it says how long it is."""
+        """Read the next response, which has a content length."""
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         status = int(head[0].split()[1])
@@ -45,7 +45,7 @@ class Raw:
 
 @pytest.mark.greenroom(clock="real")
 @pytest.mark.parametrize("accept", ["application/json, text/event-stream", "application/json"])
-async def test_a_cancelled_call_is_answered_on_its_connection_which_goes_on(accept: str) -> None:
+async def test_a_cancelled_call_gets_a_response_and_its_connection_stays_open(accept: str) -> None:
     server, begun = Server("patient"), asyncio.Event()
 
     @server.tool

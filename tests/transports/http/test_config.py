@@ -1,4 +1,4 @@
-"""A configuration that is unsafe, or makes no sense, is refused where it is written, with what to write instead."""
+"""An unsafe or invalid `HttpConfig` is refused where it is made, with what to write instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.transports.http_request import AllowedOrigins
 
 @pytest.mark.row("ST-02")
 @pytest.mark.row("SX-06")
-def test_the_defaults_listen_on_this_machine_alone() -> None:
+def test_the_defaults_listen_on_this_machine_only() -> None:
     config = HttpConfig()
     assert (config.host, config.port, config.path) == ("127.0.0.1", 8000, "/mcp")
     assert config.is_loopback
@@ -22,7 +22,7 @@ def test_the_defaults_listen_on_this_machine_alone() -> None:
 
 @pytest.mark.row("ST-02")
 @pytest.mark.row("ST-25")
-def test_defaults_of_what_is_served() -> None:
+def test_the_defaults_of_served_features() -> None:
     config = HttpConfig()
     assert config.enable_get and config.allow_delete and config.require_session and config.validate_protocol_version  # noqa: PT018
     assert config.methods == ("POST", "GET", "DELETE", "OPTIONS")
@@ -30,7 +30,7 @@ def test_defaults_of_what_is_served() -> None:
     assert HttpConfig(allow_delete=False).methods == ("POST", "GET", "OPTIONS")
 
 
-def test_defaults_of_what_is_taken_from_a_peer() -> None:
+def test_the_defaults_of_limits_for_peers() -> None:
     config = HttpConfig()
     assert (config.max_body, config.bodies, config.max_header) == (4 * 1024 * 1024, 256 * 1024 * 1024, 32 * 1024)
     assert (config.body_timeout, config.header_timeout, config.write_timeout) == (30.0, 30.0, 20.0)
@@ -41,7 +41,7 @@ def test_defaults_of_what_is_taken_from_a_peer() -> None:
 @pytest.mark.row("ST-03")
 @pytest.mark.row("SX-06")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.7", "example.com", "localhost.example.com"])
-def test_a_public_address_without_origins_is_refused_with_what_to_do(host: str) -> None:
+def test_a_public_address_without_origins_is_refused_with_advice(host: str) -> None:
     with pytest.raises(ConfigError, match="allowed_origins") as refusal:
         HttpConfig(host=host)
     assert "127.0.0.1" in str(refusal.value)
@@ -49,7 +49,7 @@ def test_a_public_address_without_origins_is_refused_with_what_to_do(host: str) 
 
 @pytest.mark.row("ST-03")
 @pytest.mark.parametrize("origins", [["https://app.example"], "any", ["null"], []])
-def test_a_public_address_with_origins_is_fine(origins: list[str]) -> None:
+def test_a_public_address_with_origins_is_accepted(origins: list[str]) -> None:
     config = HttpConfig(host="0.0.0.0", allowed_origins=origins)
     assert config.allow_missing_origin
     AllowedOrigins(config)
@@ -66,7 +66,7 @@ def test_a_public_address_with_origins_is_fine(origins: list[str]) -> None:
         ("10.0.0.1", False),
     ],
 )
-def test_what_is_a_loopback_address(host: str, is_it: bool) -> None:  # noqa: FBT001
+def test_loopback_addresses_are_recognised(host: str, is_it: bool) -> None:  # noqa: FBT001
     assert is_loopback(host) is is_it
 
 
@@ -94,12 +94,12 @@ def test_what_is_a_loopback_address(host: str, is_it: bool) -> None:  # noqa: FB
         ({"send_buffer": 0}, "send_buffer"),
     ],
 )
-def test_what_makes_no_sense_is_refused(settings: dict[str, object], why: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, object], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         HttpConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_lists_that_cannot_be_read_are_refused() -> None:
+def test_lists_with_invalid_entries_are_refused() -> None:
     with pytest.raises(ConfigError, match="scheme://"):
         AllowedOrigins(HttpConfig(allowed_origins=["app.example"]))
     for wrong, instead in (

@@ -1,4 +1,4 @@
-"""Connections are shared out by address, and within the limit of open files: one address cannot take all of them, and no flood fills the log."""
+"""Connections are limited by address, and by the limit of open files: one address cannot take all of them, and a flood does not fill the log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from greenroom.transports.http_listener import HttpListener
 from greenroom.transports.interfaces import Peer
 from greenroom.transports.open_connections import TrustedProxies, source_of
 
-from .fake_sessions import FakeDoor
-from .raw_http import Client, House, house
+from .fake_sessions import FakeSessionRouter
+from .raw_http import RawClient, RunningListener, running_listener
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,25 +36,25 @@ def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"hypercorn": request.param}
 
 
-async def client_from(opened: House, address: str) -> Client:
+async def client_from(opened: RunningListener, address: str) -> RawClient:
     """A client that connects from one of the loopback addresses, which stand for different machines here."""
-    client = Client(*await asyncio.open_connection("127.0.0.1", opened.port, local_addr=(address, 0)))
+    client = RawClient(*await asyncio.open_connection("127.0.0.1", opened.port, local_addr=(address, 0)))
     opened.clients.append(client)
     return client
 
 
-async def is_refused(client: Client) -> bool:
+async def is_refused(client: RawClient) -> bool:
     return (await client.rest()).startswith(b"HTTP/1.1 503 ")
 
 
-async def served(client: Client) -> bool:
+async def served(client: RawClient) -> bool:
     return (await client.ask("OPTIONS")).status == 204
 
 
 async def test_one_address_has_a_quarter_of_the_connections(
     settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with house(**settings, max_connections=40, trusted_proxies=()) as opened:
+    async with running_listener(**settings, max_connections=40, trusted_proxies=()) as opened:
         greedy = [await client_from(opened, "127.0.0.2") for _ in range(10)]
         assert await served(greedy[-1])
         for _ in range(3):
@@ -65,7 +65,7 @@ async def test_one_address_has_a_quarter_of_the_connections(
         ] == ["WARNING"]
         greedy[0].abort()
         ref = await opened.listener()
-        for _ in range(10_000):  # the server sees the end of the connection in one of the next turns of the loop
+        for _ in range(10_000):  # the server notices the end of the connection in one of the next turns of the loop
             if await ref.call(HttpListener.connections) == 10:
                 break
         assert await served(await client_from(opened, "127.0.0.2"))
@@ -73,21 +73,21 @@ async def test_one_address_has_a_quarter_of_the_connections(
 
 
 async def test_the_share_of_an_address_can_be_set() -> None:
-    async with house(max_connections=40, max_connections_per_address=2, trusted_proxies=[]) as opened:
+    async with running_listener(max_connections=40, max_connections_per_address=2, trusted_proxies=[]) as opened:
         for address in ("127.0.0.2", "127.0.0.3"):
             for _ in range(2):
                 assert await served(await client_from(opened, address))
             assert await is_refused(await client_from(opened, address))
 
 
-async def test_a_proxy_on_this_machine_is_not_counted_unless_told_otherwise() -> None:
-    async with house(max_connections=12, max_connections_per_address=1) as opened:
+async def test_a_proxy_on_this_machine_is_not_counted_by_default() -> None:
+    async with running_listener(max_connections=12, max_connections_per_address=1) as opened:
         for _ in range(12):
             assert await served(await client_from(opened, "127.0.0.1"))
 
 
 async def test_only_the_named_proxies_are_trusted() -> None:
-    async with house(max_connections_per_address=1, trusted_proxies=["127.0.0.8/30"]) as opened:
+    async with running_listener(max_connections_per_address=1, trusted_proxies=["127.0.0.8/30"]) as opened:
         for _ in range(3):
             assert await served(await client_from(opened, "127.0.0.9"))
         for address in ("127.0.0.1", "127.0.0.12"):
@@ -96,20 +96,20 @@ async def test_only_the_named_proxies_are_trusted() -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-async def test_sessions_are_told_which_addresses_are_proxies(given: bool) -> None:  # noqa: FBT001 - a table's column
-    """A count by address leaves those out, also where an application in front has found the principal."""
+async def test_sessions_learn_which_addresses_are_proxies(given: bool) -> None:  # noqa: FBT001 - a table's column
+    """Counts by address exclude proxies, also if an application in front has authenticated the principal."""
     for listed, proxied in ((None, True), ((), False), (["127.0.0.1"], True), (["10.0.0.0/8"], False)):
-        door = FakeDoor()
-        engine = HttpEngine(door, HttpConfig(trusted_proxies=listed))
+        router = FakeSessionRouter()
+        engine = HttpEngine(router, HttpConfig(trusted_proxies=listed))
         peer = Peer("http", "127.0.0.1:7", "ann") if given else None
         headers = [("host", "127.0.0.1"), ("mcp-session-id", "s1")]
         await engine.handle("DELETE", "/mcp", headers, b"", Ignored(), address="127.0.0.1:7", peer=peer)
-        (_, found) = door.looked_for[-1]
+        (_, found) = router.looked_for[-1]
         assert (found.address, found.principal, found.proxied) == ("127.0.0.1:7", "ann" if given else None, proxied)
 
 
 class Ignored:
-    """A responder whose answer does not matter."""
+    """A responder whose response does not matter."""
 
     async def reply(self, status: int, headers: object, body: bytes = b"") -> None: ...
 
@@ -137,7 +137,7 @@ def test_addresses_are_counted_by_network(one: str, other: str, same: bool) -> N
     assert (source_of(one) == source_of(other)) is same
 
 
-def test_trusted_proxies_are_addresses_and_networks() -> None:
+def test_trusted_proxies_are_parsed_as_addresses_and_networks() -> None:
     default = TrustedProxies()
     assert all(each in default for each in ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"))
     assert all(each not in default for each in ("10.0.0.1", "::2", "localhost", ""))
@@ -176,7 +176,7 @@ def lowest_free() -> int:
 @pytest.mark.parametrize(
     ("files", "connections", "free"), [(1024, 768, 64), (64, 48, 16), (20, 4, 10), (1, 1, 0), (1 << 20, 786432, 65536)]
 )
-def test_a_quarter_of_the_descriptors_is_left_for_other_things(files: int, connections: int, free: int) -> None:
+def test_a_quarter_of_the_descriptors_is_reserved(files: int, connections: int, free: int) -> None:
     assert (connection_limit(files), reserved_descriptors(files)) == (connections, free)
 
 
@@ -187,7 +187,7 @@ def five(files: int) -> int:
 async def test_connections_stay_within_the_limit_of_open_files(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with house(**settings) as opened:
+    async with running_listener(**settings) as opened:
         base = lowest_free()
         monkeypatch.setattr("greenroom.transports.open_connections.connection_limit", five)
         kept = [await client_from(opened, "127.0.0.1") for _ in range(5)]
@@ -198,8 +198,8 @@ async def test_connections_stay_within_the_limit_of_open_files(
         assert base < lowest_free()
 
 
-async def test_the_last_descriptors_are_left_whatever_has_taken_the_others(settings: dict[str, Any]) -> None:
-    async with house(**settings) as opened:
+async def test_the_last_descriptors_are_reserved_whatever_uses_the_others(settings: dict[str, Any]) -> None:
+    async with running_listener(**settings) as opened:
         first = await client_from(opened, "127.0.0.1")
         assert await served(first)
         with limited_to(lowest_free() + 40):
@@ -217,10 +217,10 @@ async def test_the_last_descriptors_are_left_whatever_has_taken_the_others(setti
         assert await served(await client_from(opened, "127.0.0.1"))
 
 
-async def test_without_descriptors_a_listener_pauses_and_logs_a_line_a_second(
+async def test_a_listener_without_descriptors_pauses_and_logs_one_line_a_second(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The open connections are served meanwhile, and the waiting ones when there are descriptors again."""
+    """Open connections are served meanwhile, and waiting ones as soon as there are descriptors again."""
     listening = socket.create_server(("127.0.0.1", 0))
     listening.settimeout(0)
     begun: list[asyncio.Transport] = []
@@ -238,7 +238,7 @@ async def test_without_descriptors_a_listener_pauses_and_logs_a_line_a_second(
             begun[0].write(data)
 
     acceptor = serve(Echo, [listening], log)
-    first = Client(*await asyncio.open_connection(*listening.getsockname()))
+    first = RawClient(*await asyncio.open_connection(*listening.getsockname()))
     await came.wait()
     came.clear()
     waiting = [socket.socket() for _ in range(20)]
@@ -266,7 +266,9 @@ async def test_without_descriptors_a_listener_pauses_and_logs_a_line_a_second(
     await first.close()
 
 
-async def test_a_network_error_of_the_waiting_connection_pauses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_network_error_of_a_waiting_connection_does_not_pause_the_listener(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     listening.settimeout(0)
     errors = [OSError(errno.EPROTO, "protocol error"), ConnectionAbortedError(), BlockingIOError()]

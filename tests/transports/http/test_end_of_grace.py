@@ -1,4 +1,4 @@
-"""Calls that still run when the grace is over are answered with an error, before their connections are closed."""
+"""Calls still running at the end of the grace are answered with an error before their connections close."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .raw_http import house, message, request
+from .raw_http import message, request, running_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,11 +25,11 @@ def error_in(body: bytes) -> Any:
     return json.loads(body)["error"]
 
 
-async def test_a_call_that_waits_is_answered_in_json() -> None:
-    async with house(drain_grace=0.1) as opened:
+async def test_a_waiting_call_is_answered_in_json() -> None:
+    async with running_listener(drain_grace=0.1) as opened:
         client = await opened.entered()
         await client.send(request("POST", body=message("wait", 5), mcp_session_id="s1"))
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         await until(lambda: session.waiting)
         stopping = asyncio.create_task(opened.stop())
         reply = await client.reply()
@@ -40,8 +40,8 @@ async def test_a_call_that_waits_is_answered_in_json() -> None:
         await stopping
 
 
-async def test_a_call_that_has_a_stream_is_answered_on_it() -> None:
-    async with house(drain_grace=0.1) as opened:
+async def test_a_streaming_call_is_answered_on_its_stream() -> None:
+    async with running_listener(drain_grace=0.1) as opened:
         client = await opened.entered()
         await client.send(request("POST", body=message("stream", 6, finish=False), mcp_session_id="s1"))
         assert (await client.head()).status == 200
@@ -53,11 +53,11 @@ async def test_a_call_that_has_a_stream_is_answered_on_it() -> None:
         await stopping
 
 
-async def test_a_call_that_ends_within_the_grace_has_its_own_answer() -> None:
-    async with house(drain_grace=30.0) as opened:
+async def test_a_call_that_ends_within_the_grace_gets_its_own_reply() -> None:
+    async with running_listener(drain_grace=30.0) as opened:
         client = await opened.entered()
         await client.send(request("POST", body=message("wait", 5), mcp_session_id="s1"))
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         await until(lambda: session.waiting)
         stopping = asyncio.create_task(opened.stop())
         await asyncio.sleep(0)
@@ -66,8 +66,8 @@ async def test_a_call_that_ends_within_the_grace_has_its_own_answer() -> None:
         await stopping
 
 
-async def test_calls_are_taken_again_where_the_listener_begins_anew() -> None:
-    async with house() as opened:
+async def test_a_restarted_listener_accepts_calls_again() -> None:
+    async with running_listener() as opened:
         opened.engine.stop_listening()
         opened.engine.end_calls()
         opened.engine.start_listening()

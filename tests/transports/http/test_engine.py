@@ -1,4 +1,4 @@
-"""The engine: every check in its order, every status with its body, and answers as JSON or as a stream."""
+"""The HTTP engine: every check in its order, every status with its body, and replies as JSON or as a stream."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRp
 from greenroom.transports.http_engine import HttpEngine, handle
 from greenroom.transports.interfaces import HttpRefusal, Peer
 
-from .engine_driver import BOTH, HELLO, Desk, Paper, note, sse
-from .fake_sessions import FakeDoor
+from .engine_driver import BOTH, HELLO, EngineDriver, RecordedResponse, notification, parse_events
+from .fake_sessions import FakeSessionRouter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,59 +24,59 @@ if TYPE_CHECKING:
 VERBS = ["POST", "GET", "DELETE", "OPTIONS"]
 
 
-# --- where
+# --- paths and methods
 
 
 @pytest.mark.row("ST-04")
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/mcp?token=1", "/"])
-async def test_the_endpoint_is_at_its_path_and_at_the_root(path: str) -> None:
-    assert (await Desk().post(HELLO, path=path)).status == 200
+async def test_the_endpoint_is_served_at_its_path_and_at_the_root(path: str) -> None:
+    assert (await EngineDriver().post(HELLO, path=path)).status == 200
 
 
 @pytest.mark.row("ST-04")
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("path", ["/mcpx", "/mcp/x", "/other", "//mcp", "/MCP"])
-async def test_nothing_is_anywhere_else(verb: str, path: str) -> None:
-    paper = await Desk().ask(verb, path)
-    assert (paper.status, paper.body) == (404, b"Not Found")
+async def test_other_paths_are_404(verb: str, path: str) -> None:
+    response = await EngineDriver().ask(verb, path)
+    assert (response.status, response.body) == (404, b"Not Found")
 
 
 @pytest.mark.row("ST-04")
 @pytest.mark.row("ST-16")
-async def test_the_path_can_be_chosen() -> None:
-    desk = Desk(path="/tools", serve_root=False)
-    assert (await desk.post(HELLO, path="/tools")).status == 200
-    assert (await desk.post(HELLO, path="/mcp")).status == 404
-    assert (await desk.post(HELLO, path="/")).status == 404
+async def test_the_path_is_a_setting() -> None:
+    driver = EngineDriver(path="/tools", serve_root=False)
+    assert (await driver.post(HELLO, path="/tools")).status == 200
+    assert (await driver.post(HELLO, path="/mcp")).status == 404
+    assert (await driver.post(HELLO, path="/")).status == 404
 
 
 @pytest.mark.row("ST-05")
 @pytest.mark.row("ST-29")
 @pytest.mark.parametrize("verb", ["PUT", "PATCH", "HEAD", "TRACE", "CONNECT", "PROPFIND", "post"])
-async def test_other_methods_are_refused_with_those_that_are_not(verb: str) -> None:
-    paper = await Desk().ask(verb)
-    assert paper.status == 405
-    assert paper.headers["allow"] == "POST, GET, DELETE, OPTIONS"
-    assert paper.error == (405, -32600, "Method not allowed")
+async def test_other_methods_are_refused_and_the_allowed_ones_listed(verb: str) -> None:
+    response = await EngineDriver().ask(verb)
+    assert response.status == 405
+    assert response.headers["allow"] == "POST, GET, DELETE, OPTIONS"
+    assert response.error == (405, -32600, "Method not allowed")
 
 
 @pytest.mark.row("ST-25")
 async def test_get_and_delete_can_be_switched_off() -> None:
-    desk = Desk(enable_get=False)
-    await desk.enter()
-    paper = await desk.ask("GET", headers={"mcp-session-id": "s1"})
-    assert (paper.status, paper.headers["allow"]) == (405, "POST, DELETE, OPTIONS")
-    desk = Desk(allow_delete=False)
-    session = await desk.enter()
-    paper = await desk.ask("DELETE", headers={"mcp-session-id": "s1"})
-    assert (paper.status, paper.headers["allow"]) == (405, "POST, GET, OPTIONS")
+    driver = EngineDriver(enable_get=False)
+    await driver.enter()
+    response = await driver.ask("GET", headers={"mcp-session-id": "s1"})
+    assert (response.status, response.headers["allow"]) == (405, "POST, DELETE, OPTIONS")
+    driver = EngineDriver(allow_delete=False)
+    session = await driver.enter()
+    response = await driver.ask("DELETE", headers={"mcp-session-id": "s1"})
+    assert (response.status, response.headers["allow"]) == (405, "POST, GET, OPTIONS")
     assert not session.ended
 
 
 @pytest.mark.row("ST-13")
 @pytest.mark.row("ST-16")
-async def test_the_engine_knows_no_server() -> None:
-    desk, paper = Desk(gatekeeper=_Keeper()), Paper()
+async def test_the_engine_runs_without_a_server() -> None:
+    driver, response = EngineDriver(authenticator=_RecordingAuthenticator()), RecordedResponse()
     headers: list[tuple[str | bytes, str | bytes]] = [
         (b"HOST", "LocalHost:1"),
         ("AUTHORIZATION", b"ann"),
@@ -84,26 +84,26 @@ async def test_the_engine_knows_no_server() -> None:
         (b"accept", b"application/json"),
         ("Accept", "text/event-stream"),
     ]
-    await handle("POST", "/mcp?q=1", headers, json.dumps(HELLO).encode(), paper, desk.engine)
-    assert (paper.status, paper.said) == (200, ["reply"])
-    assert paper.headers["mcp-session-id"] == "s1"
-    assert paper.headers["access-control-allow-origin"] == "http://localhost"
-    paper = Paper()
-    await handle("DELETE", "/mcp", [*headers, ("Mcp-Session-Id", "s1")], b"", paper, desk.engine)
-    assert paper.status == 204
+    await handle("POST", "/mcp?q=1", headers, json.dumps(HELLO).encode(), response, driver.engine)
+    assert (response.status, response.said) == (200, ["reply"])
+    assert response.headers["mcp-session-id"] == "s1"
+    assert response.headers["access-control-allow-origin"] == "http://localhost"
+    response = RecordedResponse()
+    await handle("DELETE", "/mcp", [*headers, ("Mcp-Session-Id", "s1")], b"", response, driver.engine)
+    assert response.status == 204
 
 
-# --- from where
+# --- host and origin
 
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("host", [None, "evil.example", "evil.example:9090"])
 async def test_a_foreign_or_missing_host_is_refused_on_every_verb(verb: str, host: str | None) -> None:
-    desk = Desk()
-    paper = await desk.ask(verb, headers={"host": host, "mcp-session-id": "s1"})
-    assert paper.status == 403
-    assert "allowed_hosts" in paper.json["error"]["message"]
-    assert desk.door.looked_for == []
+    driver = EngineDriver()
+    response = await driver.ask(verb, headers={"host": host, "mcp-session-id": "s1"})
+    assert response.status == 403
+    assert "allowed_hosts" in response.json["error"]["message"]
+    assert driver.router.looked_for == []
 
 
 @pytest.mark.row("SX-01")
@@ -112,99 +112,101 @@ async def test_a_foreign_or_missing_host_is_refused_on_every_verb(verb: str, hos
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example"])
 async def test_a_foreign_origin_is_refused_on_every_verb_and_told_nothing(verb: str, origin: str) -> None:
-    desk = Desk()
-    paper = await desk.ask(verb, headers={"origin": origin, "mcp-session-id": "s1"})
-    assert paper.status == 403
-    assert not any(name.startswith("access-control") for name in paper.headers)
-    assert desk.door.looked_for == []
+    driver = EngineDriver()
+    response = await driver.ask(verb, headers={"origin": origin, "mcp-session-id": "s1"})
+    assert response.status == 403
+    assert not any(name.startswith("access-control") for name in response.headers)
+    assert driver.router.looked_for == []
 
 
 @pytest.mark.row("SX-01")
-async def test_a_missing_origin_is_refused_where_it_must_be_there() -> None:
-    paper = await Desk(allow_missing_origin=False).post(HELLO)
-    assert paper.status == 403
-    assert "allow_missing_origin" in paper.json["error"]["message"]
+async def test_a_missing_origin_is_refused_where_one_is_required() -> None:
+    response = await EngineDriver(allow_missing_origin=False).post(HELLO)
+    assert response.status == 403
+    assert "allow_missing_origin" in response.json["error"]["message"]
 
 
 @pytest.mark.row("SX-01")
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
-async def test_a_page_elsewhere_whose_browser_sends_no_origin_is_refused(verb: str, site: str) -> None:
-    desk = Desk()
-    paper = await desk.ask(verb, headers={"sec-fetch-site": site, "mcp-session-id": "s1"})
-    assert paper.status == 403
-    assert "allowed_origins" in paper.json["error"]["message"]
-    assert desk.door.looked_for == []
+async def test_a_cross_site_get_without_an_origin_is_refused(verb: str, site: str) -> None:
+    driver = EngineDriver()
+    response = await driver.ask(verb, headers={"sec-fetch-site": site, "mcp-session-id": "s1"})
+    assert response.status == 403
+    assert "allowed_origins" in response.json["error"]["message"]
+    assert driver.router.looked_for == []
 
 
 @pytest.mark.row("SX-01")
 @pytest.mark.parametrize("site", ["none", "same-origin"])
-async def test_a_browser_that_fetches_for_its_user_is_answered(site: str) -> None:
-    assert (await Desk().post(HELLO, {"sec-fetch-site": site})).status == 200
+async def test_a_same_site_get_without_an_origin_is_answered(site: str) -> None:
+    assert (await EngineDriver().post(HELLO, {"sec-fetch-site": site})).status == 200
 
 
 @pytest.mark.row("SX-06")
 @pytest.mark.parametrize("origins", [[], "any", ["https://app.example"]])
 async def test_programs_may_call_a_public_address_and_unlisted_pages_may_not(origins: Any) -> None:
-    desk = Desk(host="0.0.0.0", allowed_origins=origins, allowed_hosts=["mcp.example"])
+    driver = EngineDriver(host="0.0.0.0", allowed_origins=origins, allowed_hosts=["mcp.example"])
     public = {"host": "mcp.example"}
-    assert (await desk.post(HELLO, public)).status == 200
-    paper = await desk.post(HELLO, {**public, "origin": "https://evil.example"})
-    assert paper.status == (200 if origins == "any" else 403)
-    # A name of the attacker's that leads here, to the public address or to loopback, is in Host; without a list, it is in Origin.
-    assert (await desk.post(HELLO, {"host": "rebound.example"})).status == 403
-    assert (await desk.post(HELLO, {"host": "127.0.0.1"})).status == 403
-    open_names = Desk(host="0.0.0.0", allowed_origins=[])
+    assert (await driver.post(HELLO, public)).status == 200
+    response = await driver.post(HELLO, {**public, "origin": "https://evil.example"})
+    assert response.status == (200 if origins == "any" else 403)
+    # An attacker's name that resolves to this address, public or loopback, is in Host; without a list of hosts it is in Origin.
+    assert (await driver.post(HELLO, {"host": "rebound.example"})).status == 403
+    assert (await driver.post(HELLO, {"host": "127.0.0.1"})).status == 403
+    open_names = EngineDriver(host="0.0.0.0", allowed_origins=[])
     rebound = {"host": "rebound.example", "origin": "http://rebound.example"}
     assert (await open_names.post(HELLO, rebound)).status == 403
-    for verb in ("GET", "DELETE"):  # of these a browser leaves the Origin out; no page can make it send the header
+    for verb in ("GET", "DELETE"):  # a browser omits the Origin for these, and no page can make it send the header
         assert (await open_names.ask(verb, headers={"host": "rebound.example"})).status == 400
 
 
 @pytest.mark.row("SX-04")
-async def test_a_page_that_may_call_can_read_the_answer() -> None:
-    desk = Desk()
-    paper = await desk.post(HELLO, {"origin": "http://localhost:3000"})
-    assert paper.headers["access-control-allow-origin"] == "http://localhost:3000"
-    assert paper.headers["vary"] == "Origin"
-    exposed = paper.headers["access-control-expose-headers"].lower()
+async def test_a_page_of_an_allowed_origin_can_read_the_response() -> None:
+    driver = EngineDriver()
+    response = await driver.post(HELLO, {"origin": "http://localhost:3000"})
+    assert response.headers["access-control-allow-origin"] == "http://localhost:3000"
+    assert response.headers["vary"] == "Origin"
+    exposed = response.headers["access-control-expose-headers"].lower()
     assert {"www-authenticate", "mcp-session-id", "mcp-protocol-version"} == set(exposed.split(", "))
-    refused = await desk.call("echo", headers={"origin": "http://localhost:3000", "mcp-session-id": "nobody"})
+    refused = await driver.call("echo", headers={"origin": "http://localhost:3000", "mcp-session-id": "nobody"})
     assert refused.headers["access-control-allow-origin"] == "http://localhost:3000"
 
 
 @pytest.mark.row("SX-04")
-async def test_whoever_is_no_page_gets_no_such_headers() -> None:
-    paper = await Desk().post(HELLO)
-    assert not any(name.startswith("access-control") for name in paper.headers)
-    paper = await Desk(allowed_origins="any").post(HELLO, {"origin": "https://any.example"})
-    assert paper.headers["access-control-allow-origin"] == "https://any.example"
+async def test_a_request_without_an_origin_gets_no_cors_headers() -> None:
+    response = await EngineDriver().post(HELLO)
+    assert not any(name.startswith("access-control") for name in response.headers)
+    response = await EngineDriver(allowed_origins="any").post(HELLO, {"origin": "https://any.example"})
+    assert response.headers["access-control-allow-origin"] == "https://any.example"
 
 
 @pytest.mark.row("SX-05")
 @pytest.mark.row("SX-04")
 async def test_a_preflight_is_answered() -> None:
-    class Keeper(_Keeper):
+    class Keeper(_RecordingAuthenticator):
         headers = ("Authorization", "X-Key")
 
-    keeper = Keeper()
-    paper = await Desk(gatekeeper=keeper).ask("OPTIONS", headers={"origin": "http://localhost:3000"})
-    assert (paper.status, paper.body) == (204, b"")
-    assert paper.headers["access-control-allow-origin"] == "http://localhost:3000"
-    assert paper.headers["access-control-allow-methods"] == "POST, GET, DELETE, OPTIONS"
-    allowed = paper.headers["access-control-allow-headers"].lower().split(", ")
+    authenticator = Keeper()
+    response = await EngineDriver(authenticator=authenticator).ask(
+        "OPTIONS", headers={"origin": "http://localhost:3000"}
+    )
+    assert (response.status, response.body) == (204, b"")
+    assert response.headers["access-control-allow-origin"] == "http://localhost:3000"
+    assert response.headers["access-control-allow-methods"] == "POST, GET, DELETE, OPTIONS"
+    allowed = response.headers["access-control-allow-headers"].lower().split(", ")
     assert {"content-type", "accept", "mcp-session-id", "mcp-protocol-version", "last-event-id"} < set(allowed)
     assert {"authorization", "x-key"} < set(allowed)
-    assert keeper.asked == []  # a preflight carries no credentials
-    paper = await Desk().ask("OPTIONS")
-    assert (paper.status, paper.headers) == (204, {"allow": "POST, GET, DELETE, OPTIONS"})
+    assert authenticator.asked == []  # a preflight carries no credentials
+    response = await EngineDriver().ask("OPTIONS")
+    assert (response.status, response.headers) == (204, {"allow": "POST, GET, DELETE, OPTIONS"})
 
 
-# --- who
+# --- authentication
 
 
-class _Keeper:
-    """A gatekeeper that lets those in who say who they are."""
+class _RecordingAuthenticator:
+    """An authenticator that accepts everyone who gives a name."""
 
     headers: tuple[str, ...] = ("Authorization",)
 
@@ -229,88 +231,90 @@ class _Keeper:
 
 
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
-async def test_the_gatekeeper_is_asked_on_every_verb_before_a_session_is_looked_up(verb: str) -> None:
-    keeper = _Keeper()
-    desk = Desk(gatekeeper=keeper)
-    paper = await desk.ask(verb, "/mcp?x=1", {"mcp-session-id": "s1", "accept": "nothing/at-all"}, b"{")
-    assert (paper.status, paper.body) == (401, b'{"error":"unauthorized"}')
-    assert paper.headers == {"www-authenticate": "Bearer", "greenroom-instance": desk.instance}
-    assert [(method, path) for method, path, _ in keeper.asked] == [(verb, "/mcp?x=1")]
-    assert desk.door.looked_for == []
+async def test_every_method_is_authenticated_before_a_session_is_looked_up(verb: str) -> None:
+    authenticator = _RecordingAuthenticator()
+    driver = EngineDriver(authenticator=authenticator)
+    response = await driver.ask(verb, "/mcp?x=1", {"mcp-session-id": "s1", "accept": "nothing/at-all"}, b"{")
+    assert (response.status, response.body) == (401, b'{"error":"unauthorized"}')
+    assert response.headers == {"www-authenticate": "Bearer", "greenroom-instance": driver.instance}
+    assert [(method, path) for method, path, _ in authenticator.asked] == [(verb, "/mcp?x=1")]
+    assert driver.router.looked_for == []
 
 
-async def test_every_refusal_before_a_session_has_heard_says_which_process_it_is_and_no_other_answer_does() -> None:
-    desk = Desk(max_body=1000)
-    await desk.post(HELLO)
-    here = {"greenroom-instance": desk.instance}
-    for status, paper in [
-        (404, await desk.call("echo", headers={"mcp-session-id": "s9"})),
-        (400, await desk.post(b"{")),
-        (413, await desk.post({"jsonrpc": "2.0", "id": 1, "method": "echo", "params": {"x": "y" * 1000}})),
-        (406, await desk.call("echo", headers={"accept": "text/plain"})),
+async def test_only_refusals_before_a_session_was_reached_name_the_process() -> None:
+    driver = EngineDriver(max_body=1000)
+    await driver.post(HELLO)
+    here = {"greenroom-instance": driver.instance}
+    for status, response in [
+        (404, await driver.call("echo", headers={"mcp-session-id": "s9"})),
+        (400, await driver.post(b"{")),
+        (413, await driver.post({"jsonrpc": "2.0", "id": 1, "method": "echo", "params": {"x": "y" * 1000}})),
+        (406, await driver.call("echo", headers={"accept": "text/plain"})),
     ]:
-        assert paper.status == status
-        assert paper.headers | here == paper.headers
+        assert response.status == status
+        assert response.headers | here == response.headers
     for method in ("echo", "stream", "exit"):
-        assert "greenroom-instance" not in (await desk.call(method, headers={"mcp-session-id": "s1"})).headers
-    assert desk.instance != Desk().instance
+        assert "greenroom-instance" not in (await driver.call(method, headers={"mcp-session-id": "s1"})).headers
+    assert driver.instance != EngineDriver().instance
 
 
-async def test_processes_of_one_program_say_so_and_are_told_apart() -> None:
+async def test_processes_of_one_program_share_the_first_part_of_the_instance() -> None:
     one, other, stranger = (
-        HttpEngine(FakeDoor(), key=key)._instance[0][1] for key in (b"k" * 32, b"k" * 32, b"l" * 32)
+        HttpEngine(FakeSessionRouter(), key=key)._instance[0][1] for key in (b"k" * 32, b"k" * 32, b"l" * 32)
     )
     assert one != other
     assert one.partition(".")[0] == other.partition(".")[0] != stranger.partition(".")[0]
 
 
-async def test_whose_session_it_is_goes_with_every_lookup() -> None:
-    desk = Desk(gatekeeper=_Keeper())
-    await desk.post(HELLO, {"authorization": "ann"})
-    assert (await desk.call("echo", headers={"authorization": "ann"})).status == 200
+async def test_the_principal_goes_with_every_session_lookup() -> None:
+    driver = EngineDriver(authenticator=_RecordingAuthenticator())
+    await driver.post(HELLO, {"authorization": "ann"})
+    assert (await driver.call("echo", headers={"authorization": "ann"})).status == 200
     for verb in ("POST", "GET", "DELETE"):
         headers = {"authorization": "bob", "mcp-session-id": "s1", "content-type": "application/json"}
-        foreign = await desk.ask(verb, headers=headers, body=b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
-        unknown = await desk.ask(
+        foreign = await driver.ask(verb, headers=headers, body=b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
+        unknown = await driver.ask(
             verb, headers={**headers, "mcp-session-id": "nope"}, body=b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
         )
         assert (foreign.status, foreign.headers, foreign.body) == (404, unknown.headers, unknown.body)
 
 
-async def test_a_gatekeeper_that_crashes_or_splits_headers_costs_one_request(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk(gatekeeper=_Keeper())
+async def test_an_authenticator_that_crashes_or_injects_headers_fails_one_request_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = EngineDriver(authenticator=_RecordingAuthenticator())
     with caplog.at_level(logging.CRITICAL):
         for who in ("crash", "split"):
-            paper = await desk.post(HELLO, {"authorization": who})
-            assert paper.error == (500, -32603, "Internal error")
-            assert "set-cookie" not in paper.headers
-    assert (await desk.post(HELLO, {"authorization": "ann"})).status == 200
+            response = await driver.post(HELLO, {"authorization": who})
+            assert response.error == (500, -32603, "Internal error")
+            assert "set-cookie" not in response.headers
+    assert (await driver.post(HELLO, {"authorization": "ann"})).status == 200
 
 
-# --- what is accepted, and what it is
+# --- accepted types, content type and size
 
 
 @pytest.mark.row("WC-16")
 @pytest.mark.parametrize(
     "accept", ["application/json", "text/event-stream", "text/html", "application/json;q=0, */*;q=0"]
 )
-async def test_a_post_has_to_accept_both(accept: str) -> None:
-    paper = await Desk().post(HELLO, {"accept": accept})
-    assert paper.error == (406, -32600, "Accept header must include both application/json and text/event-stream")
+async def test_a_post_must_accept_json_and_event_streams(accept: str) -> None:
+    response = await EngineDriver().post(HELLO, {"accept": accept})
+    assert response.error == (406, -32600, "Accept header must include both application/json and text/event-stream")
 
 
 @pytest.mark.row("WC-16")
 @pytest.mark.parametrize("accept", [None, "*/*", BOTH, "text/event-stream;q=0.1, application/json"])
-async def test_a_post_may_accept_anything_or_not_say(accept: str | None) -> None:
-    assert (await Desk().post(HELLO, {"accept": accept})).status == 200
+async def test_a_post_may_accept_anything_or_omit_the_header(accept: str | None) -> None:
+    assert (await EngineDriver().post(HELLO, {"accept": accept})).status == 200
 
 
 @pytest.mark.row("WC-16")
-async def test_a_get_has_to_accept_streams() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    paper = await desk.ask("GET", headers={"mcp-session-id": "s1", "accept": "application/json"})
-    assert paper.status == 406
+async def test_a_get_must_accept_event_streams() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    response = await driver.ask("GET", headers={"mcp-session-id": "s1", "accept": "application/json"})
+    assert response.status == 406
     assert session.resumed == []
 
 
@@ -318,43 +322,43 @@ async def test_a_get_has_to_accept_streams() -> None:
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json"]
 )
-async def test_only_json_is_taken(kind: str) -> None:
-    paper = await Desk().post(HELLO, {"content-type": kind})
-    assert paper.status == 415
-    assert "Unsupported Media Type" in paper.error[2]
+async def test_a_content_type_other_than_json_is_refused(kind: str) -> None:
+    response = await EngineDriver().post(HELLO, {"content-type": kind})
+    assert response.status == 415
+    assert "Unsupported Media Type" in response.error[2]
 
 
 @pytest.mark.row("ST-26")
-async def test_json_with_parameters_is_taken_and_so_is_what_says_nothing() -> None:
-    assert (await Desk().post(HELLO, {"content-type": "application/json; charset=utf-8"})).status == 200
-    assert (await Desk().post(HELLO, {"content-type": None})).status == 200
-    assert (await Desk().post(HELLO, {"content-encoding": "gzip"})).status == 415
-    assert (await Desk().post(HELLO, {"content-encoding": "identity"})).status == 200
+async def test_a_content_type_with_parameters_or_none_is_accepted() -> None:
+    assert (await EngineDriver().post(HELLO, {"content-type": "application/json; charset=utf-8"})).status == 200
+    assert (await EngineDriver().post(HELLO, {"content-type": None})).status == 200
+    assert (await EngineDriver().post(HELLO, {"content-encoding": "gzip"})).status == 415
+    assert (await EngineDriver().post(HELLO, {"content-encoding": "identity"})).status == 200
 
 
 @pytest.mark.row("ST-27")
-async def test_too_large_a_body_is_refused_and_not_even_read_if_it_says_so() -> None:
-    desk = Desk(max_body=100)
+async def test_a_body_over_the_limit_is_refused_unread_if_its_length_says_so() -> None:
+    driver = EngineDriver(max_body=100)
 
     async def unread(share: BodyShare) -> bytes:
         raise AssertionError
 
     for length in ("101", "9" * 5000):
         headers = {"content-type": "application/json", "content-length": length}
-        paper = await desk.ask("POST", headers=headers, body=unread)
-        assert paper.error[:2] == (413, -32600)
-        assert paper.error[2].startswith("Payload too large")
-    assert (await desk.post(b" " * 101)).status == 413
+        response = await driver.ask("POST", headers=headers, body=unread)
+        assert response.error[:2] == (413, -32600)
+        assert response.error[2].startswith("Payload too large")
+    assert (await driver.post(b" " * 101)).status == 413
     just = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}'.ljust(100)
-    assert (await desk.post(just)).status == 200
-    assert (await desk.post(just, {"content-length": "100"})).status == 200
+    assert (await driver.post(just)).status == 200
+    assert (await driver.post(just, {"content-length": "100"})).status == 200
 
 
 @pytest.mark.row("ST-27")
-async def test_the_bound_can_be_above_the_usual_one() -> None:
+async def test_the_limit_of_a_body_can_be_raised() -> None:
     padding = b" " * 5_000_000
-    assert (await Desk().post(json.dumps(HELLO).encode() + padding)).status == 413
-    assert (await Desk(max_body=6_000_000).post(json.dumps(HELLO).encode() + padding)).status == 200
+    assert (await EngineDriver().post(json.dumps(HELLO).encode() + padding)).status == 413
+    assert (await EngineDriver(max_body=6_000_000).post(json.dumps(HELLO).encode() + padding)).status == 200
 
 
 @pytest.mark.row("WC-12")
@@ -376,40 +380,42 @@ async def test_the_bound_can_be_above_the_usual_one() -> None:
         (b"[" * 100_000, 400, -32700, None),
     ],
 )
-async def test_what_is_no_message_gets_an_error(body: bytes, status: int, code: int, id: Any) -> None:
-    paper = await Desk().post(body)
-    assert paper.error[:2] == (status, code)
-    assert paper.json["id"] == id
+async def test_an_invalid_message_gets_an_error(body: bytes, status: int, code: int, id: Any) -> None:
+    response = await EngineDriver().post(body)
+    assert response.error[:2] == (status, code)
+    assert response.json["id"] == id
     if body.startswith(b"[]"):
-        assert "Batch requests are not supported" in paper.error[2]
+        assert "Batch requests are not supported" in response.error[2]
 
 
 @pytest.mark.row("WC-11")
 @pytest.mark.parametrize("id", [None, 1.5, {}, [], True])
-async def test_an_id_is_text_or_a_whole_number(id: Any) -> None:
-    desk = Desk()
-    await desk.enter()
-    paper = await desk.call("ping", id=id)
-    assert paper.error[:2] == (200, -32600)
-    assert paper.json["id"] is None
+async def test_an_id_must_be_text_or_a_whole_number(id: Any) -> None:
+    driver = EngineDriver()
+    await driver.enter()
+    response = await driver.call("ping", id=id)
+    assert response.error[:2] == (200, -32600)
+    assert response.json["id"] is None
 
 
 @pytest.mark.row("WC-18")
-async def test_params_are_an_object() -> None:
-    desk = Desk()
-    await desk.enter()
-    paper = await desk.post({"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": []}, {"mcp-session-id": "s1"})
-    assert paper.error[:2] == (200, -32602)
-    assert paper.json["id"] == 4
+async def test_params_must_be_an_object() -> None:
+    driver = EngineDriver()
+    await driver.enter()
+    response = await driver.post(
+        {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": []}, {"mcp-session-id": "s1"}
+    )
+    assert response.error[:2] == (200, -32602)
+    assert response.json["id"] == 4
 
 
-async def test_a_header_that_has_one_value_may_come_once_only() -> None:
-    desk = Desk()
-    paper = Paper()
+async def test_a_duplicate_single_valued_header_is_refused() -> None:
+    driver = EngineDriver()
+    response = RecordedResponse()
     headers = [("host", "localhost"), ("mcp-session-id", "s1"), ("Mcp-Session-Id", "s2")]
-    await desk.engine.handle("POST", "/mcp", headers, b"{}", paper)
-    assert paper.error[:2] == (400, -32600)
-    assert "mcp-session-id" in paper.error[2]
+    await driver.engine.handle("POST", "/mcp", headers, b"{}", response)
+    assert response.error[:2] == (400, -32600)
+    assert "mcp-session-id" in response.error[2]
 
 
 # --- revisions
@@ -418,46 +424,46 @@ async def test_a_header_that_has_one_value_may_come_once_only() -> None:
 @pytest.mark.row("WC-10")
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
 @pytest.mark.parametrize("version", ["1900-01-01", "2026-07-28", "", "2025-06-18, 2025-11-25"])
-async def test_an_unknown_revision_is_refused_with_those_that_are_known(verb: str, version: str) -> None:
-    desk = Desk()
-    session = await desk.enter()
+async def test_an_unknown_revision_is_refused_with_the_supported_ones(verb: str, version: str) -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
     headers = {"mcp-session-id": "s1", "mcp-protocol-version": version, "content-type": "application/json"}
-    paper = await desk.ask(verb, headers=headers, body=b'{"jsonrpc":"2.0","id":9,"method":"ping"}')
-    assert paper.status == 400
-    assert b"2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05" in paper.body
+    response = await driver.ask(verb, headers=headers, body=b'{"jsonrpc":"2.0","id":9,"method":"ping"}')
+    assert response.status == 400
+    assert b"2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05" in response.body
     if verb == "POST":
-        assert paper.error[1] == -32600
-        assert paper.json["id"] == 9
+        assert response.error[1] == -32600
+        assert response.json["id"] == 9
     assert not session.heard and not session.resumed and not session.ended  # noqa: PT018
 
 
 @pytest.mark.row("WC-10")
 @pytest.mark.parametrize("version", [None, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
-async def test_known_revisions_and_none_are_fine(version: str | None) -> None:
-    desk = Desk()
-    await desk.enter()
-    assert (await desk.call("ping", headers={"mcp-protocol-version": version})).status == 200
+async def test_supported_revisions_and_no_revision_are_accepted(version: str | None) -> None:
+    driver = EngineDriver()
+    await driver.enter()
+    assert (await driver.call("ping", headers={"mcp-protocol-version": version})).status == 200
 
 
 @pytest.mark.row("WC-10")
-async def test_initialize_is_not_asked_for_its_revision() -> None:
-    assert (await Desk().post(HELLO, {"mcp-protocol-version": "1900-01-01"})).status == 200
+async def test_initialize_needs_no_revision_header() -> None:
+    assert (await EngineDriver().post(HELLO, {"mcp-protocol-version": "1900-01-01"})).status == 200
 
 
 @pytest.mark.row("WC-10")
 @pytest.mark.row("ST-25")
-async def test_the_check_can_be_switched_off() -> None:
-    desk = Desk(validate_protocol_version=False)
-    await desk.enter()
-    assert (await desk.call("ping", headers={"mcp-protocol-version": "1900-01-01"})).status == 200
+async def test_the_check_of_the_revision_can_be_switched_off() -> None:
+    driver = EngineDriver(validate_protocol_version=False)
+    await driver.enter()
+    assert (await driver.call("ping", headers={"mcp-protocol-version": "1900-01-01"})).status == 200
 
 
 @pytest.mark.row("WC-10")
-async def test_who_says_nothing_without_a_session_is_taken_to_speak_the_revision_before_the_header() -> None:
-    desk = Desk(session_enabled=False)
-    await desk.call("ping")
-    await desk.call("ping", headers={"mcp-protocol-version": "2025-06-18"})
-    assert [version for _, version in desk.door.singles] == ["2025-03-26", "2025-06-18"]
+async def test_a_request_without_session_and_revision_is_taken_for_the_revision_before_the_header() -> None:
+    driver = EngineDriver(session_enabled=False)
+    await driver.call("ping")
+    await driver.call("ping", headers={"mcp-protocol-version": "2025-06-18"})
+    assert [version for _, version in driver.router.singles] == ["2025-03-26", "2025-06-18"]
 
 
 # --- sessions
@@ -465,48 +471,48 @@ async def test_who_says_nothing_without_a_session_is_taken_to_speak_the_revision
 
 @pytest.mark.row("WC-09")
 @pytest.mark.row("SE-04")
-async def test_initialize_makes_a_session_and_says_its_id() -> None:
-    desk = Desk()
-    paper = await desk.post(HELLO)
-    assert paper.said == ["reply"]
-    said = {"content-type": "application/json", "mcp-session-id": "s1", "greenroom-instance": desk.instance}
-    assert paper.headers == said
-    assert paper.json["result"]["protocolVersion"] == "2025-11-25"
-    assert list(desk.door.sessions) == ["s1"]
+async def test_initialize_starts_a_session_and_returns_its_id() -> None:
+    driver = EngineDriver()
+    response = await driver.post(HELLO)
+    assert response.said == ["reply"]
+    said = {"content-type": "application/json", "mcp-session-id": "s1", "greenroom-instance": driver.instance}
+    assert response.headers == said
+    assert response.json["result"]["protocolVersion"] == "2025-11-25"
+    assert list(driver.router.sessions) == ["s1"]
 
 
 @pytest.mark.row("WC-09")
 async def test_initialize_with_a_known_session_reuses_it_and_with_an_unknown_one_is_404() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    assert (await desk.post(HELLO, {"mcp-session-id": "s1"})).status == 200
-    assert list(desk.door.sessions) == ["s1"]
+    driver = EngineDriver()
+    session = await driver.enter()
+    assert (await driver.post(HELLO, {"mcp-session-id": "s1"})).status == 200
+    assert list(driver.router.sessions) == ["s1"]
     assert [request.method for request in session.heard] == ["initialize"]
-    paper = await desk.post(HELLO, {"mcp-session-id": "other"})
-    assert paper.error == (404, -32600, "Unknown Mcp-Session-Id")
+    response = await driver.post(HELLO, {"mcp-session-id": "other"})
+    assert response.error == (404, -32600, "Unknown Mcp-Session-Id")
 
 
 @pytest.mark.row("WC-09")
-async def test_nothing_else_makes_a_session() -> None:
-    desk = Desk()
-    for message in ({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, note()):
-        assert (await desk.post(message)).status == 400
-    assert desk.door.sessions == {}
+async def test_other_requests_start_no_session() -> None:
+    driver = EngineDriver()
+    for message in ({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, notification()):
+        assert (await driver.post(message)).status == 400
+    assert driver.router.sessions == {}
 
 
-async def test_a_refused_initialize_has_no_session() -> None:
-    paper = await Desk(door=FakeDoor(full=True)).post(HELLO)
-    assert paper.error == (503, -32603, "Maximum number of sessions reached")
-    assert "mcp-session-id" not in paper.headers
+async def test_a_refused_initialize_leaves_no_session() -> None:
+    response = await EngineDriver(router=FakeSessionRouter(full=True)).post(HELLO)
+    assert response.error == (503, -32603, "Maximum number of sessions reached")
+    assert "mcp-session-id" not in response.headers
 
 
 @pytest.mark.row("WC-08")
-@pytest.mark.parametrize("message", [{"jsonrpc": "2.0", "id": 5, "method": "ping"}, note()])
-async def test_a_post_needs_a_session_that_is_known(message: dict[str, Any]) -> None:
-    desk = Desk()
-    missing = await desk.post(message)
+@pytest.mark.parametrize("message", [{"jsonrpc": "2.0", "id": 5, "method": "ping"}, notification()])
+async def test_a_post_needs_a_known_session(message: dict[str, Any]) -> None:
+    driver = EngineDriver()
+    missing = await driver.post(message)
     assert missing.error == (400, -32600, "Mcp-Session-Id header required")
-    unknown = await desk.post(message, {"mcp-session-id": "nobody"})
+    unknown = await driver.post(message, {"mcp-session-id": "nobody"})
     assert unknown.error == (404, -32600, "Unknown Mcp-Session-Id")
     assert unknown.json["id"] == message.get("id")
 
@@ -514,86 +520,89 @@ async def test_a_post_needs_a_session_that_is_known(message: dict[str, Any]) -> 
 @pytest.mark.row("WC-08")
 @pytest.mark.row("SE-04")
 @pytest.mark.parametrize("verb", ["GET", "DELETE"])
-async def test_get_and_delete_need_one_too(verb: str) -> None:
-    desk = Desk()
-    assert (await desk.ask(verb)).error == (400, -32600, "Mcp-Session-Id header required")
-    unknown = await desk.ask(verb, headers={"mcp-session-id": "nobody"})
+async def test_get_and_delete_need_a_known_session(verb: str) -> None:
+    driver = EngineDriver()
+    assert (await driver.ask(verb)).error == (400, -32600, "Mcp-Session-Id header required")
+    unknown = await driver.ask(verb, headers={"mcp-session-id": "nobody"})
     assert unknown.error == (404, -32600, "Unknown Mcp-Session-Id")
 
 
 @pytest.mark.row("SE-04")
-async def test_delete_ends_the_session_and_all_after_it_is_404() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    paper = await desk.ask("DELETE", headers={"mcp-session-id": "s1"})
-    assert (paper.status, paper.body) == (204, b"")
+async def test_delete_ends_the_session_and_later_requests_are_404() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    response = await driver.ask("DELETE", headers={"mcp-session-id": "s1"})
+    assert (response.status, response.body) == (204, b"")
     assert session.ended
-    assert (await desk.call("ping")).status == 404
-    assert (await desk.ask("DELETE", headers={"mcp-session-id": "s1"})).status == 404
+    assert (await driver.call("ping")).status == 404
+    assert (await driver.ask("DELETE", headers={"mcp-session-id": "s1"})).status == 404
 
 
 @pytest.mark.row("SE-03")
 async def test_without_sessions_each_request_stands_alone() -> None:
-    desk = Desk(session_enabled=False)
-    paper = await desk.post(HELLO)
-    assert (paper.status, "mcp-session-id" in paper.headers) == (200, False)
-    assert (await desk.call("tools/list")).json["result"] == {"method": "tools/list"}
-    assert (await desk.post(note())).status == 202
+    driver = EngineDriver(session_enabled=False)
+    response = await driver.post(HELLO)
+    assert (response.status, "mcp-session-id" in response.headers) == (200, False)
+    assert (await driver.call("tools/list")).json["result"] == {"method": "tools/list"}
+    assert (await driver.post(notification())).status == 202
     for verb in ("GET", "DELETE"):
-        paper = await desk.ask(verb, headers={"mcp-session-id": "s1"})
-        assert (paper.status, paper.headers["allow"]) == (405, "POST, OPTIONS")
-    assert desk.door.sessions == {}
+        response = await driver.ask(verb, headers={"mcp-session-id": "s1"})
+        assert (response.status, response.headers["allow"]) == (405, "POST, OPTIONS")
+    assert driver.router.sessions == {}
 
 
 @pytest.mark.row("ST-25")
-async def test_sessions_can_be_offered_and_not_required() -> None:
-    desk = Desk(require_session=False)
-    session = await desk.enter()
-    assert (await desk.call("one", headers={"mcp-session-id": None})).status == 200
-    assert (await desk.call("two")).status == 200
-    assert [request.method for request, _ in desk.door.singles] == ["one"]
+async def test_sessions_can_be_optional() -> None:
+    driver = EngineDriver(require_session=False)
+    session = await driver.enter()
+    assert (await driver.call("one", headers={"mcp-session-id": None})).status == 200
+    assert (await driver.call("two")).status == 200
+    assert [request.method for request, _ in driver.router.singles] == ["one"]
     assert [request.method for request in session.heard] == ["two"]
-    assert (await desk.call("three", headers={"mcp-session-id": "nobody"})).status == 404
+    assert (await driver.call("three", headers={"mcp-session-id": "nobody"})).status == 404
 
 
-async def test_a_session_that_ends_over_a_request_is_said_to_have_ended() -> None:
-    desk = Desk()
-    await desk.enter()
-    paper = await desk.call("exit", id=8)
-    assert paper.error[:2] == (200, -32603)  # no 404, which would have it sent again: it may have been done
-    assert "initialize" in paper.error[2]
-    assert paper.json["id"] == 8
+async def test_a_session_that_ends_during_a_request_is_reported_in_the_reply() -> None:
+    driver = EngineDriver()
+    await driver.enter()
+    response = await driver.call("exit", id=8)
+    assert response.error[:2] == (
+        200,
+        -32603,
+    )  # not 404, on which the client would send the request again, although it may have been executed
+    assert "initialize" in response.error[2]
+    assert response.json["id"] == 8
 
 
 @pytest.mark.row("WC-08")
-async def test_a_session_that_ends_between_two_moments_is_an_unknown_one() -> None:
-    desk = Desk()
-    session = await desk.enter()
+async def test_a_session_that_ends_before_a_request_is_unknown() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
     session.dying = True
     headers = {"mcp-session-id": "s1"}
-    assert (await desk.post(note(), headers)).error == (404, -32600, "Unknown Mcp-Session-Id")
-    assert (await desk.ask("GET", headers=headers)).error == (404, -32600, "Unknown Mcp-Session-Id")
-    assert (await desk.post({"jsonrpc": "2.0", "id": 3, "result": []}, headers)).status == 400
-    assert (await desk.ask("DELETE", headers=headers)).status == 204
+    assert (await driver.post(notification(), headers)).error == (404, -32600, "Unknown Mcp-Session-Id")
+    assert (await driver.ask("GET", headers=headers)).error == (404, -32600, "Unknown Mcp-Session-Id")
+    assert (await driver.post({"jsonrpc": "2.0", "id": 3, "result": []}, headers)).status == 400
+    assert (await driver.ask("DELETE", headers=headers)).status == 204
 
 
-# --- answers
+# --- replies
 
 
 @pytest.mark.row("WC-07")
-async def test_what_needs_no_answer_is_accepted() -> None:
-    desk = Desk()
-    session = await desk.enter()
+async def test_notifications_and_answers_are_accepted_without_content() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
     headers = {"mcp-session-id": "s1"}
     messages: list[dict[str, Any]] = [
-        note("notifications/initialized"),
-        note("notifications/of-no-kind"),
+        notification("notifications/initialized"),
+        notification("notifications/of-no-kind"),
         {"jsonrpc": "2.0", "id": 1, "result": {}},
         {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "no"}},
     ]
     for message in messages:
-        paper = await desk.post(message, headers)
-        assert (paper.status, paper.body, paper.headers) == (202, b"", {})
+        response = await driver.post(message, headers)
+        assert (response.status, response.body, response.headers) == (202, b"", {})
     assert [type(each) for each in session.heard] == [
         JsonRpcNotification,
         JsonRpcNotification,
@@ -602,12 +611,12 @@ async def test_what_needs_no_answer_is_accepted() -> None:
     ]
 
 
-async def test_a_broken_answer_is_refused_and_still_reaches_whoever_waits_for_it() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    paper = await desk.post({"jsonrpc": "2.0", "id": 3, "result": []}, {"mcp-session-id": "s1"})
-    assert paper.error[:2] == (400, -32600)
-    assert paper.json["id"] is None
+async def test_a_broken_answer_is_refused_and_still_reaches_its_waiter() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    response = await driver.post({"jsonrpc": "2.0", "id": 3, "result": []}, {"mcp-session-id": "s1"})
+    assert response.error[:2] == (400, -32600)
+    assert response.json["id"] is None
     (failure,) = session.heard
     assert (type(failure), failure.id) == (JsonRpcError, 3)
 
@@ -621,29 +630,29 @@ async def test_a_broken_answer_is_refused_and_still_reaches_whoever_waits_for_it
     ],
     ids=["no message", "a request", "an answer without a session"],
 )
-async def test_no_session_is_looked_up_for_an_unreadable_message_unless_it_answers_one_there(
+async def test_an_unreadable_message_looks_up_a_session_only_if_it_answers_one(
     message: Any, headers: dict[str, str]
 ) -> None:
-    desk = Desk()
-    session = await desk.enter()
-    looked = len(desk.door.looked_for)
-    paper = await desk.post(message, headers)
-    assert paper.status == 400
+    driver = EngineDriver()
+    session = await driver.enter()
+    looked = len(driver.router.looked_for)
+    response = await driver.post(message, headers)
+    assert response.status == 400
     assert session.heard == []
-    assert len(desk.door.looked_for) == looked
+    assert len(driver.router.looked_for) == looked
 
 
 @pytest.mark.row("WC-15")
 @pytest.mark.row("ST-14")
-async def test_an_answer_is_one_reply() -> None:
-    desk = Desk()
-    await desk.enter()
-    paper = await desk.call("echo", text="hi")
-    assert paper.said == ["reply"]
-    assert (paper.status, paper.headers) == (200, {"content-type": "application/json"})
-    assert paper.json == {"jsonrpc": "2.0", "id": 1, "result": {"method": "echo", "params": {"text": "hi"}}}
-    paper = await desk.call("unknown")
-    assert paper.error[:2] == (200, -32601)
+async def test_a_single_reply_is_one_response() -> None:
+    driver = EngineDriver()
+    await driver.enter()
+    response = await driver.call("echo", text="hi")
+    assert response.said == ["reply"]
+    assert (response.status, response.headers) == (200, {"content-type": "application/json"})
+    assert response.json == {"jsonrpc": "2.0", "id": 1, "result": {"method": "echo", "params": {"text": "hi"}}}
+    response = await driver.call("unknown")
+    assert response.error[:2] == (200, -32601)
 
 
 @pytest.mark.row("WC-17")
@@ -656,36 +665,36 @@ async def test_an_answer_is_one_reply() -> None:
         ("application/json", 202, None),
     ],
 )
-async def test_a_cancelled_call_is_answered_with_a_stream_of_nothing_or_202(
+async def test_a_cancelled_call_is_answered_with_an_empty_stream_or_202(
     accept: str, status: int, kind: str | None
 ) -> None:
-    desk = Desk(accept="either")
-    await desk.enter()
-    paper = await desk.call("forget", headers={"accept": accept})
-    assert (paper.status, paper.headers.get("content-type")) == (status, kind)
-    assert not [each for each in sse(paper.body) if "data" in each]
-    assert kind is not None or paper.body == b""
+    driver = EngineDriver(accept="either")
+    await driver.enter()
+    response = await driver.call("forget", headers={"accept": accept})
+    assert (response.status, response.headers.get("content-type")) == (status, kind)
+    assert not [each for each in parse_events(response.body) if "data" in each]
+    assert kind is not None or response.body == b""
 
 
 @pytest.mark.row("ST-07")
 @pytest.mark.row("ST-08")
 @pytest.mark.row("ST-14")
-async def test_what_says_something_first_is_answered_on_a_stream() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    paper = await desk.call("stream", id="a", events=2)
-    assert paper.said[0] == "start"
-    assert paper.said[-1] == "end"
-    assert set(paper.said[1:-1]) == {"chunk"}
-    assert paper.headers == {
+async def test_a_call_that_sends_messages_first_is_answered_on_a_stream() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    response = await driver.call("stream", id="a", events=2)
+    assert response.said[0] == "start"
+    assert response.said[-1] == "end"
+    assert set(response.said[1:-1]) == {"chunk"}
+    assert response.headers == {
         "content-type": "text/event-stream",
         "cache-control": "no-cache",
         "x-accel-buffering": "no",
         "mcp-session-id": "s1",
     }
-    data = b"".join(paper.chunks)
+    data = b"".join(response.chunks)
     assert data.startswith(b"id: p1:0\ndata: \n\nid: p1:1\ndata: {")
-    events = sse(data)
+    events = parse_events(data)
     assert [event["id"] for event in events] == ["p1:0", "p1:1", "p1:2", "p1:3"]
     assert events[0]["data"] == ""
     assert '"id":"a"' in events[-1]["data"]
@@ -693,66 +702,68 @@ async def test_what_says_something_first_is_answered_on_a_stream() -> None:
 
 
 @pytest.mark.row("ST-06")
-async def test_the_order_of_accept_can_decide() -> None:
-    desk = Desk(honour_accept_order=True)
-    await desk.enter()
-    paper = await desk.call("echo", headers={"accept": "text/event-stream, application/json"})
-    assert (paper.status, paper.headers["content-type"], paper.said) == (200, "text/event-stream", ["reply"])
-    (event,) = sse(paper.body)
+async def test_the_order_of_accept_can_decide_the_format() -> None:
+    driver = EngineDriver(honour_accept_order=True)
+    await driver.enter()
+    response = await driver.call("echo", headers={"accept": "text/event-stream, application/json"})
+    assert (response.status, response.headers["content-type"], response.said) == (200, "text/event-stream", ["reply"])
+    (event,) = parse_events(response.body)
     assert '"method":"echo"' in event["data"]
     for accept in (BOTH, "*/*", None):
-        paper = await desk.call("echo", headers={"accept": accept})
-        assert paper.headers["content-type"] == "application/json"
-    paper = await Desk(honour_accept_order=True).call("echo", headers={"accept": "text/event-stream, application/json"})
-    assert paper.status == 404  # a refusal is read from the status, and is no event
+        response = await driver.call("echo", headers={"accept": accept})
+        assert response.headers["content-type"] == "application/json"
+    response = await EngineDriver(honour_accept_order=True).call(
+        "echo", headers={"accept": "text/event-stream, application/json"}
+    )
+    assert response.status == 404  # a refusal is told by its status, and is no event
 
 
 @pytest.mark.row("ST-06")
-async def test_one_of_the_two_is_enough_where_that_is_allowed() -> None:
-    desk = Desk(accept="either")
-    await desk.enter()
-    paper = await desk.call("echo", headers={"accept": "text/event-stream"})
-    assert paper.headers["content-type"] == "text/event-stream"
-    paper = await desk.call("stream", id=6, headers={"accept": "application/json"}, events=3)
-    assert (paper.said, paper.json) == (["reply"], {"jsonrpc": "2.0", "id": 6, "result": {}})
-    assert (await desk.call("echo", headers={"accept": "text/html"})).status == 406
+async def test_one_accepted_type_is_enough_where_that_is_allowed() -> None:
+    driver = EngineDriver(accept="either")
+    await driver.enter()
+    response = await driver.call("echo", headers={"accept": "text/event-stream"})
+    assert response.headers["content-type"] == "text/event-stream"
+    response = await driver.call("stream", id=6, headers={"accept": "application/json"}, events=3)
+    assert (response.said, response.json) == (["reply"], {"jsonrpc": "2.0", "id": 6, "result": {}})
+    assert (await driver.call("echo", headers={"accept": "text/html"})).status == 406
 
 
-async def test_a_stream_whose_session_dies_says_so_in_place_of_the_answer() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    paper = Paper()
-    asking = asyncio.create_task(_call(desk, paper, "stream", id=3, finish=False))
-    await paper.until(1)
+async def test_a_stream_whose_session_dies_ends_with_an_error_as_reply() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    response = RecordedResponse()
+    asking = asyncio.create_task(_call(driver, response, "stream", id=3, finish=False))
+    await response.until(1)
     session.die()
     await asking
-    last = sse(b"".join(paper.chunks))[-1]
+    last = parse_events(b"".join(response.chunks))[-1]
     assert '"id":3,"error"' in last["data"]
-    assert paper.said[-1] == "end"
+    assert response.said[-1] == "end"
 
 
-async def test_a_stream_that_is_only_interrupted_says_nothing_of_the_kind() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    paper = Paper()
-    asking = asyncio.create_task(_call(desk, paper, "stream", finish=False))
-    await paper.until(1)
+async def test_an_interrupted_stream_gets_no_error_as_reply() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    response = RecordedResponse()
+    asking = asyncio.create_task(_call(driver, response, "stream", finish=False))
+    await response.until(1)
     session.feeds[0].end()
     await asking
-    assert [event["data"] for event in sse(b"".join(paper.chunks))] == [""]
+    assert [event["data"] for event in parse_events(b"".join(response.chunks))] == [""]
 
 
-async def _call(desk: Desk, paper: Paper, method: str, id: Any = 1, **params: Any) -> None:
+async def _call(driver: EngineDriver, response: RecordedResponse, method: str, id: Any = 1, **params: Any) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode()
     headers = {"mcp-session-id": "s1", "content-type": "application/json"}
-    await desk.begin(paper, "POST", "/mcp", headers, body)
+    await driver.begin(response, "POST", "/mcp", headers, body)
 
 
 @pytest.mark.row("SX-07")
-async def test_what_the_company_raises_is_this_requests_own_trouble(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
-    await desk.enter()
+async def test_an_exception_in_the_session_router_fails_one_request_only(caplog: pytest.LogCaptureFixture) -> None:
+    driver = EngineDriver()
+    await driver.enter()
     with caplog.at_level(logging.CRITICAL):
-        paper = await desk.call("raise")
-    assert paper.error == (500, -32603, "Internal error")
-    assert (await desk.call("echo")).status == 200
+        response = await driver.call("raise")
+    assert response.error == (500, -32603, "Internal error")
+    assert (await driver.call("echo")).status == 200

@@ -88,7 +88,7 @@ async def still_there(opened: RunningListener) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_what_is_broken_is_answered_or_ended(name: str) -> None:
+async def test_a_malformed_request_gets_a_response_or_a_clean_end(name: str) -> None:
     async with running_listener(body_timeout=2.0, header_timeout=2.0) as opened:
         await opened.entered()
         check(await played(await opened.client(), [BROKEN[name]]))
@@ -99,7 +99,7 @@ async def test_what_is_broken_is_answered_or_ended(name: str) -> None:
     "name",
     ["no HTTP", "two hosts", "chunk of no size", "huge length", "expectation", "no length", "WebSocket of no ASCII"],
 )
-async def test_what_is_broken_hears_so_also_without_an_end(name: str) -> None:
+async def test_a_malformed_request_is_refused_before_its_end(name: str) -> None:
     async with running_listener(body_timeout=2.0, header_timeout=2.0) as opened:
         client = await opened.client()
         await client.send(BROKEN[name])
@@ -108,7 +108,7 @@ async def test_what_is_broken_hears_so_also_without_an_end(name: str) -> None:
         check(answer)
 
 
-async def test_no_request_hides_in_another() -> None:
+async def test_a_request_cannot_hide_in_another() -> None:
     async with running_listener() as opened:
         client = await opened.client()
         answer = await played(client, [BROKEN["length and chunks"]])
@@ -134,7 +134,7 @@ async def test_a_request_may_come_byte_by_byte() -> None:
         assert (await client.reply()).status == 200
 
 
-async def test_garbage_of_many_kinds_harms_nobody() -> None:
+async def test_random_damage_to_requests_does_not_affect_other_clients() -> None:
     """Valid requests, damaged at random, over many connections at once, while another client works."""
     source = random.Random(20251125)
     async with running_listener(body_timeout=1.0, header_timeout=1.0, drain_grace=0.1) as opened:
@@ -188,7 +188,7 @@ HEADERS = st.dictionaries(
     headers=HEADERS,
     body=st.binary(max_size=200) | st.sampled_from([json.dumps(HELLO).encode(), message("echo"), message("stream")]),
 )
-def test_whatever_the_engine_is_asked_it_answers_once(
+def test_the_engine_answers_every_request_exactly_once(
     method: str, path: str, headers: dict[str, str], body: bytes
 ) -> None:
     async def ask() -> None:

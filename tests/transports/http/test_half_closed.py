@@ -1,4 +1,4 @@
-"""Peers that say FIN behind their request: what they asked for is answered, and those that have left are found out."""
+"""Half-closed peers, which send FIN after their request: a pending response is sent, and peers that have gone are detected."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 from greenroom.transports import http1_connection
 from greenroom.transports.http1_request import UNREAD_LIMIT
 
-from .raw_http import house, message, request
+from .raw_http import message, request, running_listener
 from .test_listener import connections, until
 
 if TYPE_CHECKING:
     from greenroom.transports.asgi import Receive, Scope, Send
 
-    from .raw_http import Client
+    from .raw_http import RawClient
 
 
 class App:
-    """Answers when it is told to, and notes what it hears."""
+    """Answers when told to, and records its input."""
 
     def __init__(self, *headers: tuple[bytes, bytes], body: bytes = b"done") -> None:
         self.asked = asyncio.Event()
@@ -51,7 +51,7 @@ class App:
 LENGTH = (b"content-length", b"4")
 
 
-def shut(client: Client) -> None:
+def shut(client: RawClient) -> None:
     client.writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
 
 
@@ -62,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def noticed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Set when a FIN has been dealt with."""
+    """Set when a FIN was processed."""
     event, received = asyncio.Event(), http1_connection.Http1Connection.eof_received
 
     def noted(wire: http1_connection.Http1Connection) -> bool:
@@ -75,11 +75,11 @@ def noticed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 @pytest.mark.parametrize("headers", [[LENGTH], []], ids=["of known length", "in chunks"])
 @pytest.mark.parametrize("late", [True, False])
-async def test_a_request_with_a_fin_behind_it_is_answered_and_then_closed(
+async def test_a_request_followed_by_a_fin_is_answered_and_then_closed(
     noticed: asyncio.Event, headers: Any, *, late: bool
 ) -> None:
     app = App(*headers)
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         if late:
             await client.send(request("POST", "/", b"abc"))
@@ -97,9 +97,9 @@ async def test_a_request_with_a_fin_behind_it_is_answered_and_then_closed(
         await connections(await opened.listener(), 0)
 
 
-async def test_all_that_was_sent_ahead_of_a_fin_is_answered(noticed: asyncio.Event) -> None:
+async def test_all_pipelined_requests_before_a_fin_are_answered(noticed: asyncio.Event) -> None:
     app = App(LENGTH)
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         client.writer.write(b"".join(request("GET", f"/{number}") for number in range(5)))
         client.writer.write_eof()
@@ -115,7 +115,7 @@ async def test_all_that_was_sent_ahead_of_a_fin_is_answered(noticed: asyncio.Eve
 async def test_a_connection_without_a_whole_request_is_closed_by_a_fin(sent: bytes) -> None:
     app = App(LENGTH)
     app.answer.set()
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         client.writer.write(sent)
         if sent.startswith(b"GET"):
@@ -125,9 +125,9 @@ async def test_a_connection_without_a_whole_request_is_closed_by_a_fin(sent: byt
         await connections(await opened.listener(), 0)
 
 
-async def test_a_body_that_a_fin_cuts_off_is_a_disconnect() -> None:
+async def test_a_body_cut_off_by_a_fin_is_a_disconnect() -> None:
     app = App(LENGTH)
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         client.writer.write(request("POST", "/", b"abc", content_length="4"))
         client.writer.write_eof()
@@ -138,8 +138,8 @@ async def test_a_body_that_a_fin_cuts_off_is_a_disconnect() -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("late", [True, False])
-async def test_an_endless_stream_ends_with_a_fin(*, late: bool) -> None:
-    async with house() as opened:
+async def test_an_endless_stream_ends_at_a_fin(*, late: bool) -> None:
+    async with running_listener() as opened:
         await opened.entered()
         feed: Any = None
         if late:
@@ -150,14 +150,14 @@ async def test_an_endless_stream_ends_with_a_fin(*, late: bool) -> None:
             client.writer.write(request("GET", accept="text/event-stream", mcp_session_id="s1"))
             client.writer.write_eof()
         await client.rest()
-        feed = opened.door.sessions["s1"].general
+        feed = opened.router.sessions["s1"].general
         await until(lambda: feed.left)
 
 
 @pytest.mark.usefixtures("quick")
-async def test_the_answer_of_a_call_is_sent_though_it_is_a_stream(noticed: asyncio.Event) -> None:
+async def test_a_streamed_reply_to_a_call_is_sent_after_a_fin(noticed: asyncio.Event) -> None:
     app = App((b"content-type", b"text/event-stream"), body=b"data: {}\n\n")
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         client.writer.write(request("POST", "/", b"{}"))
         client.writer.write_eof()
@@ -167,9 +167,9 @@ async def test_the_answer_of_a_call_is_sent_though_it_is_a_stream(noticed: async
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_peer_that_waits_hears_interim_answers_first() -> None:
+async def test_a_waiting_half_closed_peer_gets_interim_responses_first() -> None:
     app = App(LENGTH)
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         client.writer.write(request("POST", "/", b"abc"))
         client.writer.write_eof()
@@ -180,9 +180,7 @@ async def test_a_peer_that_waits_hears_interim_answers_first() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_peer_of_http_1_0_hears_nothing_but_its_answer(
-    noticed: asyncio.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_http_1_0_peer_gets_only_its_response(noticed: asyncio.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = asyncio.Event()
 
     def is_broken(transport: object) -> bool:
@@ -191,7 +189,7 @@ async def test_a_peer_of_http_1_0_hears_nothing_but_its_answer(
 
     monkeypatch.setattr(http1_connection, "has_socket_error", is_broken)
     app = App(LENGTH)
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         client.writer.write(b"GET / HTTP/1.0\r\nhost: x\r\n\r\n")
         client.writer.write_eof()
@@ -202,10 +200,10 @@ async def test_a_peer_of_http_1_0_hears_nothing_but_its_answer(
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_peer_that_has_left_is_found_out_and_its_call_goes_on() -> None:
-    async with house() as opened:
+async def test_a_half_closed_peer_that_has_gone_is_detected_and_its_call_continues() -> None:
+    async with running_listener() as opened:
         client = await opened.entered()
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         client.writer.write(request("POST", body=message("wait"), mcp_session_id="s1"))
         client.writer.write_eof()
         await until(lambda: session.waiting)
@@ -215,11 +213,11 @@ async def test_a_peer_that_has_left_is_found_out_and_its_call_goes_on() -> None:
         await connections(await opened.listener(), 0)
 
 
-# --- bodies in small pieces
+# --- bodies in tiny chunks
 
 
 @pytest.mark.parametrize("hypercorn", [False, True])
-async def test_others_have_their_turn_while_a_body_in_tiny_chunks_is_read(*, hypercorn: bool) -> None:
+async def test_a_body_in_tiny_chunks_lets_other_connections_have_turns(*, hypercorn: bool) -> None:
     chunks = 5_000 if hypercorn else 20_000
     turns, done = 0, asyncio.Event()
 
@@ -238,19 +236,19 @@ async def test_others_have_their_turn_while_a_body_in_tiny_chunks_is_read(*, hyp
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"%d" % size})
 
-    async with house(app, hypercorn=hypercorn) as opened:
+    async with running_listener(app, hypercorn=hypercorn) as opened:
         client = await opened.client()
         asyncio.get_running_loop().call_soon(count)
         body = b"1\r\nx\r\n" * chunks + b"0\r\n\r\n"
         reading = asyncio.ensure_future(client.reply())
         await client.send(request("POST", "/", transfer_encoding="chunked") + body)
         if not hypercorn:
-            client.writer.write_eof()  # which is heard while what came before is still being read
+            client.writer.write_eof()  # noticed while earlier input is still being parsed
         assert (await reading).body == b"%d" % chunks
         assert turns > 3 * chunks / http1_connection.STEPS_PER_TURN
 
 
-async def test_a_peer_that_goes_while_its_tiny_chunks_are_read_is_noticed() -> None:
+async def test_a_disconnect_during_tiny_chunks_is_noticed() -> None:
     heard = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -258,7 +256,7 @@ async def test_a_peer_that_goes_while_its_tiny_chunks_are_read_is_noticed() -> N
             pass
         heard.set()
 
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         await client.send(request("POST", "/", transfer_encoding="chunked") + b"1\r\nx\r\n" * 20_000)
         client.abort()
@@ -266,9 +264,9 @@ async def test_a_peer_that_goes_while_its_tiny_chunks_are_read_is_noticed() -> N
         await connections(await opened.listener(), 0)
 
 
-async def test_a_peer_that_is_not_read_from_is_seen_to_leave() -> None:
+async def test_a_disconnect_is_noticed_while_reading_is_paused() -> None:
     app = App(LENGTH)
-    async with house(app, heartbeat=0.01, header_timeout=0.01) as opened:
+    async with running_listener(app, heartbeat=0.01, header_timeout=0.01) as opened:
         client = await opened.client()
         await client.send(request("GET", "/") + b"x" * 4 * UNREAD_LIMIT)
         await app.asked.wait()

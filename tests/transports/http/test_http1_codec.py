@@ -1,4 +1,4 @@
-"""Requests out of bytes: what is read, in whatever pieces it comes; what is refused, and that a careful other parser never reads more."""
+"""The HTTP/1.1 parser: requests in any pieces, refusals, and that it never accepts what a careful other parser (h11) reads differently."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX = 4096
 
 
 class Read:
-    """What has been read of a stream of bytes."""
+    """What was parsed of some input."""
 
     def __init__(self) -> None:
         self.heads: list[RequestHead] = []
@@ -28,7 +28,7 @@ class Read:
 
 
 def read(pieces: Iterable[bytes], *, ahead: int = 100) -> Read:
-    """Read requests, at most so many after the first, each as if the one before it were answered at once."""
+    """Parse requests, at most so many after the first, each as if the previous one were answered at once."""
     requests, seen = RequestParser(MAX), Read()
     try:
         for piece in pieces:
@@ -67,7 +67,7 @@ CHUNKED = (
 )
 
 
-def test_a_request_is_read_whole() -> None:
+def test_a_whole_request_is_parsed() -> None:
     head, body = one(PLAIN)
     assert (head.method, head.target, head.version, body) == ("POST", b"/mcp?x=1", "1.1", b"hello")
     assert head.headers == [(b"host", b"localhost"), (b"x-y", b"a  b"), (b"content-length", b"5")]
@@ -77,7 +77,7 @@ def test_a_request_is_read_whole() -> None:
 
 
 @given(st.sampled_from([PLAIN, CHUNKED, PLAIN + CHUNKED + PLAIN]), st.lists(st.integers(0, 1000), max_size=40))
-def test_in_whatever_pieces_it_comes(data: bytes, cuts: list[int]) -> None:
+def test_a_request_in_any_pieces_is_parsed(data: bytes, cuts: list[int]) -> None:
     whole, cut = read([data]), read(in_pieces(data, cuts))
     assert cut.bodies == whole.bodies
     assert [head.headers for head in cut.heads] == [head.headers for head in whole.heads]
@@ -109,7 +109,7 @@ def test_one_request_is_read_at_a_time() -> None:
         (b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n", False, False),
     ],
 )
-def test_what_follows_from_the_head(head: bytes, persistent: bool, expects: bool) -> None:  # noqa: FBT001
+def test_framing_and_persistence_follow_from_the_head(head: bytes, persistent: bool, expects: bool) -> None:  # noqa: FBT001
     found, _ = one(head + b"\r\n")
     assert (found.persistent, found.expects_continue) == (persistent, expects)
 
@@ -129,7 +129,7 @@ def chunks(body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        # two ends of one body
+        # two lengths of one body
         (post(b"content-length: 5", b"transfer-encoding: chunked", body=b"0\r\n\r\n"), 400),
         (post(b"transfer-encoding: chunked", b"content-length: 5", body=b"0\r\n\r\n"), 400),
         (post(b"content-length: 5", b"content-length: 5", body=b"hello"), 400),
@@ -140,12 +140,12 @@ def chunks(body: bytes) -> bytes:
         (post(b"transfer-encoding: gzip, chunked"), 501),
         (post(b"transfer-encoding: xchunked"), 501),
         (b"POST / HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", 400),
-        # lengths that are none
+        # invalid lengths
         *(
             (post(b"content-length: " + said), 400)
             for said in (b"+5", b"-1", b"0x5", b"5 ,", b"", b"1e3", b"\xb2", b"9" * 19)
         ),
-        # headers that are two, or none
+        # duplicate headers, and invalid ones
         (post(b" folded: x"), 400),
         (post(b"x: y", b" folded"), 400),
         (post(b"x: y", b"\tfolded"), 400),
@@ -161,12 +161,12 @@ def chunks(body: bytes) -> bytes:
         (post(b"x: \x7f"), 400),
         (post(b"x(y): z"), 400),
         (post(b"x: y\r"), 400),
-        # lines that end in another way
+        # other line ends
         (b"GET / HTTP/1.1\nhost: x\n\n", 400),
         (b"GET / HTTP/1.1\r\nhost: x\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: x\n\n", 400),
         (b"\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n", 400),
-        # first lines that are none
+        # invalid request lines
         (b"GET  / HTTP/1.1\r\nhost: x\r\n\r\n", 400),
         (b"GET / HTTP/1.1 \r\nhost: x\r\n\r\n", 400),
         (b"GET /\xe9 HTTP/1.1\r\nhost: x\r\n\r\n", 400),
@@ -204,7 +204,7 @@ def chunks(body: bytes) -> bytes:
                 b"0\r\n folded\r\n\r\n",
             )
         ),
-        # too much
+        # over the limits
         (post(b"x: " + b"a" * MAX), 431),
         (b"POST / HTTP/1.1\r\nx: " + b"a" * MAX, 431),
         (post(*(b"x: y" for _ in range(MAX_HEADERS + 1))), 431),
@@ -213,21 +213,21 @@ def chunks(body: bytes) -> bytes:
         (chunks(b"0\r\n" + b"x: y\r\n" * MAX), 431),
     ],
 )
-def test_what_two_readers_could_take_for_two_things_is_refused(data: bytes, status: int) -> None:
+def test_ambiguous_and_invalid_requests_are_refused(data: bytes, status: int) -> None:
     assert read([data]).refused == status
     assert read(data[place : place + 1] for place in range(len(data))).refused == status
 
 
-def test_a_thousand_tiny_chunks_cost_what_they_weigh() -> None:
+def test_a_thousand_tiny_chunks_cost_linear_time() -> None:
     body = b"1\r\na\r\n" * 40_000 + b"0\r\n\r\n"
     assert one(chunks(body))[1] == b"a" * 40_000
 
 
-# --- beside h11
+# --- compared with h11
 
 
 def by_h11(data: bytes) -> tuple[list[h11.Request], list[bytes], bool]:
-    """The requests that h11 reads, their bodies, and whether it refused something."""
+    """The requests that h11 parses, their bodies, and whether it refused something."""
     heads: list[h11.Request] = []
     bodies: list[bytes] = []
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX)
@@ -259,7 +259,7 @@ PLAIN_HEADERS = st.lists(st.tuples(TOKENS.map(lambda name: b"x-" + name), VALUES
 
 @st.composite
 def right(draw: st.DrawFn) -> bytes:
-    """A request in which nothing is wrong."""
+    """A valid request."""
     body = draw(st.binary(max_size=60))
     lines = [
         b"host: localhost",
@@ -277,7 +277,7 @@ def right(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(right(), min_size=1, max_size=3))
-def test_what_is_right_is_read_as_h11_reads_it(messages: list[bytes]) -> None:
+def test_valid_requests_are_parsed_as_by_h11(messages: list[bytes]) -> None:
     data = b"".join(messages)
     heads, bodies, refused = by_h11(data)
     seen = read([data])
@@ -296,7 +296,7 @@ SPOILS = [
 
 @st.composite
 def spoiled(draw: st.DrawFn) -> bytes:
-    """One that was right, until something was put into it, or taken out."""
+    """A valid request after something was inserted or removed."""
     data = b"".join(draw(st.lists(right(), min_size=1, max_size=2)))
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.integers(0, len(data)))
@@ -307,12 +307,12 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 @given(spoiled())
 @example(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n")
-def test_nothing_is_read_that_h11_would_not_read_the_same_way(data: bytes) -> None:
+def test_no_request_is_parsed_that_h11_parses_differently(data: bytes) -> None:
     heads, bodies, _ = by_h11(data)
     seen = read([data])
     for number, ours in enumerate(seen.heads[: seen.ends]):
         if number and not seen.heads[number - 1].persistent:
-            break  # neither goes on after it; `read` only does not look
+            break  # neither goes on after the end; `read` just does not look
         assert number < len(heads), f"h11 has refused {ours.headers}"
         theirs = heads[number]
         assert (ours.method.encode(), ours.target) == (theirs.method, theirs.target)
@@ -320,11 +320,11 @@ def test_nothing_is_read_that_h11_would_not_read_the_same_way(data: bytes) -> No
         assert seen.bodies[number] == bodies[number]
 
 
-# --- heads that are like the one before
+# --- heads equal to the previous one
 
 
 def after(first: bytes, second: bytes) -> tuple[RequestHead, RequestHead]:
-    """Both heads, the second read by a reader that has read the first."""
+    """Both heads, the second one parsed after the first."""
     seen = read([first, second])
     assert (seen.refused, seen.ends) == (0, 2), second
     return seen.heads[0], seen.heads[1]
@@ -351,7 +351,7 @@ def parts(head: RequestHead) -> dict[str, object]:
         (post(b"upgrade: websocket"), post(b"upgrade: websocket")),
     ],
 )  # fmt: skip
-def test_a_head_like_the_one_before_it_is_read_as_by_a_new_reader(first: bytes, second: bytes) -> None:
+def test_a_repeated_head_is_parsed_as_by_a_new_parser(first: bytes, second: bytes) -> None:
     assert parts(after(first, second)[1]) == parts(one(second)[0])
 
 
@@ -364,12 +364,12 @@ def test_a_head_like_the_one_before_it_is_read_as_by_a_new_reader(first: bytes, 
         post(b"content-length: 5", b"transfer-encoding: chunked", body=b"hello"),
     ],
 )  # fmt: skip
-def test_a_length_that_is_refused_is_refused_behind_a_head_that_is_otherwise_the_same(second: bytes) -> None:
+def test_an_invalid_length_in_a_repeated_head_is_refused(second: bytes) -> None:
     seen = read([post(b"content-length: 5", body=b"hello"), second])
     assert (seen.refused, seen.ends) == (400, 1)
 
 
-def test_an_application_that_changes_the_headers_changes_no_later_request() -> None:
+def test_an_application_that_changes_headers_does_not_affect_later_requests() -> None:
     requests, data = RequestParser(MAX), post(b"expect: 100-continue")
     for _ in range(3):
         requests.feed(data)
@@ -382,7 +382,7 @@ def test_an_application_that_changes_the_headers_changes_no_later_request() -> N
         requests.start_next()
 
 
-def test_a_long_head_is_not_kept_and_is_read_again() -> None:
+def test_a_long_head_is_not_kept_and_is_parsed_again() -> None:
     requests, long = RequestParser(1 << 16), post(b"x: " + b"a" * 5000)
     for _ in range(2):
         requests.feed(long)
@@ -395,8 +395,8 @@ def test_a_long_head_is_not_kept_and_is_read_again() -> None:
 @given(
     st.lists(right(), min_size=1, max_size=2), st.integers(0, 400), st.sampled_from([b"", *SPOILS]), st.integers(0, 3)
 )
-def test_what_was_read_before_changes_nothing(messages: list[bytes], place: int, put: bytes, taken: int) -> None:
-    """The same request again, with something put into it or taken out: read, or refused, as by a reader that has read nothing."""
+def test_an_earlier_request_does_not_affect_the_next(messages: list[bytes], place: int, put: bytes, taken: int) -> None:
+    """The same request again with something inserted or removed: parsed or refused as by a new parser."""
     data = messages[-1]
     changed = data[:place] + put + data[place + taken :]
     known, new = read([*messages, changed]), read([changed])

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on sockets, by the byte: how an answer is framed, who is told to go on, and what an application cannot do to a connection."""
+"""HTTP/1.1 connections, byte by byte: the framing of responses, 100 Continue, and what an application cannot do to a connection."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from greenroom.transports.http_engine import HttpEngine, NoAuthentication
 from greenroom.transports.http_listener import HttpListener
 from greenroom.transports.interfaces import HttpRefusal
 
-from .fake_sessions import FakeDoor
-from .raw_http import house, message, request
+from .fake_sessions import FakeSessionRouter
+from .raw_http import message, request, running_listener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def says(
     read: bool = True,
     fails: bool = False,
 ) -> App:
-    """An application that answers so, after it has read the body."""
+    """An application that answers so after it has read the body."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         while read and (await receive()).get("more_body"):
@@ -50,16 +50,16 @@ def lengthy(length: int) -> list[tuple[bytes, bytes]]:
     return [(b"content-length", b"%d" % length)]
 
 
-async def test_an_answer_of_known_length_is_one_write() -> None:
-    async with house(says(b"hel", headers=lengthy(3))) as opened:
+async def test_a_response_of_known_length_is_one_write() -> None:
+    async with running_listener(says(b"hel", headers=lengthy(3))) as opened:
         client = await opened.client()
         await client.send(request("GET", "/"))
         whole = await client.reader.read(1 << 16)
         assert whole.endswith(b"\r\n\r\nhel")
 
 
-async def test_an_answer_of_unknown_length_is_in_chunks() -> None:
-    async with house(says(b"a", b"", b"bc")) as opened:
+async def test_a_response_of_unknown_length_is_chunked() -> None:
+    async with running_listener(says(b"a", b"", b"bc")) as opened:
         client = await opened.client()
         for _ in range(2):
             reply = await client.ask("GET", "/")
@@ -67,7 +67,7 @@ async def test_an_answer_of_unknown_length_is_in_chunks() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 3_000_001])
-async def test_a_long_answer_goes_out_in_pieces_and_others_are_answered_meanwhile(
+async def test_a_long_response_is_written_in_pieces_and_other_requests_are_answered_meanwhile(
     monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     written: list[tuple[Http1Connection, int]] = []
@@ -84,9 +84,9 @@ async def test_a_long_answer_goes_out_in_pieces_and_others_are_answered_meanwhil
     monkeypatch.setattr(Http1Connection, "write", noted)
     body = bytes(range(251)) * 11_953
     body = body[:3_000_001].ljust(3_000_001)
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client, other = await opened.client(), await opened.client()
-        for _ in range(2):  # the connection is as good as before
+        for _ in range(2):  # the connection can be used again
             await client.send(request("GET", "/long"))
             await other.send(request("GET", "/short"))
             assert (await other.reply()).body == b"short"
@@ -98,14 +98,14 @@ async def test_a_long_answer_goes_out_in_pieces_and_others_are_answered_meanwhil
     assert any(wire is not wires[first] for wire in wires[first:last])
 
 
-async def test_whoever_leaves_in_the_middle_of_a_long_answer_is_no_error_and_its_application_ends() -> None:
+async def test_a_disconnect_during_a_long_response_is_no_error_and_ends_its_application() -> None:
     ended = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await says(bytes(50_000_000), headers=lengthy(50_000_000))(scope, receive, send)
         ended.set()
 
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         await client.send(request("GET", "/"))
         await client.head()
@@ -113,8 +113,8 @@ async def test_whoever_leaves_in_the_middle_of_a_long_answer_is_no_error_and_its
         await asyncio.wait_for(ended.wait(), 10)
 
 
-async def test_http_1_0_is_answered_until_the_end() -> None:
-    async with house(says(b"a", b"bc")) as opened:
+async def test_an_http_1_0_response_ends_with_the_connection() -> None:
+    async with running_listener(says(b"a", b"bc")) as opened:
         client = await opened.client()
         await client.send(b"GET / HTTP/1.0\r\nhost: x\r\nconnection: keep-alive\r\n\r\n")
         reply = await client.head()
@@ -124,8 +124,8 @@ async def test_http_1_0_is_answered_until_the_end() -> None:
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
-async def test_where_there_is_no_body_there_is_none(method: str, status: int) -> None:
-    async with house(says(b"abc", status=status, headers=lengthy(3))) as opened:
+async def test_bodiless_responses_have_no_body(method: str, status: int) -> None:
+    async with running_listener(says(b"abc", status=status, headers=lengthy(3))) as opened:
         client = await opened.client()
         for _ in range(2):
             await client.send(request(method, "/"))
@@ -134,14 +134,14 @@ async def test_where_there_is_no_body_there_is_none(method: str, status: int) ->
         assert b"abc" in (rest := await client.rest()) or status != 200, rest
 
 
-async def test_who_waits_to_be_told_is_told_once_the_body_is_wanted() -> None:
-    async with house(says(b"", headers=lengthy(0))) as opened:
+async def test_continue_is_sent_once_the_body_is_wanted() -> None:
+    async with running_listener(says(b"", headers=lengthy(0))) as opened:
         client = await opened.client()
         await client.send(request("POST", "/", expect="100-continue", content_length="2"))
         assert (await client.head()).status == 100
         await client.send(b"{}")
         assert (await client.head()).status == 200
-    async with house(says(b"no", status=403, headers=lengthy(2), read=False)) as opened:
+    async with running_listener(says(b"no", status=403, headers=lengthy(2), read=False)) as opened:
         client = await opened.client()
         await client.send(request("POST", "/", expect="100-continue", content_length="2"))
         reply = await client.reply()
@@ -150,20 +150,20 @@ async def test_who_waits_to_be_told_is_told_once_the_body_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "Keep-Alive, close"])
-async def test_who_wants_to_go_may(how: str) -> None:
-    async with house(says(b"a", headers=lengthy(1))) as opened:
+async def test_a_client_that_asks_to_close_is_closed_after_the_response(how: str) -> None:
+    async with running_listener(says(b"a", headers=lengthy(1))) as opened:
         client = await opened.client()
         reply = await client.ask("GET", "/", connection=how)
         assert reply.headers["connection"] == "close"
         assert await client.rest() == b""
 
 
-async def test_an_application_may_end_a_connection_and_a_count_does() -> None:
-    async with house(says(b"a", headers=[*lengthy(1), (b"Connection", b"Close")])) as opened:
+async def test_an_application_or_the_request_count_can_end_a_connection() -> None:
+    async with running_listener(says(b"a", headers=[*lengthy(1), (b"Connection", b"Close")])) as opened:
         client = await opened.client()
         assert (await client.ask("GET", "/")).headers["connection"] == "close"
         assert await client.rest() == b""
-    async with house(says(b"a", headers=lengthy(1)), keep_alive_requests=3) as opened:
+    async with running_listener(says(b"a", headers=lengthy(1)), keep_alive_requests=3) as opened:
         client = await opened.client()
         said = [(await client.ask("GET", "/")).headers.get("connection") for _ in range(3)]
         assert said == [None, None, "close"]
@@ -182,8 +182,8 @@ async def test_an_application_may_end_a_connection_and_a_count_does() -> None:
         [(b"content-length", b"-1")],
     ],
 )
-async def test_no_header_becomes_two(headers: list[tuple[bytes, bytes]]) -> None:
-    async with house(says(b"a", headers=headers)) as opened:
+async def test_a_header_value_cannot_become_two_headers(headers: list[tuple[bytes, bytes]]) -> None:
+    async with running_listener(says(b"a", headers=headers)) as opened:
         client = await opened.client()
         await client.send(request("GET", "/"))
         answer = await client.rest()
@@ -192,15 +192,15 @@ async def test_no_header_becomes_two(headers: list[tuple[bytes, bytes]]) -> None
 
 
 @pytest.mark.parametrize("length", [2, 4])
-async def test_a_body_of_another_length_than_said_is_no_answer(length: int) -> None:
-    async with house(says(b"abc", headers=lengthy(length))) as opened:
+async def test_a_body_of_another_length_than_declared_is_an_error(length: int) -> None:
+    async with running_listener(says(b"abc", headers=lengthy(length))) as opened:
         client = await opened.client()
         await client.send(request("GET", "/") * 2)
         assert (await client.rest()).count(b"HTTP/1.1") == 1
 
 
-async def test_what_an_application_breaks_off_looks_broken_off() -> None:
-    async with house(says(b"abc", fails=True)) as opened:
+async def test_a_response_broken_off_by_the_application_looks_broken_off() -> None:
+    async with running_listener(says(b"abc", fails=True)) as opened:
         client = await opened.client()
         await client.send(request("GET", "/"))
         assert (await client.head()).headers["transfer-encoding"] == "chunked"
@@ -208,18 +208,18 @@ async def test_what_an_application_breaks_off_looks_broken_off() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError("x")])
-async def test_what_an_application_raises_is_one_answer(error: BaseException) -> None:
+async def test_an_exception_in_the_application_is_a_500(error: BaseException) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise error
 
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         for _ in range(2):
             client = await opened.client()
             await client.send(request("GET", "/"))
             assert (await client.rest()).startswith(b"HTTP/1.1 500 ")
 
 
-async def test_a_body_that_nobody_reads_is_not_taken() -> None:
+async def test_an_unread_body_is_not_buffered_without_limit() -> None:
     go = asyncio.Event()
     sizes: list[int] = []
 
@@ -233,7 +233,7 @@ async def test_a_body_that_nobody_reads_is_not_taken() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": lengthy(0)})
         await send({"type": "http.response.body", "body": b""})
 
-    async with house(app, send_buffer=8192) as opened:
+    async with running_listener(app, send_buffer=8192) as opened:
         client = await opened.client()
         size = 64 * UNREAD_LIMIT
         sending = asyncio.create_task(client.send(request("POST", "/", body=b"x" * size)))
@@ -246,14 +246,14 @@ async def test_a_body_that_nobody_reads_is_not_taken() -> None:
         assert max(sizes) < 8 * UNREAD_LIMIT
 
 
-async def test_what_is_sent_ahead_is_not_taken_without_end() -> None:
+async def test_pipelined_input_is_not_buffered_without_limit() -> None:
     go = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await go.wait()
         await says(b"a", headers=lengthy(1))(scope, receive, send)
 
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         one = request("GET", "/", x="y" * 1000)
         count = 16 * 1024 * 1024 // len(one)
@@ -267,28 +267,28 @@ async def test_what_is_sent_ahead_is_not_taken_without_end() -> None:
         await sending
 
 
-async def test_who_asks_after_the_answer_hears_that_it_is_over() -> None:
+async def test_receive_after_the_response_reports_the_disconnect() -> None:
     heard: list[Any] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await says(b"a", headers=lengthy(1))(scope, receive, send)
         heard.append(await receive())
 
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         for _ in range(2):
             assert (await client.ask("GET", "/")).body == b"a"
         assert {each["type"] for each in heard} == {"http.disconnect"}
 
 
-async def test_who_is_gone_before_the_end_of_its_answer_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disconnect_before_the_end_of_the_response_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[asyncio.BaseTransport] = []
 
     def write_eof(transport: asyncio.BaseTransport) -> None:
         ended.append(transport)
         raise OSError(107, "Transport endpoint is not connected")
 
-    async with house(says(b"abc", headers=lengthy(3))) as opened:
+    async with running_listener(says(b"abc", headers=lengthy(3))) as opened:
         client = await opened.client()
         faults: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
@@ -300,7 +300,7 @@ async def test_who_is_gone_before_the_end_of_its_answer_is_no_error(monkeypatch:
         assert (len(ended), faults) == (1, [])
 
 
-async def test_pieces_that_come_in_one_turn_of_the_loop_are_read_in_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_chunks_of_one_read_are_parsed_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     wires: list[Http1Connection] = []
     taken: list[bytes] = []
     begin, made, take = asyncio.Event(), Http1Connection.connection_made, Http1Request.feed
@@ -319,7 +319,7 @@ async def test_pieces_that_come_in_one_turn_of_the_loop_are_read_in_many(monkeyp
 
     monkeypatch.setattr(Http1Connection, "connection_made", noted)
     monkeypatch.setattr(Http1Request, "feed", counted)
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         await client.send(request("POST", "/", transfer_encoding="chunked"))
         await begin.wait()
@@ -331,7 +331,7 @@ async def test_pieces_that_come_in_one_turn_of_the_loop_are_read_in_many(monkeyp
     assert b"".join(taken) == b"x" * 20 * STEPS_PER_TURN
 
 
-async def test_a_peer_that_sends_ahead_gives_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pipelining_peer_lets_other_connections_have_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[Http1Connection] = []
     write = Http1Connection.write
 
@@ -339,7 +339,7 @@ async def test_a_peer_that_sends_ahead_gives_others_their_turn(monkeypatch: pyte
         order.append(wire)
         write(wire, data)
 
-    async with house() as opened:
+    async with running_listener() as opened:
         first, second = await opened.entered(), await opened.client()
         await second.call("echo")
         monkeypatch.setattr(Http1Connection, "write", noted)
@@ -353,7 +353,7 @@ async def test_a_peer_that_sends_ahead_gives_others_their_turn(monkeypatch: pyte
     assert order.index(others) < 50
 
 
-async def test_a_page_that_ends_cancelled_loses_no_request_behind_it() -> None:
+async def test_a_page_that_ends_cancelled_does_not_lose_the_next_request() -> None:
     served: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -362,7 +362,7 @@ async def test_a_page_that_ends_cancelled_loses_no_request_behind_it() -> None:
         if scope["path"] == "/1":
             raise asyncio.CancelledError
 
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         await client.send(request("GET", "/1") + request("GET", "/2"))
         assert (await client.reply()).body == b"ok"
@@ -371,7 +371,7 @@ async def test_a_page_that_ends_cancelled_loses_no_request_behind_it() -> None:
         assert (await client.ask("GET", "/3")).body == b"ok"
 
 
-async def test_a_page_that_cancels_its_own_task_at_last_costs_no_other_request_and_no_place() -> None:
+async def test_a_page_that_cancels_its_own_task_affects_no_other_request() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await says(b"ok", headers=lengthy(2))(scope, receive, send)
         if scope["path"] == "/1":
@@ -379,7 +379,7 @@ async def test_a_page_that_cancels_its_own_task_at_last_costs_no_other_request_a
             assert task is not None
             task.cancel()
 
-    async with house(app) as opened:
+    async with running_listener(app) as opened:
         client = await opened.client()
         await client.send(request("GET", "/1") + request("GET", "/2"))
         assert (await client.reply()).body == b"ok"
@@ -394,13 +394,15 @@ async def test_a_page_that_cancels_its_own_task_at_last_costs_no_other_request_a
     ("said", "body"),
     [((("connection", "close"), ("transfer-encoding", "chunked")), b"told"), ((("x-y", "z"),), "no bytes")],
 )
-async def test_a_gatekeepers_answer_is_framed_by_us_or_an_error(said: tuple[tuple[str, str], ...], body: Any) -> None:
+async def test_an_authenticators_response_is_framed_by_the_server_or_an_error(
+    said: tuple[tuple[str, str], ...], body: Any
+) -> None:
     class Teller(NoAuthentication):
         async def authenticate(self, method: str, path: str, headers: Any, peer: Any) -> Any:
             return HttpRefusal(200, said, body)
 
     config = HttpConfig(port=0)
-    async with house(AsgiEndpoint(HttpEngine(FakeDoor(), config, Teller()))) as opened:
+    async with running_listener(AsgiEndpoint(HttpEngine(FakeSessionRouter(), config, Teller()))) as opened:
         client = await opened.client()
         reply = await client.ask("POST", body=message("ping"))
         assert "transfer-encoding" not in reply.headers

@@ -1,4 +1,4 @@
-"""Where Hypercorn serves, its parser gets what our own reader finds right: h11 looks at a bad header again and again."""
+"""With Hypercorn serving, its parser gets only input that our own parser accepts, since h11 rescans an invalid head again and again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypercorn.events import RawData
 
 from greenroom.transports.hypercorn_connection import HypercornHttp1
 
-from .raw_http import house, message, request
+from .raw_http import message, request, running_listener
 
 if TYPE_CHECKING:
     from hypercorn.events import Event
@@ -19,7 +19,7 @@ BAD = b"x:" + b" " * 1000 + b"\0\r\n"
 
 @pytest.fixture
 def passed(monkeypatch: pytest.MonkeyPatch) -> bytearray:
-    """What Hypercorn was given to read."""
+    """The input that Hypercorn was given."""
     data, handle = bytearray(), HypercornHttp1.handle
 
     async def noted(protocol: HypercornHttp1, event: Event) -> None:
@@ -39,8 +39,8 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> bytearray:
     ],
     ids=["a header", "a trailer"],
 )
-async def test_a_bad_header_is_refused_in_front_of_it(passed: bytearray, sent: bytes) -> None:
-    async with house(hypercorn=True) as opened:
+async def test_an_invalid_head_is_refused_before_hypercorn(passed: bytearray, sent: bytes) -> None:
+    async with running_listener(hypercorn=True) as opened:
         client = await opened.client()
         await client.send(sent)
         assert (await client.reply()).status == 400
@@ -48,11 +48,11 @@ async def test_a_bad_header_is_refused_in_front_of_it(passed: bytearray, sent: b
     assert b"\0" not in passed
 
 
-async def test_what_is_right_reaches_it_byte_for_byte(passed: bytearray) -> None:
+async def test_valid_input_reaches_hypercorn_byte_for_byte(passed: bytearray) -> None:
     sent = b"".join(
         request("POST", body=message("echo", n, text="x" * n * 700), mcp_session_id="s1") for n in range(20)
     )
-    async with house(hypercorn=True) as opened:
+    async with running_listener(hypercorn=True) as opened:
         client = await opened.entered()
         del passed[:]
         await client.send(sent)

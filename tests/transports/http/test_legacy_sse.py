@@ -1,4 +1,4 @@
-"""HTTP as older clients speak it: a stream and a place to post to (2024-11-05), and plain requests that stand alone."""
+"""HTTP for older clients: HTTP+SSE of revision 2024-11-05, and plain requests without sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.supervision import SHUTDOWN, ProcessExited, kill
 from greenroom.transports.interfaces import Peer, RequestNotDelivered
 
-from .engine_driver import Desk, Paper, note, sse
+from .engine_driver import EngineDriver, RecordedResponse, notification, parse_events
 from .fake_sessions import FakeSession
 
 if TYPE_CHECKING:
@@ -38,34 +38,34 @@ def call(tool: str, id: int = 1, **arguments: Any) -> dict[str, Any]:
 
 
 class OldPeer:
-    """A client of 2024-11-05: one stream, and posts to where its first event says."""
+    """A client of 2024-11-05: one stream, and posts to the URL of its first event."""
 
-    def __init__(self, server: Server, desk: Desk) -> None:
+    def __init__(self, server: Server, driver: EngineDriver) -> None:
         self.server = server
-        self.desk = desk
-        self.paper = Paper()
-        self.stream = asyncio.create_task(desk.begin(self.paper, "GET", "/sse"))
+        self.driver = driver
+        self.response = RecordedResponse()
+        self.stream = asyncio.create_task(driver.begin(self.response, "GET", "/sse"))
         self.where = ""
 
     async def find(self) -> None:
-        first = sse(await self.paper.until(1))[0]
+        first = parse_events(await self.response.until(1))[0]
         assert first["event"] == "endpoint"
-        assert first["data"].startswith("messages?session_id=mcp_")  # beside /sse, wherever that is
+        assert first["data"].startswith("messages?session_id=mcp_")  # relative to /sse, wherever that is
         self.where = f"/{first['data']}"
 
-    async def tell(self, message: Any) -> Paper:
-        return await self.desk.post(message, path=self.where)
+    async def tell(self, message: Any) -> RecordedResponse:
+        return await self.driver.post(message, path=self.where)
 
     async def hears(self, count: int) -> list[Any]:
         """The messages among the first events, once there are so many."""
         while len(told := self.messages) < count:
-            self.paper.news.clear()
-            await self.paper.news.wait()
+            self.response.news.clear()
+            await self.response.news.wait()
         return told
 
     @property
     def messages(self) -> list[Any]:
-        events = [event for event in sse(b"".join(self.paper.chunks)) if event.get("event") == "message"]
+        events = [event for event in parse_events(b"".join(self.response.chunks)) if event.get("event") == "message"]
         return [json.loads(event["data"]) for event in events]
 
     async def greet(self) -> None:
@@ -73,7 +73,7 @@ class OldPeer:
         assert (await self.tell(HELLO)).status == 202
         (welcome,) = await self.hears(1)
         assert welcome["result"]["protocolVersion"] == "2024-11-05"
-        assert (await self.tell(note())).status == 202
+        assert (await self.tell(notification())).status == 202
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def old(settings: Settings | None = None, **config: Any) -> AsyncGenerator
         return ""
 
     async with server.started() as company:
-        peer = OldPeer(server, Desk.before(company, old_sse=True, **config))
+        peer = OldPeer(server, EngineDriver.before(company, old_sse=True, **config))
         try:
             yield peer
         finally:
@@ -103,18 +103,18 @@ async def old(settings: Settings | None = None, **config: Any) -> AsyncGenerator
 
 
 @pytest.mark.row("ST-01", "WC-01")
-async def test_everything_comes_on_the_stream_and_posts_are_only_taken() -> None:
+async def test_all_messages_come_on_the_stream_and_posts_get_202() -> None:
     async with old() as peer:
         await peer.greet()
         taken = await peer.tell(call("echo", text="hello"))
         assert (taken.status, taken.body) == (202, b"Accepted")
         _, answer = await peer.hears(2)
         assert answer["result"]["content"] == [{"type": "text", "text": "hello"}]
-        assert peer.paper.headers["content-type"] == "text/event-stream"
+        assert peer.response.headers["content-type"] == "text/event-stream"
 
 
 @pytest.mark.row("SC-05", "SC-09")
-async def test_the_server_asks_on_the_stream_and_the_answer_is_posted() -> None:
+async def test_a_server_request_comes_on_the_stream_and_its_answer_is_posted() -> None:
     async with old() as peer:
         await peer.greet()
         await peer.tell(call("think"))
@@ -129,52 +129,52 @@ async def test_the_server_asks_on_the_stream_and_the_answer_is_posted() -> None:
 async def test_the_session_ends_with_its_stream() -> None:
     async with old() as peer:
         await peer.greet()
-        peer.paper.torn = True
+        peer.response.torn = True
         await peer.tell(call("echo", text="for nobody"))
         await peer.stream
         assert (await peer.tell(call("echo", 2, text="x"))).status == 404
         assert await peer.server.company.peers.all() == []
 
 
-async def test_the_stream_ends_with_its_session_and_what_was_owed_is_answered() -> None:
+async def test_the_stream_ends_with_its_session_after_pending_requests_are_answered() -> None:
     async with old() as peer:
         await peer.greet()
         await peer.tell(call("never"))
         (card,) = await peer.server.company.peers.all()
         kill(peer.server.company.peers.whereis(card.id))
         await peer.stream
-        assert peer.paper.said[-1] == "end"
+        assert peer.response.said[-1] == "end"
         assert peer.messages[-1]["id"] == 1
         assert peer.messages[-1]["error"]["code"] == -32603
 
 
-async def test_stopping_answers_what_is_owed_and_ends_the_stream() -> None:
+async def test_stopping_answers_pending_requests_and_ends_the_stream() -> None:
     async with old() as peer:
         await peer.greet()
         await peer.tell(call("never"))
-        peer.desk.engine.stop_listening()
+        peer.driver.engine.stop_listening()
         await peer.stream
         assert peer.messages[-1]["error"]["code"] == -32603
-        again = await peer.desk.ask("GET", "/sse")
+        again = await peer.driver.ask("GET", "/sse")
         assert again.status == 503
-        peer.desk.engine.start_listening()
+        peer.driver.engine.start_listening()
 
 
 @pytest.mark.parametrize(
     ("query", "status"),
     [("", 400), ("?session_id=", 400), ("?session_id=mcp_00", 404), ("?session_id=a&session_id=b", 400)],
 )
-async def test_a_post_to_nobody_is_told_so(query: str, status: int) -> None:
+async def test_a_post_to_an_unknown_session_is_refused(query: str, status: int) -> None:
     async with old() as peer:
         await peer.find()
-        answer = await peer.desk.post(call("echo", text="x"), path=f"/messages{query}")
+        answer = await peer.driver.post(call("echo", text="x"), path=f"/messages{query}")
         assert answer.status == status
         assert "stream" in answer.error[2]
 
 
 @pytest.mark.row("WC-12", "WC-13")
 @pytest.mark.parametrize(("body", "code"), [(b"{", -32700), (b"[]", -32600), (b'{"jsonrpc":"1.0"}', -32600)])
-async def test_what_is_no_message_is_refused_where_it_was_posted(body: bytes, code: int) -> None:
+async def test_an_invalid_message_is_refused_in_the_response_to_its_post(body: bytes, code: int) -> None:
     async with old() as peer:
         await peer.greet()
         refused = await peer.tell(body)
@@ -185,45 +185,45 @@ async def test_what_is_no_message_is_refused_where_it_was_posted(body: bytes, co
 
 @pytest.mark.row("SX-01")
 @pytest.mark.parametrize(("method", "path"), [("GET", "/sse"), ("POST", "/messages?session_id=x")])
-async def test_it_is_guarded_as_the_new_one_is(method: str, path: str) -> None:
+async def test_host_origin_and_authentication_are_checked(method: str, path: str) -> None:
     async with old() as peer:
         await peer.find()
-        assert (await peer.desk.ask(method, path, {"origin": "https://evil.example"})).status == 403
-        assert (await peer.desk.ask(method, path, {"host": "evil.example"})).status == 403
+        assert (await peer.driver.ask(method, path, {"origin": "https://evil.example"})).status == 403
+        assert (await peer.driver.ask(method, path, {"host": "evil.example"})).status == 403
         wrong = "POST" if method == "GET" else "GET"
-        refused = await peer.desk.ask(wrong, path)
+        refused = await peer.driver.ask(wrong, path)
         assert refused.status == 405
         assert refused.headers["allow"] == f"{method}, OPTIONS"
 
 
 @pytest.mark.row("SE-09")
-async def test_a_session_of_the_old_kind_is_unknown_at_the_new_place_and_the_other_way_round() -> None:
+async def test_a_legacy_session_is_unknown_at_the_endpoint_and_vice_versa() -> None:
     async with old() as peer:
         await peer.greet()
         id = peer.where.partition("=")[2]
-        assert (await peer.desk.post(call("echo", text="x"), {"mcp-session-id": id})).status == 404
-        hello = await peer.desk.post(HELLO)
+        assert (await peer.driver.post(call("echo", text="x"), {"mcp-session-id": id})).status == 404
+        hello = await peer.driver.post(HELLO)
         assert (
-            await peer.desk.post(note(), path=f"/messages?session_id={hello.headers['mcp-session-id']}")
+            await peer.driver.post(notification(), path=f"/messages?session_id={hello.headers['mcp-session-id']}")
         ).status == 404
 
 
-async def test_a_stream_is_for_who_takes_one_and_a_post_for_who_says_json() -> None:
+async def test_a_stream_must_be_accepted_and_a_post_must_be_json() -> None:
     async with old() as peer:
         await peer.greet()
-        assert (await peer.desk.ask("GET", "/sse", {"accept": "application/json"})).status == 406
-        assert (await peer.desk.post(note(), {"content-type": "text/plain"}, peer.where)).status == 415
+        assert (await peer.driver.ask("GET", "/sse", {"accept": "application/json"})).status == 406
+        assert (await peer.driver.post(notification(), {"content-type": "text/plain"}, peer.where)).status == 415
 
 
-async def test_a_house_without_room_says_so() -> None:
+async def test_a_full_server_answers_503() -> None:
     async with old(Settings(max_sessions=1)) as peer:
         await peer.greet()
-        refused = await peer.desk.ask("GET", "/sse")
+        refused = await peer.driver.ask("GET", "/sse")
         assert refused.status == 503
         assert "Maximum number of sessions" in refused.error[2]
 
 
-async def test_an_answer_of_the_peers_that_is_none_is_refused_and_ends_what_waits_for_it() -> None:
+async def test_a_broken_answer_is_refused_and_fails_the_servers_request() -> None:
     async with old() as peer:
         await peer.greet()
         await peer.tell(call("think"))
@@ -235,7 +235,7 @@ async def test_an_answer_of_the_peers_that_is_none_is_refused_and_ends_what_wait
         assert answer["error"]["message"] == 'Invalid answer: "result" must be an object'
 
 
-async def test_a_post_that_comes_as_the_session_dies_is_told_to_open_another() -> None:
+async def test_a_post_while_the_session_dies_is_told_to_open_another_stream() -> None:
     async with old() as peer:
         await peer.greet()
         (card,) = await peer.server.company.peers.all()
@@ -246,16 +246,16 @@ async def test_a_post_that_comes_as_the_session_dies_is_told_to_open_another() -
         assert "open the stream again" in refused.error[2]
 
 
-async def test_it_is_off_unless_asked_for() -> None:
+async def test_the_legacy_transport_is_off_by_default() -> None:
     async with Server("new").started() as company:
-        assert (await Desk.before(company).ask("GET", "/sse")).status == 404
+        assert (await EngineDriver.before(company).ask("GET", "/sse")).status == 404
 
 
-# --- plain
+# --- plain requests
 
 
 @pytest.mark.row("ST-17")
-async def test_plain_requests_stand_alone_and_notifications_have_no_content() -> None:
+async def test_plain_requests_need_no_session_and_notifications_get_204() -> None:
     server = Server("plain")
 
     @server.tool
@@ -263,24 +263,24 @@ async def test_plain_requests_stand_alone_and_notifications_have_no_content() ->
         return text
 
     async with server.started() as company:
-        desk = Desk.before(company, plain=True)
-        answer = await desk.post(call("echo", text="hello"), {"accept": None})
+        driver = EngineDriver.before(company, plain=True)
+        answer = await driver.post(call("echo", text="hello"), {"accept": None})
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
         assert answer.json["result"]["content"][0]["text"] == "hello"
-        hello = await desk.post(HELLO)
+        hello = await driver.post(HELLO)
         assert hello.json["result"]["protocolVersion"] == "2024-11-05"
         assert "mcp-session-id" not in hello.headers
-        assert (await desk.post(note())).status == 204
-        assert (await desk.post(b"{")).error[:2] == (400, -32700)
-        assert (await desk.post(call("echo", text="x"), {"origin": "https://evil.example"})).status == 403
+        assert (await driver.post(notification())).status == 204
+        assert (await driver.post(b"{")).error[:2] == (400, -32700)
+        assert (await driver.post(call("echo", text="x"), {"origin": "https://evil.example"})).status == 403
         for verb in ("GET", "DELETE"):
-            refused = await desk.ask(verb)
+            refused = await driver.ask(verb)
             assert (refused.status, refused.headers["allow"]) == (405, "POST, OPTIONS")
         assert await company.peers.all() == []
 
 
 @pytest.mark.row("ST-17")
-async def test_a_plain_answer_is_what_the_oldest_revision_knows() -> None:
+async def test_a_plain_reply_follows_the_oldest_revision() -> None:
     server = Server("plain")
 
     @server.tool
@@ -288,10 +288,10 @@ async def test_a_plain_answer_is_what_the_oldest_revision_knows() -> None:
         return 3
 
     async with server.started() as company:
-        desk = Desk.before(company, plain=True)
-        result = (await desk.post(call("count"))).json["result"]
+        driver = EngineDriver.before(company, plain=True)
+        result = (await driver.post(call("count"))).json["result"]
         assert "structuredContent" not in result
-        said = (await desk.post(call("count"), {"mcp-protocol-version": "2025-06-18"})).json["result"]
+        said = (await driver.post(call("count"), {"mcp-protocol-version": "2025-06-18"})).json["result"]
         assert said["structuredContent"] == {"result": 3}
 
 
@@ -303,17 +303,17 @@ async def test_a_plain_answer_is_what_the_oldest_revision_knows() -> None:
         ({"old_sse": True, "plain": True}, "exclude each other"),
     ],
 )
-def test_what_cannot_be_set_up_is_told(settings: dict[str, Any], why: str) -> None:
+def test_invalid_combinations_of_settings_are_refused(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         HttpConfig(**settings)
 
 
 @pytest.mark.parametrize(("error", "told"), [(ProcessExited, False), (RequestNotDelivered, True)])
-async def test_a_session_that_ended_when_it_was_asked_may_have_done_it(
+async def test_a_session_that_ends_during_a_post_may_have_executed_it(
     error: type[ProcessExited], monkeypatch: pytest.MonkeyPatch, *, told: bool
 ) -> None:
-    desk = Desk(old_sse=True)
-    session = (await desk.door.start_session(Peer("http"), JsonRpcRequest(1, "initialize", {}))).session
+    driver = EngineDriver(old_sse=True)
+    session = (await driver.router.start_session(Peer("http"), JsonRpcRequest(1, "initialize", {}))).session
     assert isinstance(session, FakeSession)
 
     async def ends(request: JsonRpcRequest) -> Any:
@@ -321,6 +321,6 @@ async def test_a_session_that_ended_when_it_was_asked_may_have_done_it(
 
     monkeypatch.setattr(session, "request", ends)
     monkeypatch.setattr(session, "channel", object())
-    paper = await desk.post(call("any"), path="/messages?session_id=s1")
-    assert paper.status == 404
-    assert ("greenroom-instance" in paper.headers) is told
+    response = await driver.post(call("any"), path="/messages?session_id=s1")
+    assert response.status == 404
+    assert ("greenroom-instance" in response.headers) is told

@@ -1,4 +1,4 @@
-"""The listener on real sockets: it binds before it starts, bounds what it takes, and ends in order."""
+"""The HTTP listener on real sockets: binding, limits, disconnects, and the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from greenroom.transports.http_listener import SLACK, HttpListener
 from greenroom.transports.listening_sockets import Binding, CannotListen
 
 from .engine_driver import HELLO
-from .raw_http import DEFAULTS, Client, house, message, request
+from .raw_http import DEFAULTS, RawClient, message, request, running_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=[False, True], ids=["ours", "hypercorn"], autouse=True)
 def by_either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What holds for our own HTTP/1.1 holds for Hypercorn's, too."""
+    """The tests hold for our own HTTP/1.1 and for Hypercorn's."""
     monkeypatch.setitem(DEFAULTS, "hypercorn", request.param)
 
 
@@ -37,7 +37,7 @@ def now() -> float:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Look at it again and again, less and less often."""
+    """Check a condition repeatedly, at growing intervals."""
     pause = 0.0
     while not condition():
         await asyncio.sleep(pause)
@@ -52,11 +52,11 @@ async def connections(ref: Ref[HttpListener], count: int) -> None:
         pause = min(pause * 2 + 0.001, 0.5)
 
 
-# --- where
+# --- addresses
 
 
 @pytest.mark.row("ST-23")
-async def test_port_0_is_a_real_port_before_anything_runs() -> None:
+async def test_port_0_is_resolved_before_anything_runs() -> None:
     binding = Binding("127.0.0.1", 0)
     assert binding.port > 0
     assert list(binding.addresses) == [("127.0.0.1", binding.port)]
@@ -64,9 +64,9 @@ async def test_port_0_is_a_real_port_before_anything_runs() -> None:
 
 
 @pytest.mark.row("ST-23")
-async def test_a_port_that_is_taken_is_an_error_at_once_that_says_what_to_do() -> None:
+async def test_a_port_in_use_is_an_error_at_once_with_advice() -> None:
     first = Binding("127.0.0.1", 0)
-    with pytest.raises(CannotListen, match=f"127.0.0.1:{first.port}: somebody listens there already"):
+    with pytest.raises(CannotListen, match=f"127.0.0.1:{first.port}: the port is in use"):
         Binding("127.0.0.1", first.port)
     first.close()
     second = Binding("127.0.0.1", first.port)
@@ -90,8 +90,8 @@ async def test_an_address_of_another_machine_is_an_error() -> None:
 
 @pytest.mark.row("ST-01")
 @pytest.mark.row("ST-04")
-async def test_a_session_from_its_beginning_to_its_end() -> None:
-    async with house() as opened:
+async def test_a_session_is_served_from_start_to_end() -> None:
+    async with running_listener() as opened:
         client = await opened.client()
         hello = await client.ask("POST", body=json.dumps(HELLO).encode())
         assert (hello.status, hello.headers["mcp-session-id"]) == (200, "s1")
@@ -107,11 +107,11 @@ async def test_a_session_from_its_beginning_to_its_end() -> None:
         assert (await client.call("echo")).status == 404
 
 
-# --- who
+# --- Host
 
 
 async def test_a_missing_host_is_refused_even_where_http_allows_it() -> None:
-    async with house() as opened:
+    async with running_listener() as opened:
         client = await opened.client()
         body = json.dumps(HELLO).encode()
         await client.send(b"POST /mcp HTTP/1.0\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
@@ -119,7 +119,7 @@ async def test_a_missing_host_is_refused_even_where_http_allows_it() -> None:
         client = await opened.client()
         await client.send(b"POST /mcp HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
         assert (await client.head()).status == 400
-        assert opened.door.sessions == {}
+        assert opened.router.sessions == {}
 
 
 # --- other protocols
@@ -132,8 +132,8 @@ async def test_a_missing_host_is_refused_even_where_http_allows_it() -> None:
         b"GET /mcp HTTP/2.0\r\nhost: localhost\r\n\r\n",
     ],
 )
-async def test_http2_is_refused_in_the_clear(preface: bytes) -> None:
-    async with house() as opened:
+async def test_http2_without_tls_is_refused(preface: bytes) -> None:
+    async with running_listener() as opened:
         client = await opened.client()
         await client.send(preface)
         answer = await client.rest()
@@ -141,7 +141,7 @@ async def test_http2_is_refused_in_the_clear(preface: bytes) -> None:
 
 
 async def test_an_upgrade_to_http2_is_ignored() -> None:
-    async with house() as opened:
+    async with running_listener() as opened:
         client = await opened.entered()
         await client.send(
             request("OPTIONS", connection="upgrade, http2-settings", upgrade="h2c", http2_settings="AAMAAABkAAQAAP__")
@@ -151,7 +151,7 @@ async def test_an_upgrade_to_http2_is_ignored() -> None:
 
 
 async def test_websockets_are_refused() -> None:
-    async with house() as opened:
+    async with running_listener() as opened:
         for origin in ("http://evil.example", "http://localhost"):
             client = await opened.client()
             handshake: dict[str, Any] = {"sec_websocket_key": "dGhlIHNhbXBsZSBub25jZQ==", "sec_websocket_version": "13"}
@@ -159,12 +159,12 @@ async def test_websockets_are_refused() -> None:
             assert (await client.head()).status == 403
 
 
-# --- bounds
+# --- limits
 
 
 @pytest.mark.row("ST-28")
-async def test_beyond_the_cap_connections_are_turned_away(caplog: pytest.LogCaptureFixture) -> None:
-    async with house(max_connections=2) as opened:
+async def test_connections_over_the_limit_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_listener(max_connections=2) as opened:
         first, _ = await opened.entered(), await opened.entered()
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
@@ -179,8 +179,8 @@ async def test_beyond_the_cap_connections_are_turned_away(caplog: pytest.LogCapt
 
 
 @pytest.mark.row("ST-27")
-async def test_a_body_that_grows_too_large_is_refused_and_the_refusal_arrives() -> None:
-    async with house(max_body=10_000) as opened:
+async def test_a_body_that_grows_over_the_limit_is_refused_and_the_refusal_arrives() -> None:
+    async with running_listener(max_body=10_000) as opened:
         client = await opened.client()
         await client.send(request("POST", content_type="application/json", transfer_encoding="chunked"))
         sending = asyncio.create_task(client.send(b"1000\r\n" + b" " * 4096 + b"\r\n"))
@@ -193,11 +193,13 @@ async def test_a_body_that_grows_too_large_is_refused_and_the_refusal_arrives() 
         assert (reply.status, reply.json["error"]["code"]) == (413, -32600)
         client = await opened.client()
         assert (await client.ask("POST", body=b"x" * 20_000)).status == 413
-        assert (await client.ask("OPTIONS")).status == 204  # what was small enough to be read is no reason to hang up
+        assert (
+            await client.ask("OPTIONS")
+        ).status == 204  # what was small enough to be read does not close the connection
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    async with house(body_timeout=5.0) as opened:
+async def test_a_missing_body_times_out() -> None:
+    async with running_listener(body_timeout=5.0) as opened:
         client = await opened.client()
         began = now()
         await client.send(request("POST", body=b"{", content_length="100"))
@@ -207,8 +209,8 @@ async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
         assert 5.0 <= now() - began < 7
 
 
-async def test_headers_that_do_not_come_are_not_waited_for() -> None:
-    async with house(header_timeout=3.0) as opened:
+async def test_missing_headers_time_out() -> None:
+    async with running_listener(header_timeout=3.0) as opened:
         silent, slow = await opened.client(), await opened.client()
         began = now()
         await slow.send(b"POST /mcp HTTP/1.1\r\nhost: loc")
@@ -217,14 +219,14 @@ async def test_headers_that_do_not_come_are_not_waited_for() -> None:
 
 
 async def test_headers_without_an_end_are_refused() -> None:
-    async with house(max_header=8192) as opened:
+    async with running_listener(max_header=8192) as opened:
         client = await opened.client()
         await client.send(b"POST /mcp HTTP/1.1\r\nx: " + b"a" * 20_000)
         assert (await client.head()).status == 431
 
 
 async def test_idle_connections_are_closed() -> None:
-    async with house(keep_alive=60.0) as opened:
+    async with running_listener(keep_alive=60.0) as opened:
         client = await opened.entered()
         began = now()
         assert await client.rest() == b""
@@ -232,26 +234,26 @@ async def test_idle_connections_are_closed() -> None:
 
 
 async def test_a_peer_that_does_not_read_is_cut_and_its_call_goes_on() -> None:
-    async with house(write_timeout=10.0, send_buffer=8192) as opened:
+    async with running_listener(write_timeout=10.0, send_buffer=8192) as opened:
         client = await opened.entered()
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         await client.send(request("POST", body=message("stream", events=200, size=100_000), mcp_session_id="s1"))
         ref = await opened.listener()
-        await until(lambda: opened.door.sessions["s1"].feeds)
-        feed = opened.door.sessions["s1"].feeds[0]
+        await until(lambda: opened.router.sessions["s1"].feeds)
+        feed = opened.router.sessions["s1"].feeds[0]
         began = now()
         await until(lambda: feed.left)
         assert now() - began < 25
-        assert not opened.door.sessions["s1"].ended
+        assert not opened.router.sessions["s1"].ended
         await connections(ref, 0)
 
 
 async def test_a_peer_that_reads_slowly_gets_it_all() -> None:
-    async with house(write_timeout=10.0, send_buffer=8192) as opened:
+    async with running_listener(write_timeout=10.0, send_buffer=8192) as opened:
         await opened.entered()
         raw = socket.create_connection(("127.0.0.1", opened.port))
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
-        client = Client(*await asyncio.open_connection(sock=raw, limit=4096))
+        client = RawClient(*await asyncio.open_connection(sock=raw, limit=4096))
         opened.clients.append(client)
         await client.send(request("POST", body=message("stream", events=1, size=600_000), mcp_session_id="s1"))
         began, size = now(), 0
@@ -263,8 +265,8 @@ async def test_a_peer_that_reads_slowly_gets_it_all() -> None:
         assert now() - began > 20
 
 
-async def test_what_is_pipelined_is_answered_in_order() -> None:
-    async with house() as opened:
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    async with running_listener() as opened:
         client = await opened.entered()
         await client.send(b"".join(request("POST", body=message("echo", n), mcp_session_id="s1") for n in range(20)))
         assert [(await client.reply()).json["id"] for _ in range(20)] == list(range(20))
@@ -274,10 +276,10 @@ async def test_what_is_pipelined_is_answered_in_order() -> None:
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(how: str) -> None:
-    async with house() as opened:
+async def test_a_disconnect_ends_the_wait_and_not_the_call(how: str) -> None:
+    async with running_listener() as opened:
         client = await opened.entered()
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         await client.send(request("POST", body=message("wait"), mcp_session_id="s1"))
         await until(lambda: session.waiting)
         await hang_up(client, how)
@@ -287,11 +289,11 @@ async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(how: str) -> No
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_a_peer_that_leaves_its_stream_leaves_the_feed(how: str) -> None:
-    async with house() as opened:
+async def test_a_disconnect_from_a_stream_detaches_its_reader(how: str) -> None:
+    async with running_listener() as opened:
         await opened.entered()
         client = await opened.stream()
-        feed = opened.door.sessions["s1"].general
+        feed = opened.router.sessions["s1"].general
         assert feed is not None
         began = now()
         await hang_up(client, how)
@@ -300,10 +302,10 @@ async def test_a_peer_that_leaves_its_stream_leaves_the_feed(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_a_peer_that_has_sent_ahead_and_leaves_is_noticed(how: str) -> None:
-    async with house() as opened:
+async def test_a_disconnect_of_a_pipelining_peer_is_noticed(how: str) -> None:
+    async with running_listener() as opened:
         client = await opened.entered()
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         ahead = request("POST", body=message("echo"), mcp_session_id="s1")
         await client.send(request("POST", body=message("wait"), mcp_session_id="s1") + ahead)
         await until(lambda: session.waiting)
@@ -313,7 +315,7 @@ async def test_a_peer_that_has_sent_ahead_and_leaves_is_noticed(how: str) -> Non
         assert session.given_up == 1
 
 
-async def hang_up(client: Client, how: str) -> None:
+async def hang_up(client: RawClient, how: str) -> None:
     if how == "rst":
         raw = client.writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -331,10 +333,10 @@ def _fault(listener: HttpListener) -> int:
 
 @pytest.mark.row("ST-23")
 @pytest.mark.parametrize("how", ["kill", "fault"])
-async def test_a_crash_costs_connections_and_no_session_and_no_address(
+async def test_a_crash_of_the_listener_ends_connections_but_no_session_and_keeps_the_address(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    async with house() as opened:
+    async with running_listener() as opened:
         client = await opened.entered()
         listener = await opened.stream()
         ref = await opened.listener()
@@ -347,18 +349,18 @@ async def test_a_crash_costs_connections_and_no_session_and_no_address(
                 patch.setattr(HttpListener, "connections", _fault)
                 with pytest.raises(ProcessExited, match="a fault"):
                     await ref.call(HttpListener.connections)
-        client_2 = await opened.client()  # it may connect before there is a listener to accept it
+        client_2 = await opened.client()  # the client may connect before the listener accepts again
         assert await listener.rest() == b""
         assert await client.rest() == b""
         assert (await client_2.call("echo")).status == 200
         assert (await opened.listener()).pid != pid
 
 
-async def test_stopping_lets_calls_finish_ends_streams_and_accepts_nobody() -> None:
-    async with house(drain_grace=10.0) as opened:
+async def test_stopping_lets_calls_finish_ends_streams_and_accepts_no_connection() -> None:
+    async with running_listener(drain_grace=10.0) as opened:
         caller, idle = await opened.entered(), await opened.entered()
         listener = await opened.stream()
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         await caller.send(request("POST", body=message("wait", 7), mcp_session_id="s1"))
         await until(lambda: session.waiting)
         began = now()
@@ -376,10 +378,10 @@ async def test_stopping_lets_calls_finish_ends_streams_and_accepts_nobody() -> N
         assert 5 <= now() - began < 6
 
 
-async def test_a_listener_of_no_program_lets_calls_finish_for_five_seconds() -> None:
-    async with house(drain_grace=None) as opened:
+async def test_a_listener_without_a_program_lets_calls_finish_for_five_seconds() -> None:
+    async with running_listener(drain_grace=None) as opened:
         caller = await opened.entered()
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         await caller.send(request("POST", body=message("wait", 7), mcp_session_id="s1"))
         await until(lambda: session.waiting)
         began = now()
@@ -391,8 +393,8 @@ async def test_a_listener_of_no_program_lets_calls_finish_for_five_seconds() -> 
         assert now() - began < 5
 
 
-async def test_a_listener_that_was_stopped_can_be_started_again_where_it_was() -> None:
-    async with house() as opened:
+async def test_a_stopped_listener_can_be_started_again_at_its_address() -> None:
+    async with running_listener() as opened:
         await opened.entered()
         (child,) = await which_children(opened.supervisor)
         port = opened.port
@@ -405,11 +407,11 @@ async def test_a_listener_that_was_stopped_can_be_started_again_where_it_was() -
         await opened.stream()
 
 
-async def test_what_is_left_after_the_grace_is_answered_with_an_error() -> None:
-    async with house(drain_grace=2.0) as opened:
+async def test_calls_left_after_the_grace_are_answered_with_an_error() -> None:
+    async with running_listener(drain_grace=2.0) as opened:
         caller = await opened.entered()
         streaming = await opened.entered()
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         await caller.send(request("POST", body=message("wait"), mcp_session_id="s1"))
         await streaming.send(request("POST", body=message("stream", finish=False), mcp_session_id="s2"))
         await streaming.head()
@@ -423,7 +425,7 @@ async def test_what_is_left_after_the_grace_is_answered_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-async def test_an_application_that_does_not_end_is_not_waited_for(stubborn: bool) -> None:  # noqa: FBT001
+async def test_an_application_that_does_not_end_is_cut(stubborn: bool) -> None:  # noqa: FBT001
     release = asyncio.Event()
     stuck = asyncio.Event()
 
@@ -436,7 +438,7 @@ async def test_an_application_that_does_not_end_is_not_waited_for(stubborn: bool
                 if not stubborn:
                     raise
 
-    async with house(app, drain_grace=1.0) as opened:
+    async with running_listener(app, drain_grace=1.0) as opened:
         client = await opened.client()
         await client.send(request("POST", body=b"{}"))
         await stuck.wait()
@@ -449,7 +451,7 @@ async def test_an_application_that_does_not_end_is_not_waited_for(stubborn: bool
 
 @pytest.fixture
 def many_files() -> Generator[None]:
-    """As many open files as this machine lets a program have, if it has to ask."""
+    """Raise the limit of open files as far as this machine allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
     yield
@@ -459,14 +461,14 @@ def many_files() -> Generator[None]:
 @pytest.mark.deep
 @pytest.mark.row("ST-28")
 async def test_a_thousand_open_streams_end_within_the_grace(many_files: None) -> None:
-    async with house(drain_grace=3.0) as opened:
+    async with running_listener(drain_grace=3.0) as opened:
         caller = await opened.entered()
-        streams: list[Client] = []
+        streams: list[RawClient] = []
         for number in range(1000):
             assert (await caller.ask("POST", body=json.dumps(HELLO).encode())).status == 200
             streams.append(await opened.stream(f"s{number + 2}"))
         await caller.send(request("POST", body=message("wait"), mcp_session_id="s1"))
-        session = opened.door.sessions["s1"]
+        session = opened.router.sessions["s1"]
         await until(lambda: session.waiting)
         began = now()
         await opened.stop()

@@ -1,4 +1,4 @@
-"""What the kernel is told of an accepted connection."""
+"""Socket options of accepted connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenroom import HttpConfig
 from greenroom.transports.open_connections import set_socket_options
 
 
-async def test_what_is_sent_in_small_pieces_waits_for_no_acknowledgement() -> None:
+async def test_small_writes_do_not_wait_for_an_acknowledgement() -> None:
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.bind(("127.0.0.1", 0))

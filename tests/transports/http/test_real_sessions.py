@@ -1,4 +1,4 @@
-"""The engine with a real company behind it: what a session's streams look like from the wire."""
+"""The HTTP engine in front of real sessions: what their streams look like on the wire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom import Context, Server, Settings
 from greenroom.supervision import kill, which_children
 from greenroom.transports.http_request import KEEP_ALIVE
 
-from .engine_driver import Desk, Paper, note, sse
+from .engine_driver import EngineDriver, RecordedResponse, notification, parse_events
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -22,36 +22,38 @@ if TYPE_CHECKING:
 class Wire:
     """One peer with a session."""
 
-    def __init__(self, server: Server, desk: Desk) -> None:
+    def __init__(self, server: Server, driver: EngineDriver) -> None:
         self.server = server
-        self.desk = desk
+        self.driver = driver
         self.session = ""
         self.tasks: list[asyncio.Task[None]] = []
 
     async def enter(self, version: str = "2025-11-25") -> None:
         params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        hello = await self.desk.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+        hello = await self.driver.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
         assert hello.status == 200, hello.body
         self.session = hello.headers["mcp-session-id"]
-        assert (await self.tell(note())).status == 202
+        assert (await self.tell(notification())).status == 202
 
-    async def tell(self, message: dict[str, Any]) -> Paper:
-        return await self.desk.post(message, {"mcp-session-id": self.session})
+    async def tell(self, message: dict[str, Any]) -> RecordedResponse:
+        return await self.driver.post(message, {"mcp-session-id": self.session})
 
-    def call(self, name: str, id: Any = 1, **arguments: Any) -> tuple[Paper, asyncio.Task[None]]:
+    def call(self, name: str, id: Any = 1, **arguments: Any) -> tuple[RecordedResponse, asyncio.Task[None]]:
         params = {"name": name, "arguments": arguments, "_meta": {"progressToken": "t"}}
         body = json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).encode()
         return self._begin("POST", {"content-type": "application/json"}, body)
 
-    def listen(self, last: str | None = None) -> tuple[Paper, asyncio.Task[None]]:
+    def listen(self, last: str | None = None) -> tuple[RecordedResponse, asyncio.Task[None]]:
         return self._begin("GET", {"last-event-id": last}, b"")
 
-    def _begin(self, verb: str, headers: dict[str, str | None], body: bytes) -> tuple[Paper, asyncio.Task[None]]:
-        paper = Paper()
+    def _begin(
+        self, verb: str, headers: dict[str, str | None], body: bytes
+    ) -> tuple[RecordedResponse, asyncio.Task[None]]:
+        response = RecordedResponse()
         said = {"mcp-session-id": self.session, **headers}
-        task = asyncio.create_task(self.desk.begin(paper, verb, "/mcp", said, body))
+        task = asyncio.create_task(self.driver.begin(response, verb, "/mcp", said, body))
         self.tasks.append(task)
-        return paper, task
+        return response, task
 
     async def shout(self, count: int) -> None:
         """Have so many notifications sent that belong to no request."""
@@ -80,22 +82,22 @@ async def wire(settings: Settings | None = None, **config: Any) -> AsyncGenerato
         return "never"
 
     async with server.started() as company:
-        peer = Wire(server, Desk.before(company, **config))
+        peer = Wire(server, EngineDriver.before(company, **config))
         yield peer
         for task in peer.tasks:
             task.cancel()
         await asyncio.gather(*peer.tasks, return_exceptions=True)
 
 
-def ids(paper: Paper) -> list[str]:
-    return [event["id"] for event in sse(b"".join(paper.chunks)) if "id" in event]
+def ids(response: RecordedResponse) -> list[str]:
+    return [event["id"] for event in parse_events(b"".join(response.chunks)) if "id" in event]
 
 
-async def heard(paper: Paper, count: int) -> list[dict[str, str]]:
+async def heard(response: RecordedResponse, count: int) -> list[dict[str, str]]:
     """Wait for so many events."""
-    while len(events := sse(b"".join(paper.chunks))) < count:
-        paper.news.clear()
-        await paper.news.wait()
+    while len(events := parse_events(b"".join(response.chunks))) < count:
+        response.news.clear()
+        await response.news.wait()
     return events
 
 
@@ -105,33 +107,33 @@ async def heard(paper: Paper, count: int) -> list[dict[str, str]]:
 async def test_a_call_that_reports_progress_is_a_stream_and_a_quick_one_is_not() -> None:
     async with wire() as peer:
         await peer.enter()
-        paper, task = peer.call("quick")
+        response, task = peer.call("quick")
         await task
-        assert paper.said == ["reply"]
-        paper, task = peer.call("steps", id=2, count=2)
+        assert response.said == ["reply"]
+        response, task = peer.call("steps", id=2, count=2)
         await task
-        events = sse(b"".join(paper.chunks))
+        events = parse_events(b"".join(response.chunks))
         stream = events[0]["id"].partition(":")[0]
         assert [event["id"] for event in events] == [f"{stream}:{n}" for n in range(4)]
         assert events[0]["data"] == ""
         assert '"id":2' in events[-1]["data"]
         other, task = peer.call("steps", id=3, count=1)
         await task
-        assert not set(ids(other)) & set(ids(paper))
+        assert not set(ids(other)) & set(ids(response))
 
 
 @pytest.mark.row("ST-10")
-async def test_older_revisions_get_no_mark_that_they_do_not_know() -> None:
+async def test_older_revisions_get_no_event_that_only_sets_a_mark() -> None:
     async with wire() as peer:
         await peer.enter("2025-03-26")
-        paper, task = peer.call("steps", count=1)
+        response, task = peer.call("steps", count=1)
         await task
-        assert all(event["data"] for event in sse(b"".join(paper.chunks)))
+        assert all(event["data"] for event in parse_events(b"".join(response.chunks)))
 
 
 @pytest.mark.row("SE-06")
 @pytest.mark.row("SE-08")
-async def test_what_was_missed_comes_first_and_then_what_is_new() -> None:
+async def test_a_resumed_stream_has_missed_events_before_new_ones() -> None:
     async with wire() as peer:
         await peer.enter()
         first, task = peer.listen()
@@ -150,7 +152,7 @@ async def test_what_was_missed_comes_first_and_then_what_is_new() -> None:
 
 
 @pytest.mark.row("SE-07")
-async def test_what_is_no_longer_kept_is_said_to_be_gone() -> None:
+async def test_an_event_that_is_no_longer_kept_is_reported_as_gone() -> None:
     async with wire(Settings(buffer_events=2)) as peer:
         await peer.enter()
         first, task = peer.listen()
@@ -164,21 +166,21 @@ async def test_what_is_no_longer_kept_is_said_to_be_gone() -> None:
 
 
 @pytest.mark.row("SE-06")
-async def test_a_call_that_was_left_can_be_come_back_to() -> None:
+async def test_the_stream_of_a_call_can_be_resumed() -> None:
     async with wire() as peer:
         await peer.enter()
-        paper, task = peer.call("steps", id=9, count=5)
-        events = await heard(paper, 2)
+        response, task = peer.call("steps", id=9, count=5)
+        events = await heard(response, 2)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         again, task = peer.listen(events[-1]["id"])
         await task
-        assert '"id":9' in sse(b"".join(again.chunks))[-1]["data"]
+        assert '"id":9' in parse_events(b"".join(again.chunks))[-1]["data"]
         assert ids(again)[0].endswith(":2")
 
 
 @pytest.mark.row("SE-16")
-async def test_a_second_reader_takes_over() -> None:
+async def test_a_second_reader_replaces_the_first() -> None:
     async with wire() as peer:
         await peer.enter()
         first, old = peer.listen()
@@ -202,21 +204,21 @@ async def test_the_end_of_a_session_is_the_end_of_its_streams(how: str) -> None:
         progress, stepping = peer.call("steps", id=5, count=100)
         await heard(progress, 2)
         if how == "delete":
-            assert (await peer.desk.ask("DELETE", headers={"mcp-session-id": peer.session})).status == 204
+            assert (await peer.driver.ask("DELETE", headers={"mcp-session-id": peer.session})).status == 204
         else:
             (child,) = await which_children(peer.server.company.sessions)
             assert child.pid is not None
             kill(child.pid)
         await asyncio.gather(listening, calling, stepping)
         assert stream.said[-1] == "end"
-        assert call.error[:2] == (200, -32603)  # it may have been done: a 404 would have it sent again
+        assert call.error[:2] == (200, -32603)  # it may have been executed: a 404 would make the client send it again
         assert call.json["id"] == 4
-        assert '"id":5,"error"' in sse(b"".join(progress.chunks))[-1]["data"]
-        assert (await peer.tell(note())).status == 404
+        assert '"id":5,"error"' in parse_events(b"".join(progress.chunks))[-1]["data"]
+        assert (await peer.tell(notification())).status == 404
 
 
 @pytest.mark.row("WC-17")
-async def test_a_cancelled_call_is_answered_with_nothing_or_its_stream_just_ends() -> None:
+async def test_a_cancelled_call_gets_an_empty_response_or_its_stream_ends() -> None:
     async with wire() as peer:
         await peer.enter()
         call, calling = peer.call("forever", id=4)
@@ -227,7 +229,7 @@ async def test_a_cancelled_call_is_answered_with_nothing_or_its_stream_just_ends
             assert (await peer.tell(cancel)).status == 202
         await asyncio.gather(calling, stepping)
         assert (call.status, call.headers["content-type"], call.body) == (200, "text/event-stream", KEEP_ALIVE)
-        assert [each for each in sse(call.body) if "data" in each] == [], (
+        assert [each for each in parse_events(call.body) if "data" in each] == [], (
             "what the official SDKs take in silence: they log an empty body of type JSON as a parse error"
         )
         assert progress.said[-1] == "end"
@@ -235,7 +237,7 @@ async def test_a_cancelled_call_is_answered_with_nothing_or_its_stream_just_ends
 
 
 @pytest.mark.row("SE-03")
-async def test_a_server_without_sessions() -> None:
+async def test_a_server_without_sessions_answers_requests() -> None:
     server = Server("single", settings=Settings(sessions=False))
 
     @server.tool
@@ -243,15 +245,15 @@ async def test_a_server_without_sessions() -> None:
         return str(ctx.session_id) or "done"
 
     async with server.started():
-        desk = Desk()
-        desk.engine = server._engine(desk.config)
+        driver = EngineDriver()
+        driver.engine = server._engine(driver.config)
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        paper = await desk.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
-        assert paper.status == 200
-        assert "mcp-session-id" not in paper.headers
+        response = await driver.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
+        assert response.status == 200
+        assert "mcp-session-id" not in response.headers
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "quick"}}
-        paper = await desk.post(call)
-        assert paper.json["result"]["content"][0]["text"] == "done"
-        assert (await desk.ask("GET")).status == 405
+        response = await driver.post(call)
+        assert response.json["result"]["content"][0]["text"] == "done"
+        assert (await driver.ask("GET")).status == 405
         await asyncio.sleep(1)
         assert await which_children(server.company.sessions) == []

@@ -1,4 +1,4 @@
-"""Listening sockets that several processes accept on: handed over to a process that has the ticket, and to no other."""
+"""Listening sockets shared by several processes: handed over to a process with the ticket, and to no other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from greenroom.supervision import is_alive, kill, start, stop, wait_down, whereis
 from greenroom.supervision.supervisors.supervisor import Supervisor
-from greenroom.transports import listening_sockets as handover
+from greenroom.transports import listening_sockets
 from greenroom.transports.http_listener import BalancedAcceptor
 from greenroom.transports.listening_sockets import (
     AcceptShares,
@@ -59,7 +59,7 @@ async def sockets_for(ticket: SocketTicket, timeout: float = 5.0) -> list[socket
     return handed.sockets
 
 
-async def test_sockets_that_are_shut_down_listen_in_no_process_and_are_not_handed_over_again(
+async def test_shut_down_sockets_listen_in_no_process_and_are_not_handed_over_again(
     page: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     binding, made, _ = await opened(page)
@@ -80,8 +80,8 @@ async def test_sockets_that_are_shut_down_listen_in_no_process_and_are_not_hande
     shared.close()
 
 
-async def test_whoever_has_the_ticket_gets_sockets_that_accept_on_the_same_port(page: int) -> None:
-    binding, made, door = await opened(page)
+async def test_a_process_with_the_ticket_gets_sockets_that_accept_on_the_same_port(page: int) -> None:
+    binding, made, router = await opened(page)
     found = await sockets_for(made)
     assert [each.getsockname() for each in found] == list(binding.addresses)
     assert not found[0].get_inheritable()
@@ -92,32 +92,32 @@ async def test_whoever_has_the_ticket_gets_sockets_that_accept_on_the_same_port(
     with pytest.raises(CannotListen, match="another process's"):
         shared.copies()
     with socket.create_connection(("127.0.0.1", binding.port), timeout=5):
-        pass  # the process that handed it over has it still
-    await stop(door)
+        pass  # the process that handed it over still has it
+    await stop(router)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", binding.port), timeout=5).close()
 
 
-async def test_who_shows_anything_else_gets_nothing(page: int) -> None:
-    binding, made, door = await opened(page)
+async def test_a_wrong_ticket_gets_nothing(page: int) -> None:
+    binding, made, router = await opened(page)
     for secret in (b"x" * 32, made.secret[:-1] + b"\0", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 32):
         with pytest.raises(SocketHandoverFailed):
             await sockets_for(made._replace(secret=secret))
     with pytest.raises(SocketHandoverFailed, match="within"):
         await sockets_for(made._replace(secret=made.secret[:-1]), timeout=0.05)
-    assert is_alive(door)
+    assert is_alive(router)
     assert "secret" not in repr(made)
     assert made.secret.hex() not in repr(made)
     (found,) = await sockets_for(made)
     found.close()
-    await stop(door)
+    await stop(router)
     with pytest.raises(SocketHandoverFailed):
         await sockets_for(made, timeout=0.1)
     assert not binding._sockets
 
 
-async def test_a_door_full_of_people_who_say_nothing_is_no_end(page: int) -> None:
-    _, made, door = await opened(page)
+async def test_many_silent_clients_do_not_block_the_handover(page: int) -> None:
+    _, made, router = await opened(page)
     loop = asyncio.get_running_loop()
     silent: list[socket.socket] = []
     for _ in range(80):
@@ -133,21 +133,21 @@ async def test_a_door_full_of_people_who_say_nothing_is_no_end(page: int) -> Non
         try:
             (found,) = await sockets_for(made, timeout=0.5)
         except SocketHandoverFailed:
-            continue  # it has not seen yet that they are gone
+            continue  # it has not noticed yet that they are gone
         break
     found.close()
-    await stop(door)
+    await stop(router)
 
 
-async def test_an_address_that_cannot_be_listened_on_is_told_and_nothing_stays_open(page: int, tmp_path: Path) -> None:
+async def test_an_address_that_cannot_be_bound_is_reported_and_leaves_nothing_open(page: int, tmp_path: Path) -> None:
     binding = Binding("127.0.0.1", 0)
     binding.open()
     before = lowest_free()
     with pytest.raises(Exception, match="No such file or directory"):
-        await start(SocketHandover, binding, SocketTicket(str(tmp_path / "missing" / "door"), b"x" * 32), page)
+        await start(SocketHandover, binding, SocketTicket(str(tmp_path / "missing" / "router"), b"x" * 32), page)
     assert lowest_free() == before
     binding.close()
-    started = await start(Supervisor, [])  # the node has buried it, and goes on
+    started = await start(Supervisor, [])  # the node has removed it, and goes on
     await stop(started)
 
 
@@ -157,10 +157,10 @@ def lowest_free() -> int:
     return found
 
 
-async def test_it_comes_back_at_the_same_address_and_the_port_was_never_free(page: int) -> None:
+async def test_a_restarted_handover_has_the_same_address_and_the_port_was_never_free(page: int) -> None:
     binding, made = Binding("127.0.0.1", 0), new_socket_ticket()
-    await start(Supervisor, [handover_child(binding, made, page).but(name="door")])
-    before = whereis("door")
+    await start(Supervisor, [handover_child(binding, made, page).but(name="router")])
+    before = whereis("router")
     assert before is not None
     kill(before)
     await wait_down(before)
@@ -169,8 +169,8 @@ async def test_it_comes_back_at_the_same_address_and_the_port_was_never_free(pag
     found.close()
 
 
-async def test_who_waits_in_a_shared_socket_is_taken_by_who_is_left(page: int) -> None:
-    binding, made, door = await opened(page)
+async def test_connections_queued_for_a_dead_process_are_accepted_by_another(page: int) -> None:
+    binding, made, router = await opened(page)
     (one,), (other,) = await sockets_for(made), await sockets_for(made)
     waiting = socket.create_connection(("127.0.0.1", binding.port), timeout=5)
     one.close()  # as its process dies
@@ -187,11 +187,11 @@ async def test_who_waits_in_a_shared_socket_is_taken_by_who_is_left(page: int) -
     acceptor.close()
     acceptor.close()
     waiting.close()
-    await stop(door)
+    await stop(router)
 
 
-async def test_a_burst_is_shared_out(page: int) -> None:
-    binding, made, door = await opened(page)
+async def test_a_burst_of_connections_is_shared_among_processes(page: int) -> None:
+    binding, made, router = await opened(page)
     counts = [0, 0]
     done = asyncio.Event()
 
@@ -216,19 +216,19 @@ async def test_a_burst_is_shared_out(page: int) -> None:
         acceptor.close()
     for each in burst:
         each.close()
-    await stop(door)
+    await stop(router)
 
 
-async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
+async def test_a_handover_without_descriptors_pauses_and_continues(
     page: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("greenroom.supervision.acceptor.PAUSE", 0.01)
-    binding, made, door = await opened(page)
+    binding, made, router = await opened(page)
     (found,) = await sockets_for(made)
     met = asyncio.Event()
 
     class Tired:
-        """A socket that cannot accept, once."""
+        """A socket that fails to accept, once."""
 
         tired = True
 
@@ -258,41 +258,43 @@ async def test_when_there_are_no_descriptors_left_it_pauses_and_goes_on(
         await asyncio.wait_for(met.wait(), 5)
     assert "Too many open files" in caplog.text
     acceptor.close()
-    await stop(door)
+    await stop(router)
 
 
-async def knocked(door: SocketTicket) -> socket.socket:
-    """A client at the door that has said nothing yet."""
+async def knocked(router: SocketTicket) -> socket.socket:
+    """A connected client that has sent nothing yet."""
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.setblocking(False)  # noqa: FBT003 - its only argument
-    await asyncio.get_running_loop().sock_connect(found, f"\0{door.address[1:]}")
+    await asyncio.get_running_loop().sock_connect(found, f"\0{router.address[1:]}")
     return found
 
 
 async def gone(guest: socket.socket) -> bool:
-    """Whether the door was shut, once it is."""
+    """Wait for the connection to be closed; returns whether it was."""
     try:
         return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(guest, 1), 25) == b""
     except ConnectionResetError:
-        return True  # with what was said still unread
+        return True  # its input was still unread
 
 
-async def test_who_says_half_a_ticket_and_no_more_is_shown_out(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_with_half_a_ticket_is_closed_after_the_timeout(
+    page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("greenroom.transports.listening_sockets._HANDOVER_TIMEOUT", 0.05)
-    _, made, door = await opened(page)
+    _, made, router = await opened(page)
     with await knocked(made) as guest:
         guest.send(made.secret[:7])
         assert await gone(guest)
     with await knocked(made) as guest:
         assert await gone(guest)
-    await stop(door)
+    await stop(router)
 
 
-async def test_a_ticket_may_come_in_pieces(page: int) -> None:
-    binding, made, door = await opened(page)
+async def test_a_ticket_may_arrive_in_pieces(page: int) -> None:
+    binding, made, router = await opened(page)
     with await knocked(made) as guest:
         guest.send(made.secret[:7])
-        (found,) = await sockets_for(made)  # others are served meanwhile
+        (found,) = await sockets_for(made)  # other clients are served meanwhile
         found.close()
         guest.send(made.secret[7:])
         while True:
@@ -306,33 +308,33 @@ async def test_a_ticket_may_come_in_pieces(page: int) -> None:
         for each in numbers:
             os.close(each)
     assert binding.port
-    await stop(door)
+    await stop(router)
 
 
-async def test_who_is_at_the_door_when_it_closes_is_shown_out(page: int) -> None:
-    _, made, door = await opened(page)
+async def test_waiting_clients_are_closed_with_the_handover(page: int) -> None:
+    _, made, router = await opened(page)
     with await knocked(made) as guest:
-        (found,) = await sockets_for(made)  # so the other was let in before
+        (found,) = await sockets_for(made)  # so the other one was accepted before
         found.close()
-        await stop(door)
+        await stop(router)
         assert await gone(guest)
 
 
-async def test_somebody_elses_process_is_not_let_in(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, made, door = await opened(page)
+async def test_another_users_process_gets_nothing(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, made, router = await opened(page)
 
-    def somebody(*_: object) -> tuple[int, int, int]:
-        """The credentials of the other end, as the kernel gives them."""
+    def foreign_credentials(*_: object) -> tuple[int, int, int]:
+        """The peer credentials, as the kernel reports them."""
         return 1, os.geteuid() + 1, 1
 
     with monkeypatch.context() as patch:
-        patch.setattr(handover, "struct", SimpleNamespace(unpack=somebody, calcsize=struct.calcsize))
+        patch.setattr(listening_sockets, "struct", SimpleNamespace(unpack=foreign_credentials, calcsize=struct.calcsize))
         with await knocked(made) as guest:
             guest.send(made.secret)
             assert await gone(guest)
     (found,) = await sockets_for(made)
     found.close()
-    await stop(door)
+    await stop(router)
 
 
 def descriptors() -> int:
@@ -340,17 +342,17 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-async def test_a_door_that_hands_out_less_than_it_says_is_refused(tmp_path: Path) -> None:
+async def test_a_handover_of_fewer_sockets_than_announced_is_refused(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    address = str(tmp_path / "door")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door, socket.socket() as page:
-        door.bind(address)
-        door.listen()
-        door.setblocking(False)  # noqa: FBT003 - its only argument
+    address = str(tmp_path / "router")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as router, socket.socket() as page:
+        router.bind(address)
+        router.listen()
+        router.setblocking(False)  # noqa: FBT003 - its only argument
         before = descriptors()
         for said, given in ((b"\x03", [page.fileno()] * 2), (b"\x01", [page.fileno()]), (b"\x02", []), (b"", [])):
             asking = asyncio.create_task(receive_sockets(SocketTicket(address, b"x" * 32)))
-            guest, _ = await loop.sock_accept(door)
+            guest, _ = await loop.sock_accept(router)
             with guest:
                 assert await loop.sock_recv(guest, 64) == b"x" * 32
                 if given:
@@ -364,12 +366,12 @@ async def test_a_door_that_hands_out_less_than_it_says_is_refused(tmp_path: Path
 
 @pytest.fixture
 def short_path() -> Generator[Path]:
-    """A folder whose path leaves room for a socket's, which has 107 bytes at most."""
+    """A directory whose path leaves room for a socket's, which has 107 bytes at most."""
     with tempfile.TemporaryDirectory(prefix="gr-") as folder:
         yield Path(folder)
 
 
-async def test_where_descriptors_cannot_be_sent_by_name_the_socket_is_a_private_file(
+async def test_without_abstract_addresses_the_socket_is_a_private_file(
     page: int, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     monkeypatch.setattr("greenroom.transports.listening_sockets.sys.platform", "darwin")
@@ -383,30 +385,30 @@ async def test_where_descriptors_cannot_be_sent_by_name_the_socket_is_a_private_
     monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
     where.write_text("what a predecessor has left")  # noqa: ASYNC240 - a small one
     binding = Binding("127.0.0.1", 0)
-    door = await start(SocketHandover, binding, made, page)
+    router = await start(SocketHandover, binding, made, page)
     assert stat.S_IMODE(where.stat().st_mode) == 0o600  # noqa: ASYNC240 - as above
     (found,) = await sockets_for(made)
     found.close()
-    kill(door)
-    await wait_down(door)
+    kill(router)
+    await wait_down(router)
     assert not where.exists()  # noqa: ASYNC240 - as above
     binding.close()
 
 
-async def test_a_ticket_for_nowhere_is_told_as_that(tmp_path: Path) -> None:
-    with pytest.raises(SocketHandoverFailed, match="cannot be had"):
+async def test_a_ticket_for_no_process_is_reported_as_that(tmp_path: Path) -> None:
+    with pytest.raises(SocketHandoverFailed, match="could not be received"):
         await sockets_for(SocketTicket(str(tmp_path / ("x" * 200)), b"x" * 32))
 
 
-async def test_an_acceptor_that_pauses_can_be_closed_and_who_is_gone_again_is_nobody(
+async def test_a_paused_acceptor_can_be_closed_and_a_vanished_client_is_ignored(
     page: int,
 ) -> None:
-    _, made, door = await opened(page)
+    _, made, router = await opened(page)
     (found,) = await sockets_for(made)
     tried = asyncio.Event()
 
     class Odd:
-        """A socket whose first guest is gone before he is let in, and then there are no descriptors left."""
+        """A socket whose first client vanishes before it is accepted, and then there are no descriptors left."""
 
         tries = 0
 
@@ -432,4 +434,4 @@ async def test_an_acceptor_that_pauses_can_be_closed_and_who_is_gone_again_is_no
         await asyncio.wait_for(tried.wait(), 25)
         acceptor.close()
         assert found.fileno() == -1
-    await stop(door)
+    await stop(router)

@@ -1,4 +1,4 @@
-"""Streams through the engine: heartbeats by the clock, what ends them, and what a reader that comes back is given."""
+"""Streams of the HTTP engine: heartbeats, their ends, and resumption."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.supervision.testing import advance
 from greenroom.transports.http_request import STREAM_WRITE_SIZE, Interruption, encode_event, encode_events
 from greenroom.transports.interfaces import FeedEvent
 
-from .engine_driver import Desk, Paper, sse
+from .engine_driver import EngineDriver, RecordedResponse, parse_events
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -22,15 +22,17 @@ SOMETHING = encode_notification("notifications/tools/list_changed")
 
 
 @asynccontextmanager
-async def listening(desk: Desk, last_event_id: str | None = None) -> AsyncGenerator[tuple[Paper, asyncio.Task[None]]]:
-    """A GET that has begun."""
-    paper = Paper()
+async def listening(
+    driver: EngineDriver, last_event_id: str | None = None
+) -> AsyncGenerator[tuple[RecordedResponse, asyncio.Task[None]]]:
+    """A GET in progress."""
+    response = RecordedResponse()
     headers = {"mcp-session-id": "s1", "accept": "text/event-stream", "last-event-id": last_event_id}
-    task = asyncio.create_task(desk.begin(paper, "GET", "/mcp", headers))
-    while not paper.said and not task.done():  # noqa: ASYNC110 - whichever comes first
+    task = asyncio.create_task(driver.begin(response, "GET", "/mcp", headers))
+    while not response.said and not task.done():  # noqa: ASYNC110 - whichever comes first
         await asyncio.sleep(0)
     try:
-        yield paper, task
+        yield response, task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -39,17 +41,17 @@ async def listening(desk: Desk, last_event_id: str | None = None) -> AsyncGenera
 @pytest.mark.row("ST-08")
 @pytest.mark.row("ST-09")
 @pytest.mark.row("ST-10")
-async def test_a_get_is_a_stream_that_begins_with_a_mark() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    async with listening(desk) as (paper, _):
+async def test_a_stream_begins_with_an_event_that_sets_the_mark() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    async with listening(driver) as (response, _):
         assert session.general is not None
-        assert paper.status == 200
-        assert paper.headers["content-type"] == "text/event-stream"
-        assert paper.headers["mcp-session-id"] == "s1"
-        assert await paper.until(1) == b"id: g0:0\ndata: \n\n"
+        assert response.status == 200
+        assert response.headers["content-type"] == "text/event-stream"
+        assert response.headers["mcp-session-id"] == "s1"
+        assert await response.until(1) == b"id: g0:0\ndata: \n\n"
         session.general.put(SOMETHING)
-        assert sse(await paper.until(2))[-1] == {"id": "g0:1", "data": SOMETHING.decode()}
+        assert parse_events(await response.until(2))[-1] == {"id": "g0:1", "data": SOMETHING.decode()}
 
 
 @pytest.mark.parametrize(
@@ -62,56 +64,56 @@ async def test_a_get_is_a_stream_that_begins_with_a_mark() -> None:
         [STREAM_WRITE_SIZE // 2] * 5,
     ],
 )
-def test_no_piece_of_a_stream_is_empty(sizes: list[int]) -> None:
+def test_no_write_of_a_stream_is_empty(sizes: list[int]) -> None:
     events = [FeedEvent(f"g0:{number}", b"x" * size) for number, size in enumerate(sizes)]
     pieces = list(encode_events(events))
-    assert all(pieces)  # to HTTP/1.1 an empty one is the end of the answer
+    assert all(pieces)  # in HTTP/1.1 an empty chunk ends the response
     assert b"".join(pieces) == b"".join(encode_event(each) for each in events)
     assert all(len(piece) <= STREAM_WRITE_SIZE or piece.count(b"\n\n") == 1 for piece in pieces)
 
 
 @pytest.mark.row("ST-11")
 async def test_a_silent_stream_has_a_heartbeat() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    async with listening(desk) as (paper, _):
-        await paper.until(1)
+    driver = EngineDriver()
+    session = await driver.enter()
+    async with listening(driver) as (response, _):
+        await response.until(1)
         await advance(29.9)
-        assert len(paper.chunks) == 1
+        assert len(response.chunks) == 1
         await advance(0.2)
-        assert paper.chunks[1:] == [b": keep-alive\n\n"]
+        assert response.chunks[1:] == [b": keep-alive\n\n"]
         await advance(60)
-        assert paper.chunks[1:] == [b": keep-alive\n\n"] * 3
+        assert response.chunks[1:] == [b": keep-alive\n\n"] * 3
         assert session.general is not None
         session.general.put(SOMETHING)
-        await paper.until(5)
+        await response.until(5)
         await advance(29)
-        assert len(paper.chunks) == 5
+        assert len(response.chunks) == 5
 
 
-async def test_what_has_piled_up_is_sent_in_pieces() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    async with listening(desk) as (paper, _):
+async def test_many_events_are_sent_in_bounded_writes() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    async with listening(driver) as (response, _):
         assert session.general is not None
-        await paper.until(1)
+        await response.until(1)
         for size in (7_000, 7_000, 7_000, 50_000, 10, 10):
             session.general.put(b"x" * size)
-        events = sse(await paper.until(5))
+        events = parse_events(await response.until(5))
         assert [len(event["data"]) for event in events] == [0, 7_000, 7_000, 7_000, 50_000, 10, 10]
-        assert [len(chunk) // 7_000 for chunk in paper.chunks] == [0, 2, 1, 7, 0]
+        assert [len(chunk) // 7_000 for chunk in response.chunks] == [0, 2, 1, 7, 0]
 
 
 @pytest.mark.row("ST-11")
-async def test_the_first_event_may_ask_for_a_pause_before_a_reader_comes_back() -> None:
-    desk = Desk(sse_retry=1.5)
-    session = await desk.enter()
-    async with listening(desk) as (paper, _):
+async def test_the_first_event_may_carry_the_reconnection_delay() -> None:
+    driver = EngineDriver(sse_retry=1.5)
+    session = await driver.enter()
+    async with listening(driver) as (response, _):
         assert session.general is not None
-        assert await paper.until(1) == b"id: g0:0\nretry: 1500\ndata: \n\n"
+        assert await response.until(1) == b"id: g0:0\nretry: 1500\ndata: \n\n"
         session.general.put(SOMETHING)
         session.general.put(SOMETHING, retry=20)
-        events = sse(await paper.until(2))[1:]
+        events = parse_events(await response.until(2))[1:]
         assert [event.get("retry") for event in events] == [None, "20"]
 
 
@@ -119,42 +121,42 @@ async def test_the_first_event_may_ask_for_a_pause_before_a_reader_comes_back() 
 @pytest.mark.row("SE-15")
 @pytest.mark.parametrize("how", ["delete", "die"])
 async def test_a_stream_ends_with_its_session(how: str) -> None:
-    desk = Desk()
-    session = await desk.enter()
-    async with listening(desk) as (paper, task):
-        await paper.until(1)
+    driver = EngineDriver()
+    session = await driver.enter()
+    async with listening(driver) as (response, task):
+        await response.until(1)
         assert not task.done()
         if how == "delete":
-            assert (await desk.ask("DELETE", headers={"mcp-session-id": "s1"})).status == 204
+            assert (await driver.ask("DELETE", headers={"mcp-session-id": "s1"})).status == 204
         else:
             session.die()
         await task
-        assert paper.said == ["start", "chunk", "end"]
+        assert response.said == ["start", "chunk", "end"]
         assert session.general is not None
         assert session.general.left == 1
 
 
 @pytest.mark.row("ST-11")
 @pytest.mark.row("ST-15")
-async def test_a_write_that_fails_ends_the_stream() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    async with listening(desk) as (paper, task):
-        await paper.until(1)
-        paper.torn = True
-        await advance(31)  # the heartbeat is what finds out
+async def test_a_failed_write_ends_the_stream() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    async with listening(driver) as (response, task):
+        await response.until(1)
+        response.torn = True
+        await advance(31)  # the heartbeat finds out
         assert task.done()
-        assert "end" not in paper.said
+        assert "end" not in response.said
         assert session.general is not None
         assert session.general.left == 1
 
 
 @pytest.mark.row("ST-15")
-async def test_a_host_says_that_the_peer_is_gone_by_cancelling() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    async with listening(desk) as (paper, task):
-        await paper.until(1)
+async def test_a_server_reports_a_disconnect_by_cancelling() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    async with listening(driver) as (response, task):
+        await response.until(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -165,18 +167,18 @@ async def test_a_host_says_that_the_peer_is_gone_by_cancelling() -> None:
 
 @pytest.mark.row("SE-06")
 @pytest.mark.row("SE-07")
-async def test_a_reader_that_comes_back_says_where_it_was() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    async with listening(desk, "g0:17") as (_, __):
+async def test_a_resuming_reader_names_its_last_event() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    async with listening(driver, "g0:17") as (_, __):
         assert session.resumed == ["g0:17"]
 
 
 @pytest.mark.row("SE-16")
-async def test_a_second_reader_takes_the_place_of_the_first() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    async with listening(desk) as (first, old), listening(desk) as (second, new):
+async def test_a_second_reader_replaces_the_first_in_the_engine() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    async with listening(driver) as (first, old), listening(driver) as (second, new):
         await old
         assert first.said == ["start", "chunk", "end"]
         assert not new.done()
@@ -185,25 +187,25 @@ async def test_a_second_reader_takes_the_place_of_the_first() -> None:
         await second.until(2)
 
 
-async def test_stopping_ends_those_who_listen_and_nobody_who_waits() -> None:
-    desk = Desk()
-    session = await desk.enter()
-    call = Paper()
+async def test_stopping_ends_standalone_streams_and_no_waiting_call() -> None:
+    driver = EngineDriver()
+    session = await driver.enter()
+    call = RecordedResponse()
     body = b'{"jsonrpc":"2.0","id":1,"method":"stream","params":{"finish":false}}'
     headers = {"mcp-session-id": "s1", "content-type": "application/json"}
-    asking = asyncio.create_task(desk.begin(call, "POST", "/mcp", headers, body))
+    asking = asyncio.create_task(driver.begin(call, "POST", "/mcp", headers, body))
     await call.until(1)
-    async with listening(desk) as (paper, task):
-        await paper.until(1)
-        desk.engine.stop_listening()
+    async with listening(driver) as (response, task):
+        await response.until(1)
+        driver.engine.stop_listening()
         await task
-        assert paper.said == ["start", "chunk", "end"]
+        assert response.said == ["start", "chunk", "end"]
         assert not asking.done()
         assert session.general is not None
         assert session.general.left == 1
-    async with listening(desk) as (paper, task):
+    async with listening(driver) as (response, task):
         await task
-        assert paper.error == (503, -32600, "The server is shutting down")
+        assert response.error == (503, -32600, "The server is shutting down")
     session.feeds[0].put(b"{}", answers=1)
     session.feeds[0].end()
     await asking

@@ -1,4 +1,4 @@
-"""Programs that tests start, speak to over whatever they are given as standard streams, and end by their id."""
+"""Programs that tests start and talk to over any kind of standard streams, and end by their process id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EVERYTHING = Path(__file__).parent / "programs" / "everything.py"
 PATIENCE = 20.0
 LOAD = 3.0
-"""How much later than promised something may be on a machine that has other things to do."""
+"""How many seconds later than promised something may happen on a busy machine."""
 
 HELLO: dict[str, Any] = {
     "protocolVersion": "2025-11-25",
@@ -28,53 +28,53 @@ HELLO: dict[str, Any] = {
 }
 
 
-class Program:
-    """A process with a line to it."""
+class ChildProgram:
+    """A process, and the test's ends of its standard streams."""
 
     def __init__(self, process: subprocess.Popen[bytes], write: int, read: int, errors: Path) -> None:
         self.process, self.write_end, self.read_end, self.errors = process, write, read, errors
         self.heard: list[dict[str, Any]] = []
         self._rest = b""
 
-    # --- saying
+    # --- sending
 
     def say(self, data: bytes) -> None:
-        """These bytes, all of them."""
+        """Write all of these bytes."""
         while data:
             data = data[os.write(self.write_end, data) :]
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None, id: str | int | None = None) -> None:
-        """A request or a notification."""
+        """Send a request or a notification."""
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": dict(params or {})}
         self.say(json.dumps(message if id is None else {**message, "id": id}).encode() + b"\n")
 
     def call(self, tool: str, id: str | int, meta: Mapping[str, Any] | None = None, **arguments: Any) -> None:
-        """Begin to call a tool."""
+        """Start a call of a tool."""
         params = {"name": tool, "arguments": arguments}
         self.tell("tools/call", {**params, "_meta": meta} if meta else params, id)
 
     def greet(self) -> dict[str, Any]:
-        """Introduce ourselves; what the server says of itself."""
+        """Send `initialize` and `initialized`; returns the reply."""
         self.tell("initialize", HELLO, 0)
         answer = self.answer(0)
         self.tell("notifications/initialized")
         return answer
 
     def hang_up(self) -> None:
-        """Nothing more will be said."""
+        """Close the program's input."""
         os.close(self.write_end)
         self.write_end = -1
 
-    # --- hearing
+    # --- receiving
 
     def answer(self, id: str | int | None) -> dict[str, Any]:
-        """The result of a request, or the error."""
+        """The result or the error of a request."""
         message = self.until(lambda each: "method" not in each and each.get("id") == id)
         result: dict[str, Any] = message["result"] if "result" in message else message["error"]
         return result
 
     def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The first message that is wanted, of those that have come or will."""
+        """The first message that matches, received already or later."""
         looked_at = 0
         while True:
             for message in self.heard[looked_at:]:
@@ -89,16 +89,16 @@ class Program:
                 self.heard.append(json.loads(each))
 
     def read(self, size: int = 65536) -> bytes:
-        """What is there, as soon as anything is."""
+        """The next input, as soon as there is any."""
         ready, _, _ = select.select([self.read_end], [], [], PATIENCE)
         assert ready, f"nothing came for {PATIENCE:g} seconds: {self.error_text()}"
         try:
             return os.read(self.read_end, size)
-        except OSError:  # a terminal whose other end was closed
+        except OSError:  # a terminal whose other end is closed
             return b""
 
     def rest(self) -> bytes:
-        """All that it says until it ends."""
+        """All output until the end."""
         said = [self._rest]
         while chunk := self.read():
             said.append(chunk)
@@ -107,22 +107,22 @@ class Program:
     # --- ending
 
     def signal(self, number: int) -> float:
-        """Send it a signal; how long it took to be gone."""
+        """Send a signal; returns how long the program took to end."""
         began = time.monotonic()
         os.kill(self.process.pid, number)
         self.process.wait(PATIENCE)
         return time.monotonic() - began
 
     def code(self) -> int:
-        """Wait for its end: the exit code."""
+        """Wait for the end; returns the exit code."""
         return self.process.wait(PATIENCE)
 
     def error_text(self) -> str:
-        """What it has written for people."""
+        """Its stderr output."""
         return self.errors.read_text()
 
     def until_told(self, text: str) -> None:
-        """Wait until it has written that for people."""
+        """Wait until its stderr output contains that text."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.error_text():
             assert time.monotonic() < deadline, self.error_text()
@@ -130,7 +130,7 @@ class Program:
             time.sleep(0.01)  # there is no event for a file that grows
 
     def memory(self) -> int:
-        """How many bytes of it are in memory."""
+        """How many bytes of memory it uses."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
@@ -144,8 +144,8 @@ def program(
     file: Path = EVERYTHING,
     streams: tuple[int, int, int, int] | None = None,
     clean: bool = True,
-) -> Generator[Program]:
-    """Run one; `streams` are its input and output, and our ends of them. What prints is buffered as it is by default."""
+) -> Generator[ChildProgram]:
+    """Run a program; `streams` are its input and output, and our ends of them. Its prints are buffered as by default."""
     errors = folder / "errors.txt"
     inside: tuple[int, int]
     if streams is None:
@@ -160,7 +160,7 @@ def program(
         )
     for descriptor in {*inside}:
         os.close(descriptor)
-    running = Program(process, our_output, our_input, errors)
+    running = ChildProgram(process, our_output, our_input, errors)
     try:
         yield running
         if clean:

@@ -1,4 +1,4 @@
-"""A company of a few lines that speaks the seam: its sessions echo, wait, talk much, and die when they are told to."""
+"""A small fake session router: its sessions echo, wait, send much, and die when told to."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class FakeSession:
         self.die()
 
 
-class FakeDoor:
+class FakeSessionRouter:
     def __init__(self) -> None:
         self.sessions: list[FakeSession] = []
         self.full = False
@@ -137,6 +137,6 @@ def line(method: str, request_id: Any = None, **params: Any) -> bytes:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let everything else go on until that holds; the test's own deadline is the bound."""
+    """Let other tasks run until the condition holds; the test's timeout is the limit."""
     while not condition():  # noqa: ASYNC110 - there is no event for the condition
         await asyncio.sleep(0)

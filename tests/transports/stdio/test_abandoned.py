@@ -1,4 +1,4 @@
-"""When a peer counts as gone that can only be told by what it does not do: it has hung up, and takes nothing of what is written to it."""
+"""When a peer counts as gone that can be recognised only by inactivity: it has closed its input, and reads no output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _nothing(*_: object) -> None:
 
 
 async def abandoned_within(served: StdioProcess, seconds: float) -> bool:
-    """Looked at once a second."""
+    """Check once a second."""
     for _ in range(int(seconds)):
         if served._is_abandoned():
             return True
@@ -34,13 +34,13 @@ async def abandoned_within(served: StdioProcess, seconds: float) -> bool:
     return served._is_abandoned()
 
 
-async def test_a_peer_that_hung_up_and_takes_nothing_for_a_grace_is_gone() -> None:
+async def test_a_peer_that_closed_and_reads_nothing_for_the_grace_is_gone() -> None:
     served, _ = channel()
     assert not await abandoned_within(served, GRACE - 1)
     assert await abandoned_within(served, 2)
 
 
-async def test_the_grace_of_a_peer_begins_with_the_process_and_not_with_the_machine(
+async def test_the_grace_starts_with_the_process_and_not_with_the_machines_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await asyncio.sleep(100 * GRACE)
@@ -59,7 +59,7 @@ async def test_the_grace_of_a_peer_begins_with_the_process_and_not_with_the_mach
 
 
 @pytest.mark.parametrize("here", [{"has_unwritten": False}, {"hung_up": False}], ids=str)
-async def test_a_peer_that_has_not_hung_up_or_has_nothing_to_read_is_waited_for(here: dict[str, bool]) -> None:
+async def test_a_peer_that_has_not_closed_or_has_nothing_to_read_is_waited_for(here: dict[str, bool]) -> None:
     served, _ = channel(**here)
     assert not await abandoned_within(served, 100 * GRACE)
 

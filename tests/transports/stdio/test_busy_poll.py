@@ -1,4 +1,4 @@
-"""The loop stays is_polling for a peer that asks again at once, for a moment, and for no other peer."""
+"""The busy-poll keeps the loop awake for a peer that sends its next request at once, for a moment, and for no other peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenroom.transports.stdio import BUSY_POLL_TURNS, BUSY_POLL_WINDOW, BusyPo
 
 
 class Loop:
-    """A clock, and what is to be called."""
+    """A clock, and the scheduled callbacks."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -22,23 +22,23 @@ class Loop:
         self.soon.append(callback)
 
     def kept(self, peer: BusyPoll) -> bool:
-        """Whether that one has it turn."""
+        """Whether the loop is kept turning."""
         return peer.is_polling
 
     def turn(self) -> int:
-        """One turn; how many were called."""
+        """Run one turn; returns the number of callbacks."""
         called, self.soon = self.soon, []
         for each in called:
             each()
         return len(called)
 
 
-def test_a_quick_peer_is_waited_for_and_a_slow_one_is_not() -> None:
+def test_the_loop_busy_polls_for_a_fast_peer_and_not_for_a_slow_one() -> None:
     loop: Any = Loop()
     peer = BusyPoll(loop, processors=2)
     peer.on_input()
     peer.on_all_answered()
-    assert not loop.soon  # it is not known yet how quick the peer is
+    assert not loop.soon  # it is not known yet how fast the peer is
     loop.now += BUSY_POLL_WINDOW / 2
     peer.on_input()
     peer.on_all_answered()
@@ -52,7 +52,7 @@ def test_a_quick_peer_is_waited_for_and_a_slow_one_is_not() -> None:
     assert not loop.soon
 
 
-def test_it_ends_whatever_the_clock_says_and_begins_anew_with_each_answer() -> None:
+def test_busy_polling_ends_whatever_the_clock_says_and_restarts_with_each_reply() -> None:
     loop: Any = Loop()
     peer = BusyPoll(loop, processors=2)
     peer.on_all_answered()
@@ -67,7 +67,7 @@ def test_it_ends_whatever_the_clock_says_and_begins_anew_with_each_answer() -> N
     assert not peer.is_polling
 
 
-def test_where_there_is_one_processor_the_peer_needs_it() -> None:
+def test_with_one_processor_there_is_no_busy_poll() -> None:
     loop: Any = Loop()
     peer = BusyPoll(loop, processors=1)
     for _ in range(3):
@@ -76,12 +76,12 @@ def test_where_there_is_one_processor_the_peer_needs_it() -> None:
     assert not loop.soon
 
 
-async def test_it_holds_nobody_up() -> None:
+async def test_busy_polling_holds_up_no_other_task() -> None:
     loop = asyncio.get_running_loop()
     peer = BusyPoll(loop, processors=2)
     peer.on_all_answered()
     peer.on_input()
-    peer._is_fast_peer = True  # also on a machine that has just been busy
+    peer._is_fast_peer = True  # even on a machine that was just busy
     peer.on_all_answered()
     came = asyncio.Event()
     loop.call_soon(came.set)

@@ -1,4 +1,4 @@
-"""Descriptors that others use as well, that do not block, that hang up, and loops that end while a thread is inside a read."""
+"""Descriptors that are shared, non-blocking or hung up, and loops that end while a thread is inside a read."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 
 @pytest.mark.parametrize("made", [PolledSource, ThreadSource])
-async def test_what_somebody_else_has_read_is_not_waited_for_in_the_kernel(made: Callable[[int], Source]) -> None:
+async def test_input_read_by_another_holder_does_not_block_the_reader(made: Callable[[int], Source]) -> None:
     with pipes() as (input_end, _, write_end, _):
-        os.set_blocking(input_end, False)  # as of a terminal's program that is gone
+        os.set_blocking(input_end, False)  # as left by another program on the terminal
         source = made(input_end)
         reading = asyncio.ensure_future(source.read())
         for _ in range(3):
             await asyncio.sleep(0)
         os.write(write_end, b"x")
         with contextlib.suppress(BlockingIOError):
-            assert os.read(input_end, 10) == b"x"  # here and now, before the loop has a turn; a thread may be faster
+            assert os.read(input_end, 10) == b"x"  # read at once, before the loop has a turn; a thread may be faster
             assert not reading.done()
             os.write(write_end, b"x")
         assert await reading == b"x"
@@ -46,7 +46,7 @@ async def test_what_somebody_else_has_read_is_not_waited_for_in_the_kernel(made:
         os.write(write_end, b"x")
 
 
-async def test_two_who_wait_for_one_descriptor_get_each_what_comes() -> None:
+async def test_two_readers_of_one_descriptor_each_get_input() -> None:
     with pipes() as (input_end, _, write_end, _):
         os.set_blocking(input_end, False)
         again = os.dup(input_end)
@@ -64,7 +64,7 @@ async def test_two_who_wait_for_one_descriptor_get_each_what_comes() -> None:
 
 
 @pytest.mark.parametrize("made", [PolledSource, ThreadSource])
-async def test_a_terminal_that_is_hung_up_is_an_end(made: Callable[[int], Source]) -> None:
+async def test_a_terminal_that_hangs_up_is_the_end_of_input(made: Callable[[int], Source]) -> None:
     control, terminal = pty.openpty()
     tty.setraw(terminal)
     try:
@@ -79,9 +79,9 @@ async def test_a_terminal_that_is_hung_up_is_an_end(made: Callable[[int], Source
         os.close(terminal)
 
 
-async def test_a_connection_that_is_reset_is_an_end() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door, socket.create_connection(door.getsockname()) as here:
-        there, _ = door.accept()
+async def test_a_connection_reset_is_the_end_of_input() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as router, socket.create_connection(router.getsockname()) as here:
+        there, _ = router.accept()
         there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         there.close()
         source = open_source(here.fileno())
@@ -89,7 +89,7 @@ async def test_a_connection_that_is_reset_is_an_end() -> None:
         assert [await source.read(), await source.read()] == [b"", b""]
 
 
-async def test_where_nothing_can_be_watched_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unpollable_descriptors_use_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     with pipes() as (input_end, output_end, write_end, read_end):
         monkeypatch.delattr(select, "poll")
         source, sink = open_source(input_end), open_sink(output_end)
@@ -120,7 +120,7 @@ async def test_a_thread_writes_all_of_it_also_where_the_pipe_does_not_block() ->
         sink.close()
 
 
-async def test_who_does_not_wait_any_more_keeps_nobody_else_waiting() -> None:
+async def test_a_cancelled_waiter_does_not_block_other_waiters() -> None:
     with pipes() as (_, output_end, _, read_end):
         sink = open_sink(output_end)
         sink.write(b"x" * 1_000_000)
@@ -135,7 +135,7 @@ async def test_who_does_not_wait_any_more_keeps_nobody_else_waiting() -> None:
         sink.close()
 
 
-async def test_a_reader_that_is_cancelled_while_something_comes_leaves_it_to_the_next() -> None:
+async def test_input_for_a_cancelled_reader_goes_to_the_next() -> None:
     with pipes() as (input_end, _, write_end, _):
         source = ThreadSource(input_end)
         reading = asyncio.ensure_future(source.read())
@@ -148,8 +148,8 @@ async def test_a_reader_that_is_cancelled_while_something_comes_leaves_it_to_the
         source.close()
 
 
-def test_threads_end_when_their_loop_is_gone() -> None:
-    """The threads have no loop left to tell, and the program does not wait for them when it ends."""
+def test_threads_end_when_their_loop_is_closed() -> None:
+    """The threads have no loop to report to, and the program does not wait for them when it ends."""
 
     def threads() -> set[threading.Thread]:
         return {each for each in threading.enumerate() if each.name in ("greenroom-reader", "greenroom-writer")}

@@ -48,11 +48,11 @@ def replaced(code):
 os._exit = replaced
 atexit.register(os.write, 2, b"the main thread went on\\n")
 from greenroom.program_runner import ExitDeadline
-resort = ExitDeadline(0)
-resort.in_order = True
-resort.watch()
-resort.hurry()
-resort.wait_for_exit()
+deadline = ExitDeadline(0)
+deadline.stopped_in_order = True
+deadline.start_thread()
+deadline.start()
+deadline.wait_for_exit()
 multiprocessing.get_context("fork").Process(target=time.sleep, args=(1_000_000,), name="the-child").start()
 """
 

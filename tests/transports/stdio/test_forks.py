@@ -57,7 +57,7 @@ def test_a_forked_child_that_waits_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("tool", "expected"), [("in_a_task", "1"), ("in_a_handler", "0"), ("in_a_call", "0")])
-def test_so_does_one_that_is_forked_in_other_code_of_a_process(tmp_path: Path, tool: str, expected: str) -> None:
+def test_a_child_forked_in_other_code_of_a_process_ends_as_well(tmp_path: Path, tool: str, expected: str) -> None:
     code, _ = forked(tmp_path, tool)
     assert code == expected
 
@@ -76,7 +76,7 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("leaving")
 @pytest.mark.parametrize("error", [ValueError("a fault"), SystemExit("for this reason")], ids=repr)
-def test_a_child_that_cannot_say_why_it_ends_has_failed(
+def test_a_child_that_cannot_report_why_it_ends_has_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException
 ) -> None:
     monkeypatch.setattr("sys.stderr", None)
@@ -86,7 +86,7 @@ def test_a_child_that_cannot_say_why_it_ends_has_failed(
 
 
 @pytest.mark.usefixtures("leaving")
-def test_a_child_of_which_nothing_can_be_told_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_without_any_report_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(error: BaseException) -> list[str]:
         raise MemoryError from error
 

@@ -1,4 +1,4 @@
-"""The channel within one program: bounded as any other, and over when its carrier is."""
+"""The in-memory channel: bounded like any other, and ended with its forwarding process."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import asyncio
 from greenroom.supervision import kill, wait_down
 from greenroom.transports.session_channel import QUEUED_FRAMES, MemoryPeer
 
-from .fake_sessions import FakeDoor, line, until
+from .fake_sessions import FakeSessionRouter, line, until
 
 
-async def test_a_peer_that_does_not_receive_makes_the_company_wait() -> None:
-    door = FakeDoor()
-    async with MemoryPeer(door) as wire:
+async def test_a_peer_that_does_not_receive_makes_the_server_wait() -> None:
+    router = FakeSessionRouter()
+    async with MemoryPeer(router) as wire:
         for number in range(QUEUED_FRAMES + 20):
             await wire.send(line("echo", number))
-            await asyncio.sleep(0)  # so that each answer is a frame of its own
+            await asyncio.sleep(0)  # so that each reply is a frame of its own
         await until(lambda: len(wire._frames) == QUEUED_FRAMES)
         for _ in range(10):
             await asyncio.sleep(0)
@@ -25,8 +25,8 @@ async def test_a_peer_that_does_not_receive_makes_the_company_wait() -> None:
             heard += len(await wire.receive())
 
 
-async def test_a_wire_whose_carrier_is_killed_gives_what_it_has_and_then_ends() -> None:
-    async with MemoryPeer(FakeDoor()) as wire:
+async def test_a_peer_whose_forwarder_is_killed_delivers_what_it_has_and_then_ends() -> None:
+    async with MemoryPeer(FakeSessionRouter()) as wire:
         await wire.send(line("echo", 1))
         await until(lambda: bool(wire._frames))
         kill(wire._forwarder)
@@ -35,8 +35,8 @@ async def test_a_wire_whose_carrier_is_killed_gives_what_it_has_and_then_ends() 
         assert await wire.receive() == []
 
 
-async def test_a_reader_that_waits_is_told_of_the_end() -> None:
-    async with MemoryPeer(FakeDoor()) as wire:
+async def test_a_waiting_reader_learns_of_the_end() -> None:
+    async with MemoryPeer(FakeSessionRouter()) as wire:
         receiving = asyncio.ensure_future(wire.receive())
         await asyncio.sleep(0)
         assert wire.session is None
@@ -44,9 +44,9 @@ async def test_a_reader_that_waits_is_told_of_the_end() -> None:
         assert await receiving == []
 
 
-async def test_two_who_speak_at_once_have_one_session() -> None:
-    door = FakeDoor()
-    async with MemoryPeer(door) as wire:
+async def test_concurrent_first_messages_share_one_session() -> None:
+    router = FakeSessionRouter()
+    async with MemoryPeer(router) as wire:
         await asyncio.gather(*(wire.send(line("echo", number)) for number in range(10)))
-        assert len(door.sessions) == 1
-        assert wire.session is door.sessions[0]
+        assert len(router.sessions) == 1
+        assert wire.session is router.sessions[0]

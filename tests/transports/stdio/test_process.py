@@ -26,7 +26,7 @@ GRACE = "1"
 
 @pytest.mark.row("ST-01")
 @pytest.mark.row("ST-19")
-def test_it_serves_until_its_input_ends_and_then_goes(tmp_path: Path) -> None:
+def test_the_server_runs_until_its_input_ends(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         assert served.greet()["serverInfo"] == {"name": "everything", "version": "1.2"}
         served.call("echo", 1, text="hello")
@@ -37,7 +37,7 @@ def test_it_serves_until_its_input_ends_and_then_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("ST-20")
-def test_every_method_is_served(tmp_path: Path) -> None:
+def test_every_method_is_served_over_stdio(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         assert served.greet()["instructions"] == "Try all of it."
         asked: dict[str, dict[str, Any]] = {
@@ -70,7 +70,7 @@ def test_every_method_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("ST-20")
-def test_progress_cancellation_and_the_servers_own_requests_go_on_side_by_side(tmp_path: Path) -> None:
+def test_progress_cancellation_and_server_requests_run_in_parallel(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
         served.call("wait_for_ever", "w")
@@ -92,7 +92,7 @@ def test_progress_cancellation_and_the_servers_own_requests_go_on_side_by_side(t
 
 
 @pytest.mark.row("ST-21")
-def test_nothing_that_anybody_prints_is_taken_for_protocol(tmp_path: Path) -> None:
+def test_prints_of_any_code_stay_out_of_the_protocol(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
         served.call("noise", 1, text="said")
@@ -113,7 +113,7 @@ def test_nothing_that_anybody_prints_is_taken_for_protocol(tmp_path: Path) -> No
             assert each in told
 
 
-def test_a_tool_that_exits_ends_nothing_but_itself(tmp_path: Path) -> None:
+def test_a_tool_that_exits_ends_only_its_call(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE, clean=False) as served:
         served.greet()
         served.call("leave", 1)
@@ -123,7 +123,7 @@ def test_a_tool_that_exits_ends_nothing_but_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("OP-01")
-def test_what_was_asked_before_the_end_of_the_input_is_answered(tmp_path: Path) -> None:
+def test_requests_before_the_end_of_the_input_are_answered(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
         for number in range(1, 51):
@@ -135,7 +135,7 @@ def test_what_was_asked_before_the_end_of_the_input_is_answered(tmp_path: Path) 
         assert served.code() == 0
 
 
-def test_a_call_that_never_ends_is_not_waited_for_longer_than_the_grace(tmp_path: Path) -> None:
+def test_a_call_without_end_is_waited_for_until_the_grace_is_over(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", "0.3") as served:
         served.greet()
         served.call("never_return", 1)
@@ -151,7 +151,7 @@ def test_a_call_that_never_ends_is_not_waited_for_longer_than_the_grace(tmp_path
 # --- limits
 
 
-def test_a_line_without_an_end_costs_no_memory(tmp_path: Path) -> None:
+def test_a_line_without_end_costs_no_memory(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
         served.call("echo", 1, text="before")
@@ -171,7 +171,7 @@ def test_a_line_without_an_end_costs_no_memory(tmp_path: Path) -> None:
         assert len([each for each in served.heard if each.get("id", 0) is None]) == 1
 
 
-def test_a_peer_that_does_not_read_stops_the_server_and_costs_no_memory(tmp_path: Path) -> None:
+def test_a_peer_that_does_not_read_pauses_the_server_and_costs_no_memory(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
         before = served.memory()
@@ -198,7 +198,7 @@ def test_a_peer_that_does_not_read_stops_the_server_and_costs_no_memory(tmp_path
 # --- other kinds of streams
 
 
-def test_sockets_will_do(tmp_path: Path) -> None:
+def test_sockets_serve_as_standard_streams(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     end, other = ours.detach(), theirs.detach()
     with program(tmp_path, "stdio", GRACE, streams=(other, other, end, end)) as served:
@@ -210,7 +210,7 @@ def test_sockets_will_do(tmp_path: Path) -> None:
         assert served.code() == 0
 
 
-def test_files_will_do(tmp_path: Path) -> None:
+def test_files_serve_as_standard_streams(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
     asked = tmp_path / "asked"
@@ -227,7 +227,7 @@ def test_files_will_do(tmp_path: Path) -> None:
     assert (tmp_path / "answered").read_bytes().splitlines()[-1] == b'{"jsonrpc":"2.0","id":2,"result":{}}'
 
 
-def test_a_terminal_will_do(tmp_path: Path) -> None:
+def test_a_terminal_serves_as_standard_streams(tmp_path: Path) -> None:
     control, terminal = pty.openpty()
     tty.setraw(terminal)
     with program(tmp_path, "stdio", GRACE, streams=(terminal, terminal, control, os.dup(control))) as served:
@@ -237,7 +237,7 @@ def test_a_terminal_will_do(tmp_path: Path) -> None:
         assert served.answer(1)["content"][0]["text"] == "typed"
 
 
-def test_no_input_at_all_is_the_end_of_it(tmp_path: Path) -> None:
+def test_an_empty_input_ends_the_server(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, EVERYTHING, "stdio", GRACE],
         stdin=subprocess.DEVNULL,
@@ -249,7 +249,7 @@ def test_no_input_at_all_is_the_end_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", one_in(2, ["0", "1", "2", "02", "012"]))
-def test_streams_that_are_not_there_do_no_harm(missing: str) -> None:
+def test_missing_standard_streams_do_no_harm(missing: str) -> None:
     hello = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
     closing = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in map(int, missing))
     command = f"exec {sys.executable} {EVERYTHING} stdio {GRACE} {closing}"
@@ -264,7 +264,7 @@ def test_streams_that_are_not_there_do_no_harm(missing: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_stops_it_in_order(tmp_path: Path, number: int) -> None:
+def test_a_signal_stops_the_server_in_order(tmp_path: Path, number: int) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
         assert served.signal(number) < LOAD
@@ -272,7 +272,7 @@ def test_a_signal_stops_it_in_order(tmp_path: Path, number: int) -> None:
         assert "after it ran" in served.error_text()
 
 
-def test_a_thread_that_never_returns_does_not_hold_it_up(tmp_path: Path) -> None:
+def test_a_thread_that_never_returns_does_not_delay_the_end(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", "0.5") as served:
         served.greet()
         served.call("never_return", 1)
@@ -282,7 +282,7 @@ def test_a_thread_that_never_returns_does_not_hold_it_up(tmp_path: Path) -> None
         assert served.code() == 0
 
 
-def test_a_thread_of_somebody_else_does_not_hold_it_up(tmp_path: Path) -> None:
+def test_a_users_thread_does_not_delay_the_end(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", "0.5") as served:
         served.greet()
         served.call("hold_a_foreign_thread", 1)
@@ -297,7 +297,7 @@ def test_a_thread_of_somebody_else_does_not_hold_it_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "named"), [("pool", "ThreadPoolExecutor"), ("child", "the-child"), ("function", "code at exit")]
 )
-def test_what_is_left_at_exit_does_not_hold_it_up(tmp_path: Path, what: str, named: str, how: str) -> None:
+def test_exit_handlers_do_not_delay_the_end(tmp_path: Path, what: str, named: str, how: str) -> None:
     with program(tmp_path, "stdio", "0.5") as served:
         served.greet()
         served.call("leave_at_exit", 1, what=what)
@@ -316,7 +316,7 @@ def test_what_is_left_at_exit_does_not_hold_it_up(tmp_path: Path, what: str, nam
         assert served.rest() == b""  # it ends when no process has the other end any more, not even a child
 
 
-def test_what_a_program_does_after_the_end_of_its_input_takes_as_long_as_it_does(tmp_path: Path) -> None:
+def test_code_after_the_end_of_the_input_may_take_its_time(tmp_path: Path) -> None:
     file = tmp_path / "longer.py"
     file.write_text(
         "import time\nfrom greenroom import Server\nServer('x').run(grace=0)\ntime.sleep(1)\nprint('done', flush=True)\n"
@@ -330,7 +330,7 @@ def test_what_a_program_does_after_the_end_of_its_input_takes_as_long_as_it_does
 
 @pytest.mark.parametrize("number", one_in(2, [signal.SIGTERM, signal.SIGHUP]))
 @pytest.mark.parametrize("tool", ["never_return", "wait_for_ever", "swallow"])
-def test_a_signal_leaves_no_call_without_an_answer(tmp_path: Path, tool: str, number: int) -> None:
+def test_a_signal_leaves_no_call_unanswered(tmp_path: Path, tool: str, number: int) -> None:
     with program(tmp_path, "stdio", "0.5", clean=False) as served:  # Python warns of code that will not be closed
         served.greet()
         served.call(tool, 1)
@@ -341,7 +341,7 @@ def test_a_signal_leaves_no_call_without_an_answer(tmp_path: Path, tool: str, nu
         assert served.code() == 0
 
 
-def test_several_hangups_are_one_signal_to_stop_and_none_to_end_at_once(tmp_path: Path) -> None:
+def test_several_hangups_stop_the_server_once_and_do_not_end_it_at_once(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", "0.5", clean=False) as served:
         served.greet()
         served.call("wait_for_ever", 1)
@@ -354,7 +354,7 @@ def test_several_hangups_are_one_signal_to_stop_and_none_to_end_at_once(tmp_path
         assert served.code() == 0
 
 
-def test_after_a_hangup_the_second_other_signal_ends_it_at_once(tmp_path: Path) -> None:
+def test_another_signal_after_a_hangup_ends_the_server_at_once(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", "60", clean=False) as served:
         served.greet()
         served.call("wait_for_ever", 1)
@@ -383,7 +383,7 @@ def test_a_program_that_ignores_hangups_as_under_nohup_goes_on() -> None:
         assert served.wait(20) == 0
 
 
-def test_a_signal_to_a_forked_child_is_the_childs(tmp_path: Path) -> None:
+def test_a_signal_to_a_forked_child_ends_only_the_child(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", GRACE) as served:
         served.greet()
         served.call("terminate_a_child", 1)
@@ -403,7 +403,7 @@ def test_a_loop_that_does_not_turn_is_ended_with_an_error(tmp_path: Path) -> Non
         assert "the loop did not stop within 0.5 seconds" in served.error_text()
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
     with program(tmp_path, "stdio", "1000") as served:
         served.greet()
         served.call("never_return", 1)
@@ -415,7 +415,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert served.code() == -signal.SIGTERM
 
 
-def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
+def test_the_server_does_not_outlive_its_parent(tmp_path: Path) -> None:
     # The pipe stays open: this test holds it, as a sibling that inherited it would.
     script = (
         "import subprocess, sys\n"

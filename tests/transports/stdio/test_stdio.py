@@ -1,4 +1,4 @@
-"""The channel of two pipes, with a company of a few lines behind it: what is framed, what is bounded, and how it ends."""
+"""The stdio transport over two pipes, with fake sessions: framing, limits and ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from greenroom.transports.descriptor_io import (
 )
 from greenroom.transports.stdio import StdioProcess, StdioWire, stdio_child
 
-from .fake_sessions import FakeDoor, line, until
+from .fake_sessions import FakeSessionRouter, line, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -47,10 +47,12 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 
 class Ends:
-    """A wire with a process on it, and the peer's ends of its two descriptors."""
+    """A stdio wire with a process, and the peer's ends of its descriptors."""
 
-    def __init__(self, door: FakeDoor, served: Ref[StdioProcess], wire: StdioWire, write: int, read: int) -> None:
-        self.door, self.served, self.wire, self.write_end, self.read_end = door, served, wire, write, read
+    def __init__(
+        self, router: FakeSessionRouter, served: Ref[StdioProcess], wire: StdioWire, write: int, read: int
+    ) -> None:
+        self.router, self.served, self.wire, self.write_end, self.read_end = router, served, wire, write, read
         self._pending: list[dict[str, Any]] = []
         self._rest = b""
 
@@ -77,7 +79,7 @@ class Ends:
 
 @contextlib.contextmanager
 def pipes() -> Generator[tuple[int, int, int, int]]:
-    """What the server reads and writes, and the peer's ends: `input, output, write, read`."""
+    """The server's descriptors and the peer's ends: `input, output, write, read`."""
     input_end, write_end = os.pipe()
     read_end, output_end = os.pipe()
     try:
@@ -90,7 +92,7 @@ def pipes() -> Generator[tuple[int, int, int, int]]:
 
 @contextlib.contextmanager
 def socket_pairs() -> Generator[tuple[int, int, int, int]]:
-    """The same of sockets, one for each direction."""
+    """The same with sockets, one for each direction."""
     (input_side, write_side), (read_side, output_side) = socket.socketpair(), socket.socketpair()
     ends = [each.detach() for each in (input_side, output_side, write_side, read_side)]
     try:
@@ -106,31 +108,31 @@ async def served(
     *, grace: float = 5.0, line_limit: int = 65536, name: str | None = None, sockets: bool = False
 ) -> AsyncGenerator[Ends]:
     with socket_pairs() if sockets else pipes() as (input_end, output_end, write_end, read_end):
-        door = FakeDoor()
-        wire = StdioWire(door, input_end, output_end, line_limit=line_limit)
+        router = FakeSessionRouter()
+        wire = StdioWire(router, input_end, output_end, line_limit=line_limit)
         top = await start(Supervisor, [stdio_child(wire, grace=grace, name=name)])
         ref: Ref[StdioProcess] = Ref((await which_child(top, "stdio")).pid)
         try:
-            yield Ends(door, ref, wire, write_end, read_end)
+            yield Ends(router, ref, wire, write_end, read_end)
         finally:
             await stop(top)
             wire.close()
 
 
 @pytest.mark.row("ST-18")
-async def test_a_line_is_a_message_and_so_is_each_answer() -> None:
+async def test_a_line_is_a_message_and_so_is_each_reply() -> None:
     async with served() as ends:
         ends.say(line("echo", 1, a=1) + b"\n  \n\r\n" + line("told") + line("echo", "two", b="ü\n"))
         assert await ends.hear() == {"jsonrpc": "2.0", "id": 1, "result": {"echo": {"a": 1}}}
         assert await ends.hear() == {"jsonrpc": "2.0", "id": "two", "result": {"echo": {"b": "ü\n"}}}
-        assert [getattr(each, "method", None) for each in ends.door.sessions[0].heard] == ["told"]
-        assert len(ends.door.sessions) == 1
+        assert [getattr(each, "method", None) for each in ends.router.sessions[0].heard] == ["told"]
+        assert len(ends.router.sessions) == 1
 
 
 @pytest.mark.row("ST-18")
 @pytest.mark.row("WC-13")
 @pytest.mark.parametrize("wrong", [b"{", b"\xff\xfe{}", b"null garbage", b'{"a": 1, "a": 2}', b"[" * 1000])
-async def test_what_is_no_json_is_a_parse_error_without_an_id_and_the_next_line_is_served(wrong: bytes) -> None:
+async def test_invalid_json_is_a_parse_error_without_an_id_and_the_next_line_is_served(wrong: bytes) -> None:
     async with served() as ends:
         ends.say(wrong + b"\n" + line("echo", 1))
         error = await ends.hear()
@@ -146,7 +148,7 @@ async def test_a_batch_is_refused() -> None:
         assert (error["id"], error["error"]["code"]) == (None, -32600)
 
 
-async def test_a_line_may_come_in_pieces_of_any_size() -> None:
+async def test_a_line_may_arrive_in_pieces_of_any_size() -> None:
     async with served() as ends:
         for byte in line("echo", 1, text="x" * 50):
             ends.say(bytes([byte]))
@@ -154,7 +156,7 @@ async def test_a_line_may_come_in_pieces_of_any_size() -> None:
         assert (await ends.hear())["result"] == {"echo": {"text": "x" * 50}}
 
 
-async def test_a_line_that_is_too_long_is_refused_and_those_around_it_are_served() -> None:
+async def test_an_oversized_line_is_refused_and_its_neighbours_are_served() -> None:
     async with served(line_limit=1000) as ends:
         await ends.say_much(line("echo", 1) + b"x" * 300_000 + b"\n" + line("echo", 2))
         assert (await ends.hear())["id"] == 1
@@ -166,28 +168,28 @@ async def test_a_line_that_is_too_long_is_refused_and_those_around_it_are_served
         assert (await ends.hear())["id"] == 2
 
 
-async def test_a_larger_limit_holds_for_whole_messages() -> None:
+async def test_a_raised_line_limit_holds_for_whole_messages() -> None:
     async with served(line_limit=6 * 1024 * 1024) as ends:
         await ends.say_much(line("echo", 1, text="x" * 5_000_000))
         answer = await ends.hear()
         assert (answer["id"], "error" in answer) == (1, False)
 
 
-async def test_a_message_that_is_too_long_is_refused_under_its_own_id_where_that_can_be_read() -> None:
+async def test_an_oversized_message_is_refused_under_its_own_id_where_that_can_be_read() -> None:
     async with served(line_limit=1000, grace=0.01) as ends:
         ends.say(line("hold", 1) + line("echo", 7, text="x" * 2000))
         error = await ends.hear()
         assert (error["id"], error["error"]["code"]) == (7, -32600)
         ends.say(b'{"jsonrpc":"2.0","id":"s-1","result":{"text":"' + b"x" * 2000 + b'"}}\n')
         assert (await ends.hear())["id"] is None
-        assert [getattr(each, "id", None) for each in ends.door.sessions[0].heard] == ["s-1"]
+        assert [getattr(each, "id", None) for each in ends.router.sessions[0].heard] == ["s-1"]
 
 
-async def test_at_the_end_of_the_input_what_was_asked_is_answered_first() -> None:
+async def test_pending_requests_are_answered_at_the_end_of_the_input() -> None:
     async with served() as ends:
         ends.say(line("hold", 1))
-        await until(lambda: bool(ends.door.sessions))
-        session = ends.door.sessions[0]
+        await until(lambda: bool(ends.router.sessions))
+        session = ends.router.sessions[0]
         ends.hang_up()
         finished = asyncio.ensure_future(ends.wire.finished.wait())
         await until(lambda: bool(ends.wire.input_ended))
@@ -198,24 +200,24 @@ async def test_at_the_end_of_the_input_what_was_asked_is_answered_first() -> Non
         assert session.ended
 
 
-async def test_a_call_that_does_not_come_to_an_end_has_only_the_grace() -> None:
+async def test_an_endless_call_has_only_the_grace() -> None:
     async with served(grace=0.01) as ends:
         ends.say(line("hold", 1))
         ends.hang_up()
         await asyncio.wait_for(ends.wire.finished.wait(), 5)
-        assert ends.door.sessions[0].ended
+        assert ends.router.sessions[0].ended
         assert (await ends.hear())["error"]["code"] == -32603  # every request gets an answer
 
 
-async def test_a_cancelled_request_is_not_waited_for() -> None:
+async def test_a_cancelled_request_does_not_delay_the_end() -> None:
     async with served(grace=1000) as ends:
         ends.say(line("hold", 1) + line("notifications/cancelled", requestId=1))
         ends.hang_up()
         await asyncio.wait_for(ends.wire.finished.wait(), 5)
-        assert ends.door.sessions[0].ended
+        assert ends.router.sessions[0].ended
 
 
-async def test_a_last_line_without_its_end_is_a_message() -> None:
+async def test_a_last_line_without_line_end_is_a_message() -> None:
     async with served() as ends:
         ends.say(line("echo", 1).rstrip())
         ends.hang_up()
@@ -230,29 +232,29 @@ async def test_a_session_that_dies_leaves_no_request_unanswered_and_another_one_
         assert {each["error"]["code"] for each in answers} == {-32603}
         ends.say(line("initialize", 4))
         assert (await ends.hear())["id"] == 4
-        assert len(ends.door.sessions) == 2
+        assert len(ends.router.sessions) == 2
 
 
-async def test_a_company_without_room_says_so() -> None:
+async def test_a_full_server_answers_with_an_error() -> None:
     async with served() as ends:
-        ends.door.full = True
+        ends.router.full = True
         ends.say(line("told") + line("echo", 1))
         assert (await ends.hear())["error"] == {"code": -32603, "message": "no room"}
 
 
-async def test_a_company_that_is_not_there_costs_an_error_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_server_costs_an_error_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as ends:
-        ends.door.broken = True
+        ends.router.broken = True
         ends.say(line("told") + line("echo", 1) + line("echo", 2))
         answers = [await ends.hear() for _ in range(2)]
         assert [(each["id"], each["error"]["code"]) for each in answers] == [(1, -32603), (2, -32603)]
         assert len(caplog.records) == 3
-        ends.door.broken = False
+        ends.router.broken = False
         ends.say(line("echo", 3))
         assert (await ends.hear())["result"] == {"echo": {}}
 
 
-async def test_a_peer_that_does_not_read_is_not_listened_to() -> None:
+async def test_a_peer_that_does_not_read_is_not_read_from() -> None:
     async with served() as ends:
         ends.say(line("talk", 0, times=64, pad="x" * 4096))  # more than the pipe holds
         flood = asyncio.ensure_future(ends.say_much(b"".join(line("echo", 1 + n, pad="x" * 1000) for n in range(400))))
@@ -260,25 +262,25 @@ async def test_a_peer_that_does_not_read_is_not_listened_to() -> None:
         for _ in range(200):
             await asyncio.sleep(0)
         assert not flood.done()
-        assert len(ends.door.sessions[0].requests) < 70  # no more than were in the first chunk
+        assert len(ends.router.sessions[0].requests) < 70  # no more than was in the first chunk
         heard = [await ends.hear() for _ in range(64 + 401)]
         await flood
         assert [each["id"] for each in heard if "id" in each] == list(range(401))
 
 
 @pytest.mark.parametrize("kind", ["pipes", "sockets"])
-async def test_a_peer_that_has_hung_up_and_does_not_read_is_not_waited_for(kind: str) -> None:
+async def test_a_peer_that_closed_and_does_not_read_is_not_waited_for(kind: str) -> None:
     async with served(grace=0.2, sockets=kind == "sockets") as ends:
         ends.say(line("talk", 0, times=300, pad="x" * 4096))  # more than there is room for
-        await until(lambda: ends.wire.sink.has_unwritten if ends.door.sessions else False)
+        await until(lambda: ends.wire.sink.has_unwritten if ends.router.sessions else False)
         ends.say(line("echo", 1))  # never read: the reader waits for the output
         ends.hang_up()
         async with asyncio.timeout(5 * 1.0):
             await ends.wire.finished.wait()
-        assert ends.door.sessions[0].ended
+        assert ends.router.sessions[0].ended
 
 
-async def test_long_messages_are_lines_like_all_others() -> None:
+async def test_long_messages_are_lines_like_any_other() -> None:
     async with served(line_limit=1_000_000) as ends:
         await ends.say_much(line("talk", 0, times=3, pad="x" * 400_000))
         ends.say(line("echo", 1))
@@ -287,7 +289,7 @@ async def test_long_messages_are_lines_like_all_others() -> None:
         assert [each["id"] for each in heard[3:]] == [0, 1]
 
 
-async def test_a_peer_that_has_gone_ends_the_channel_and_nothing_else() -> None:
+async def test_a_peer_that_is_gone_ends_the_channel_and_nothing_else() -> None:
     async with served() as ends:
         ends.say(line("echo", 1))
         await ends.hear()
@@ -295,20 +297,20 @@ async def test_a_peer_that_has_gone_ends_the_channel_and_nothing_else() -> None:
         ends.read_end, spare = os.pipe()
         ends.say(line("talk", 2, times=10, pad="x"))
         await asyncio.wait_for(ends.wire.finished.wait(), 5)
-        assert ends.door.sessions[0].ended
-        ends.say(line("echo", 3))  # the answer would have no reader
+        assert ends.router.sessions[0].ended
+        ends.say(line("echo", 3))  # the reply would have no reader
         for _ in range(20):
             await asyncio.sleep(0)
-        assert len(ends.door.sessions) == 1
+        assert len(ends.router.sessions) == 1
         assert is_alive(ends.served)
         os.close(spare)
 
 
 @pytest.mark.row("ST-19")
-async def test_the_process_has_a_name_and_one_that_is_killed_goes_on_with_the_same_session() -> None:
+async def test_a_killed_process_is_replaced_and_continues_the_same_session() -> None:
     async with served(name="stdio") as ends:
         ends.say(line("hold", 1) + line("echo", 2)[:10])
-        await until(lambda: bool(ends.door.sessions))
+        await until(lambda: bool(ends.router.sessions))
         before = whereis("stdio")
         assert before is not None
         kill(before)
@@ -316,13 +318,13 @@ async def test_the_process_has_a_name_and_one_that_is_killed_goes_on_with_the_sa
         await until(lambda: whereis("stdio") is not None)
         ends.say(line("echo", 2)[10:] + line("release", 3))
         assert [(await ends.hear())["id"] for _ in range(3)] == [2, 1, 3]
-        assert len(ends.door.sessions) == 1
+        assert len(ends.router.sessions) == 1
 
 
 @pytest.mark.row("ST-19")
-async def test_a_permanent_child_stands_still_at_the_end_of_the_input_and_uses_up_no_restart() -> None:
+async def test_a_permanent_child_idles_at_the_end_of_the_input_and_uses_no_restart() -> None:
     with pipes() as (input_end, output_end, write_end, _read_end):
-        wire = StdioWire(FakeDoor(), input_end, output_end)
+        wire = StdioWire(FakeSessionRouter(), input_end, output_end)
         spec = stdio_child(wire)
         assert spec.restart == PERMANENT
         top = await start(Supervisor, [spec], intensity=0)
@@ -333,18 +335,18 @@ async def test_a_permanent_child_stands_still_at_the_end_of_the_input_and_uses_u
         wire.close()
 
 
-async def test_a_program_that_stops_answers_what_was_asked() -> None:
+async def test_a_program_that_stops_answers_pending_requests() -> None:
     async with served() as ends:
         ends.say(line("hold", 1))
-        await until(lambda: bool(ends.door.sessions))
+        await until(lambda: bool(ends.router.sessions))
         stopping = asyncio.ensure_future(stop(ends.served, SHUTDOWN, timeout=5))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not stopping.done()
-        ends.door.sessions[0].answer(ends.door.sessions[0].held[0])
+        ends.router.sessions[0].answer(ends.router.sessions[0].held[0])
         assert (await ends.hear())["id"] == 1
         await stopping
-        assert ends.door.sessions[0].ended
+        assert ends.router.sessions[0].ended
 
 
 # --- the descriptors
@@ -372,7 +374,7 @@ async def test_pipes_and_sockets_are_polled_and_files_have_threads(tmp_path: Pat
         assert (tmp_path / "file").read_bytes() == b"some more"
 
 
-async def test_nobody_elses_descriptor_becomes_one_that_does_not_block() -> None:
+async def test_shared_descriptors_are_not_made_non_blocking() -> None:
     with pipes() as (input_end, output_end, write_end, read_end):
         source, sink = open_source(input_end), open_sink(output_end)
         os.write(write_end, b"x")
@@ -401,7 +403,7 @@ async def test_a_terminal_can_be_read_and_written() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
-async def test_large_writes_are_complete_for_a_reader_who_takes_their_time(kind: str) -> None:
+async def test_large_writes_are_complete_for_a_slow_reader(kind: str) -> None:
     data = os.urandom(3_000_000)
     with contextlib.ExitStack() as stack:
         if kind == "pipe":
@@ -422,7 +424,7 @@ async def test_large_writes_are_complete_for_a_reader_who_takes_their_time(kind:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "thread"])
-async def test_a_reader_who_has_gone_is_no_error(kind: str) -> None:
+async def test_a_reader_that_is_gone_is_no_error(kind: str) -> None:
     with contextlib.ExitStack() as stack:
         if kind == "socket":
             here, there = socket.socketpair()
@@ -443,7 +445,7 @@ async def test_a_reader_who_has_gone_is_no_error(kind: str) -> None:
         sink.close()
 
 
-async def test_a_reader_that_is_cancelled_leaves_what_it_asked_for_to_the_next() -> None:
+async def test_a_cancelled_reader_leaves_its_input_to_the_next() -> None:
     with pipes() as (input_end, _, write_end, _):
         for source in (PolledSource(input_end), ThreadSource(input_end)):
             reading = asyncio.ensure_future(source.read())
@@ -455,10 +457,10 @@ async def test_a_reader_that_is_cancelled_leaves_what_it_asked_for_to_the_next()
             os.write(write_end, b"kept")
             assert await source.read() == b"kept"
         source.close()
-        os.write(write_end, b"x")  # so that its thread sees that it is closed
+        os.write(write_end, b"x")  # so that its thread notices the close
 
 
-async def test_what_comes_while_nobody_reads_is_not_looked_at_again_and_again() -> None:
+async def test_unread_input_does_not_spin_the_loop() -> None:
     loop = asyncio.get_running_loop()
     with pipes() as (input_end, _, write_end, _):
         source = PolledSource(input_end)

@@ -1,7 +1,7 @@
-"""The command: `python -m tests.transports.tls`, which is `make tls`: programs that others wrote judge our TLS and our HTTP/2.
+"""`python -m tests.transports.tls`, which is `make tls`: programs of other projects judge our TLS and our HTTP/2.
 
-curl speaks both protocols and shows a certificate of its own; h2load sends as fast as it can; Node's HTTP/2 makes two thousand calls on
-one connection beside a stream; the SDKs' clients play over https. curl and h2load are Debian's (`curl`, `nghttp2-client`).
+curl speaks both protocols and presents a client certificate; h2load sends as fast as it can; Node's HTTP/2 makes two thousand calls on one
+connection beside a stream; the SDKs' clients play over https. curl and h2load are Debian's (`curl`, `nghttp2-client`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.interop.__main__ import play
 from tests.interop.peers import NODE, PEERS
 from tests.served_program import served
 
-from .certificate_authority import Authority
+from .certificate_authority import CertificateAuthority
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,14 +39,14 @@ ENDS_WITHIN = 60
 
 
 def main() -> int:
-    """Have them all judge; 1 when anything is not as it has to be."""
+    """Run all of them; 1 if any fails."""
     missing = [name for name in ("curl", "h2load") if shutil.which(name) is None]
     if missing:
         print(f"not here: {', '.join(missing)}; on Debian: apt-get install curl nghttp2-client")
         return 1
     with tempfile.TemporaryDirectory(prefix="tls-") as place:
         folder = Path(place)
-        authority = Authority(folder)
+        authority = CertificateAuthority(folder)
         certfile, keyfile = authority.issue()
         # what OpenSSL, Python's httpx and Node are told of it
         os.environ |= {"SSL_CERT_FILE": str(authority.certfile), "NODE_EXTRA_CA_CERTS": str(authority.certfile)}
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def run(name: str, command: Sequence[str], pattern: str = "", *, fails: bool = False) -> bool:
-    """Whether the command ends as it has to, and says so."""
+    """Whether the command ends as it should; prints the result."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ENDS_WITHIN, check=False
     )
@@ -78,15 +78,15 @@ def run(name: str, command: Sequence[str], pattern: str = "", *, fails: bool = F
     return right
 
 
-def curl(url: str, authority: Authority, option: str, version: str) -> bool:
+def curl(url: str, authority: CertificateAuthority, option: str, version: str) -> bool:
     """One request, in one protocol."""
     told = ["--cacert", str(authority.certfile), "-H", ACCEPT, "-H", JSON, "-d", json.dumps(HELLO)]
     command = ["curl", "-sS", option, "-w", "\nHTTP/%{http_version} %{response_code} %{ssl_verify_result}", *told, url]
     return run(f"curl {option}", command, rf'"protocolVersion":"2025-11-25".*HTTP/{version} 200 0$')
 
 
-def refused(url: str, authority: Authority) -> bool:
-    """No TLS before 1.2."""
+def refused(url: str, authority: CertificateAuthority) -> bool:
+    """TLS before 1.2 is refused."""
     command = ["curl", "-sS", "--cacert", str(authority.certfile), "--tls-max", "1.1", "--ciphers", "ALL:@SECLEVEL=0"]
     return run("curl --tls-max 1.1", [*command, url], fails=True)
 

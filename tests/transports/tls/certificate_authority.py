@@ -1,4 +1,4 @@
-"""Certificates for a test, made while it runs: an authority of its own, and whatever it is asked to sign."""
+"""A certificate authority for tests, created while they run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _name(text: str) -> x509.Name:
 
 
 def _usage(*, ca: bool) -> x509.KeyUsage:
-    """What the key is for. Python 3.13 checks by default that a CA says so (`VERIFY_X509_STRICT`)."""
+    """The key usage. Python 3.13 checks by default that a CA declares it (`VERIFY_X509_STRICT`)."""
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -36,8 +36,8 @@ def _usage(*, ca: bool) -> x509.KeyUsage:
     )
 
 
-class Authority:
-    """Signs, and is trusted by each peer that is given its certificate."""
+class CertificateAuthority:
+    """Signs certificates, and is trusted by each peer that is given its own."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self.folder = folder
@@ -74,7 +74,7 @@ class Authority:
     def issue(
         self, name: str = "server", *, begins: float = -1, ends: float = 20, password: bytes | None = None
     ) -> tuple[Path, Path]:
-        """A certificate from so many days from now to so many, and its key, as files."""
+        """A certificate valid from so many days from now to so many, and its key, as files."""
         key = ec.generate_private_key(ec.SECP256R1())
         certfile, keyfile = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         certfile.write_bytes(self._signed(_name(name), key, begins, ends, ca=False))
@@ -85,7 +85,7 @@ class Authority:
         return certfile, keyfile
 
     def client(self, *, alpn: Sequence[str] = (), shows: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-        """What a client needs who trusts this authority."""
+        """The TLS context of a client that trusts this authority."""
         context = ssl.create_default_context(cafile=self.certfile)
         if alpn:
             context.set_alpn_protocols(list(alpn))

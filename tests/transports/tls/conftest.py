@@ -1,4 +1,4 @@
-"""An authority for all tests of TLS, and what a listener and a client need of it."""
+"""A certificate authority for all tests of TLS, and the settings of listeners and clients."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .certificate_authority import Authority
+from .certificate_authority import CertificateAuthority
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="session")
-def pair(authority: Authority) -> tuple[Path, Path]:
-    """A certificate that is good, and its key."""
+def pair(authority: CertificateAuthority) -> tuple[Path, Path]:
+    """A valid certificate and its key."""
     return authority.issue()
 
 
 @pytest.fixture
 def secure(pair: tuple[Path, Path]) -> dict[str, Any]:
-    """What makes a listener speak TLS."""
+    """The settings that make a listener speak TLS."""
     return {"certfile": pair[0], "keyfile": pair[1]}

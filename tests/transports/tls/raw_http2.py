@@ -1,6 +1,6 @@
-"""HTTP/2 by hand: a client that sends the frames it is told to, in whatever order, and reads strictly.
+"""HTTP/2 by hand: a client that sends exactly the frames it is told to, in any order, and reads strictly.
 
-It stays where a library would leave: it goes on reading after a goodbye, and may do all that HTTP/2 forbids.
+It continues where a library would stop: it reads on after GOAWAY, and may do everything that HTTP/2 forbids.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ WINDOW = 65_535
 
 
 @dataclass
-class Answer:
-    """What has come on one stream."""
+class Http2Response:
+    """What has arrived on one stream."""
 
     headers: dict[str, str] = field(default_factory=dict[str, str])
     body: bytes = b""
@@ -54,31 +54,31 @@ class Answer:
         return json.loads(self.body)
 
 
-class Frames:
-    """One connection."""
+class Http2Client:
+    """One HTTP/2 connection."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settings: dict[int, int] | None = None
     ) -> None:
         self.reader = reader
         self.writer = writer
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, Http2Response] = {}
         self.settings: dict[int, int] = {}
         self.goodbye: tuple[int, int] | None = None
-        """The last stream that was taken, and why."""
+        """The last stream id and the code of the server's GOAWAY."""
         self.pongs = 0
         self.windows: dict[int, int] = {}
-        """How much more the server has taken, by stream; 0 is the connection."""
+        """How much more the server accepts, by stream; 0 is the connection."""
         self.over = False
         self.gives = True
-        """Whether it gives room for more when it has read something."""
+        """Whether windows are replenished when something was read."""
         self._encoder = Encoder()
         self._decoder = Decoder()
         self._decoder.max_allowed_table_size = (settings or {}).get(1, 4096)
         self._next = -1
 
     @classmethod
-    async def to(cls, port: int, context: ssl.SSLContext, *, settings: dict[int, int] | None = None) -> Frames:
+    async def to(cls, port: int, context: ssl.SSLContext, *, settings: dict[int, int] | None = None) -> Http2Client:
         frames = cls(*await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=1 << 22), settings)
         frames.writer.write(PREFACE)
         said = b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in (settings or {}).items())
@@ -86,24 +86,24 @@ class Frames:
         await frames.until(lambda: 3 in frames.settings)
         return frames
 
-    # --- out
+    # --- output
 
     def send(self, kind: int, flags: int, stream: int, payload: bytes = b"") -> None:
-        self.writer.write(bytes(head(kind, flags, stream, len(payload))) + payload)
+        self.writer.write(bytes(frame_header(kind, flags, stream, len(payload))) + payload)
 
     def block(self, method: str = "GET", path: str = "/mcp", **headers: str) -> bytes:
-        """Headers, packed; an underscore is a dash."""
+        """Encoded headers; an underscore is a dash."""
         said = {":method": method, ":scheme": "https", ":authority": "127.0.0.1", ":path": path, "accept": BOTH}
         said |= {name.replace("_", "-"): value for name, value in headers.items()}
         return bytes(self._encoder.encode(list(said.items())))
 
     def open(self) -> int:
         self._next += 2
-        self.answers[self._next] = Answer()
+        self.answers[self._next] = Http2Response()
         return self._next
 
     def begin(self, method: str = "POST", path: str = "/mcp", *, end: bool = False, **headers: str) -> int:
-        """A request whose body comes later, or not."""
+        """A request with or without a body that follows."""
         stream = self.open()
         self.send(HEADERS, END_HEADERS | (END_STREAM if end else 0), stream, self.block(method, path, **headers))
         return stream
@@ -129,10 +129,10 @@ class Frames:
     def give(self, stream: int, size: int) -> None:
         self.send(WINDOW_UPDATE, 0, stream, size.to_bytes(4, "big"))
 
-    # --- in
+    # --- input
 
     async def next(self) -> None:
-        """Take one frame."""
+        """Read one frame."""
         try:
             front = await self.reader.readexactly(9)
             payload = await self.reader.readexactly(int.from_bytes(front[:3], "big"))
@@ -140,7 +140,7 @@ class Frames:
             self.over = True
             return
         kind, flags, stream = front[3], front[4], int.from_bytes(front[5:], "big")
-        answer = self.answers.get(stream, Answer())
+        answer = self.answers.get(stream, Http2Response())
         if kind in (HEADERS, CONTINUATION):
             assert flags & END_HEADERS
             answer.headers = {str(name): str(value) for name, value in self._decoder.decode(payload)}
@@ -168,25 +168,25 @@ class Frames:
             answer.ended = True
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Read until it holds."""
+        """Read until the condition holds."""
         while not condition():
             assert not self.over, (self.goodbye, self.answers)
             await self.next()
 
-    async def answer(self, stream: int) -> Answer:
-        """All of an answer."""
+    async def answer(self, stream: int) -> Http2Response:
+        """Read a whole response."""
         answer = self.answers[stream]
         await self.until(lambda: answer.ended or answer.reset is not None)
         return answer
 
     async def end(self) -> tuple[int, int] | None:
-        """Read until the server has closed: its goodbye."""
+        """Read until the server has closed; returns its GOAWAY."""
         while not self.over:
             await self.next()
         return self.goodbye
 
     async def enter(self) -> None:
-        """Open a session."""
+        """Start a session."""
         answer = await self.answer(self.post(json.dumps(HELLO).encode()))
         assert answer.status == 200, answer
 
@@ -194,16 +194,16 @@ class Frames:
         self.writer.transport.abort()
 
 
-def head(kind: int, flags: int, stream: int, length: int) -> bytes:
+def frame_header(kind: int, flags: int, stream: int, length: int) -> bytes:
     return length.to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
 
 
 @asynccontextmanager
-async def spoken(
+async def http2_client(
     port: int, context: ssl.SSLContext, *, settings: dict[int, int] | None = None
-) -> AsyncGenerator[Frames]:
-    """One connection for as long as the block lasts."""
-    frames = await Frames.to(port, context, settings=settings)
+) -> AsyncGenerator[Http2Client]:
+    """A connection for the duration of the block."""
+    frames = await Http2Client.to(port, context, settings=settings)
     try:
         yield frames
     finally:

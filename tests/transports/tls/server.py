@@ -1,4 +1,4 @@
-"""The playhouse over TLS, with HTTP/2 for clients that want it: `server.py CERTFILE KEYFILE PORT`."""
+"""The test server for SDK clients over TLS, with HTTP/2 for clients that want it: `server.py CERTFILE KEYFILE PORT`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom import HttpConfig
 
 @server.tool
 async def tell_all(number: int) -> int:
-    """Say a number to all who listen, and answer it."""
+    """Send a number to all listening sessions, and return it."""
     await server.broadcast("notifications/told", {"number": number})
     return number
 

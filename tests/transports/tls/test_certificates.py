@@ -1,4 +1,4 @@
-"""Certificates are tried before anything listens, and what is wrong with them is told by file and reason."""
+"""Certificates are tried before anything listens, and errors name the file and the reason."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.transports.http.raw_http import house
+from tests.transports.http.raw_http import running_listener
 
 from greenroom import ConfigError, HttpConfig, Server
 from greenroom.supervision import Supervisor, start, stop
 from greenroom.transports.client.http_settings import Trust
 from greenroom.transports.tls import BadCertificate, Certificates
 
-from .certificate_authority import Authority
+from .certificate_authority import CertificateAuthority
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,42 +28,42 @@ def config(certfile: Path, keyfile: Path | None = None, **settings: Any) -> Http
 
 
 async def serial(port: int, context: ssl.SSLContext) -> str:
-    """Which certificate is shown."""
+    """The certificate that is presented."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     shown = writer.get_extra_info("peercert")["serialNumber"]
     writer.transport.abort()
     return str(shown)
 
 
-# --- what is wrong
+# --- errors
 
 
 @pytest.mark.parametrize("setting", [{"keyfile": "k.pem"}, {"cacertfile": "ca.pem"}, {"http2": True}], ids=str)
-def test_without_a_certificate_there_is_no_tls(setting: dict[str, Any]) -> None:
+def test_tls_settings_need_a_certificate(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="needs a certfile"):
         HttpConfig(**setting)
 
 
-def test_a_password_is_shown_to_nobody(tmp_path: Path) -> None:
-    certfile, keyfile = Authority(tmp_path).issue(password=b"hunter2")
+def test_a_password_appears_nowhere(tmp_path: Path) -> None:
+    certfile, keyfile = CertificateAuthority(tmp_path).issue(password=b"hunter2")
     made = config(certfile, keyfile, keyfile_password="hunter2")
     assert "hunter2" not in repr(made)
     with pytest.raises(BadCertificate) as caught:
         Certificates(config(certfile, keyfile, keyfile_password="swordfish"))
     assert "swordfish" not in str(caught.value)
-    assert str(caught.value) == f"keyfile {keyfile}: keyfile_password does not open it"
+    assert str(caught.value) == f"keyfile {keyfile}: keyfile_password is wrong"
 
 
 @pytest.mark.parametrize("name", ["certfile", "keyfile", "cacertfile"])
-def test_a_file_that_is_missing(tmp_path: Path, name: str) -> None:
-    certfile, keyfile = Authority(tmp_path).issue()
+def test_a_missing_file_is_reported(tmp_path: Path, name: str) -> None:
+    certfile, keyfile = CertificateAuthority(tmp_path).issue()
     files: dict[str, Any] = {"certfile": certfile, "keyfile": keyfile, name: tmp_path / "none.pem"}
     with pytest.raises(BadCertificate, match=rf"^{name} .*none.pem: there is no such file$"):
         Certificates(HttpConfig(**files))
 
 
-def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certfile, keyfile = Authority(tmp_path).issue()
+def test_an_unreadable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certfile, keyfile = CertificateAuthority(tmp_path).issue()
     really: Any = Path.open
 
     def refused(path: Path, *arguments: Any, **named: Any) -> Any:
@@ -76,38 +76,38 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         Certificates(config(certfile, keyfile))
 
 
-def test_a_folder_is_no_certificate(tmp_path: Path) -> None:
+def test_a_directory_is_no_certificate(tmp_path: Path) -> None:
     with pytest.raises(BadCertificate, match=r"Is a directory"):
         Certificates(config(tmp_path))
 
 
-def nothing(authority: Authority) -> dict[str, Any]:
+def nothing(authority: CertificateAuthority) -> dict[str, Any]:
     certfile, keyfile = authority.issue()
     certfile.write_text("nothing")
     return {"certfile": certfile, "keyfile": keyfile}
 
 
-def no_key(authority: Authority) -> dict[str, Any]:
+def no_key(authority: CertificateAuthority) -> dict[str, Any]:
     return {"certfile": authority.issue()[0]}
 
 
-def another_key(authority: Authority) -> dict[str, Any]:
+def another_key(authority: CertificateAuthority) -> dict[str, Any]:
     return {"certfile": authority.issue("one")[0], "keyfile": authority.issue("two")[1]}
 
 
-def encrypted(authority: Authority) -> dict[str, Any]:
+def encrypted(authority: CertificateAuthority) -> dict[str, Any]:
     certfile, keyfile = authority.issue(password=b"secret")
     return {"certfile": certfile, "keyfile": keyfile}
 
 
-def broken(authority: Authority) -> dict[str, Any]:
+def broken(authority: CertificateAuthority) -> dict[str, Any]:
     certfile, keyfile = authority.issue()
     lines = certfile.read_text().splitlines()
     certfile.write_text("\n".join([lines[0], "AAAA", *lines[2:]]))
     return {"certfile": certfile, "keyfile": keyfile}
 
 
-def no_authority(authority: Authority) -> dict[str, Any]:
+def no_authority(authority: CertificateAuthority) -> dict[str, Any]:
     certfile, keyfile = authority.issue()
     return {"certfile": certfile, "keyfile": keyfile, "cacertfile": keyfile}
 
@@ -118,24 +118,26 @@ def no_authority(authority: Authority) -> dict[str, Any]:
         (nothing, r"certfile .*: there is no certificate in it"),
         (no_key, r"keyfile .*: there is no private key in it"),
         (another_key, r"keyfile .*: the key is not that of the certificate in"),
-        (encrypted, r"keyfile .*: it is encrypted: say keyfile_password"),
+        (encrypted, r"keyfile .*: it is encrypted: set keyfile_password"),
         (broken, r"OpenSSL cannot use them"),
         (no_authority, r"cacertfile .*: there is no certificate in it"),
     ],
 )
-def test_what_cannot_be_used(tmp_path: Path, files: Callable[[Authority], dict[str, Any]], told: str) -> None:
+def test_an_unusable_certificate_is_reported(
+    tmp_path: Path, files: Callable[[CertificateAuthority], dict[str, Any]], told: str
+) -> None:
     with pytest.raises(BadCertificate, match=told):
-        Certificates(HttpConfig(**files(Authority(tmp_path))))
+        Certificates(HttpConfig(**files(CertificateAuthority(tmp_path))))
 
 
 @pytest.mark.parametrize("password", ["hunter2", b"hunter2"])
 def test_a_password_opens_the_key(tmp_path: Path, password: str | bytes) -> None:
-    certfile, keyfile = Authority(tmp_path).issue(password=b"hunter2")
+    certfile, keyfile = CertificateAuthority(tmp_path).issue(password=b"hunter2")
     assert Certificates(config(certfile, keyfile, keyfile_password=password)).context.get_ciphers()
 
 
-def test_one_file_for_both(tmp_path: Path) -> None:
-    certfile, keyfile = Authority(tmp_path).issue()
+def test_certificate_and_key_may_be_in_one_file(tmp_path: Path) -> None:
+    certfile, keyfile = CertificateAuthority(tmp_path).issue()
     both = tmp_path / "both.pem"
     both.write_bytes(keyfile.read_bytes() + certfile.read_bytes())
     assert Certificates(config(both)).context.get_ciphers()
@@ -150,10 +152,10 @@ def test_one_file_for_both(tmp_path: Path) -> None:
         (-1, 60, None),
     ],
 )
-def test_a_certificate_that_is_not_of_its_time_is_a_warning(
+def test_an_expired_or_future_certificate_is_a_warning(
     tmp_path: Path, begins: float, ends: float, told: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    certfile, keyfile = Authority(tmp_path).issue(begins=begins, ends=ends)
+    certfile, keyfile = CertificateAuthority(tmp_path).issue(begins=begins, ends=ends)
     with caplog.at_level(logging.WARNING):
         Certificates(config(certfile, keyfile))
     assert [record.getMessage() for record in caplog.records] == ([f"certfile {certfile}: {told}"] if told else []) or (
@@ -161,34 +163,34 @@ def test_a_certificate_that_is_not_of_its_time_is_a_warning(
     )
 
 
-def test_nothing_listens_when_it_cannot(tmp_path: Path) -> None:
+def test_with_an_unusable_certificate_nothing_listens(tmp_path: Path) -> None:
     server = Server("secure")
     with pytest.raises(BadCertificate):
         server.run("http", config=config(tmp_path / "none.pem"))
     assert server.urls == []
 
 
-# --- what is spoken
+# --- protocols
 
 
 @pytest.mark.row("ST-12")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_tls_from_1_2_on(authority: Authority, secure: dict[str, Any], version: ssl.TLSVersion) -> None:
-    async with house(**secure) as opened:
+async def test_tls_1_2_and_1_3_are_accepted(
+    authority: CertificateAuthority, secure: dict[str, Any], version: ssl.TLSVersion
+) -> None:
+    async with running_listener(**secure) as opened:
         context = authority.client()
         context.minimum_version = context.maximum_version = version
         assert await serial(opened.port, context)
 
 
 @pytest.mark.row("ST-12")
-def test_both_ends_say_themselves_that_1_2_is_the_least(
-    secure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The defaults of Python and OpenSSL are the same today, and are a system's to change."""
+def test_both_ends_set_the_minimum_of_1_2_themselves(secure: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults of Python and OpenSSL are the same today, but a system may change them."""
     real = ssl.SSLContext.__new__
 
     def older(cls: type[ssl.SSLContext], *more: Any, **named: Any) -> ssl.SSLContext:
-        """With the defaults of another time, or of a system that needs them."""
+        """With older defaults, or those of a system that needs them."""
         made: ssl.SSLContext = real(cls, *more, **named)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -206,8 +208,8 @@ def test_both_ends_say_themselves_that_1_2_is_the_least(
 
 
 @pytest.mark.row("ST-12")
-async def test_no_tls_before_1_2(authority: Authority, secure: dict[str, Any]) -> None:
-    async with house(**secure) as opened:
+async def test_tls_before_1_2_is_refused(authority: CertificateAuthority, secure: dict[str, Any]) -> None:
+    async with running_listener(**secure) as opened:
         context = authority.client()
         context.set_ciphers("ALL:@SECLEVEL=0")
         with pytest.warns(DeprecationWarning, match="TLSv1_1"):
@@ -228,10 +230,10 @@ async def test_no_tls_before_1_2(authority: Authority, secure: dict[str, Any]) -
         (True, [], None),
     ],
 )
-async def test_which_protocol_is_agreed_on(
-    authority: Authority, secure: dict[str, Any], http2: Any, offered: list[str], chosen: str | None
+async def test_the_protocol_is_negotiated_by_alpn(
+    authority: CertificateAuthority, secure: dict[str, Any], http2: Any, offered: list[str], chosen: str | None
 ) -> None:
-    async with house(**secure, http2=http2) as opened:
+    async with running_listener(**secure, http2=http2) as opened:
         context = authority.client(alpn=offered)
         _, writer = await asyncio.open_connection("127.0.0.1", opened.port, ssl=context)
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == chosen
@@ -239,22 +241,24 @@ async def test_which_protocol_is_agreed_on(
 
 
 @pytest.mark.row("ST-12")
-async def test_clients_show_who_they_are_where_that_is_asked(
-    tmp_path: Path, authority: Authority, secure: dict[str, Any]
+async def test_client_certificates_are_required_where_configured(
+    tmp_path: Path, authority: CertificateAuthority, secure: dict[str, Any]
 ) -> None:
-    ours = Authority(tmp_path, "ours")
-    async with house(**secure, cacertfile=ours.certfile) as opened:
+    ours = CertificateAuthority(tmp_path, "ours")
+    async with running_listener(**secure, cacertfile=ours.certfile) as opened:
         good = authority.client(shows=ours.issue("friend"))
         assert await serial(opened.port, good)
         for shows in (None, authority.issue("stranger")):
             reader, writer = await asyncio.open_connection("127.0.0.1", opened.port, ssl=authority.client(shows=shows))
-            with pytest.raises(ssl.SSLError):  # in TLS 1.3 it is told after the client believes to be in
+            with pytest.raises(
+                ssl.SSLError
+            ):  # in TLS 1.3 the refusal arrives after the client takes the handshake for complete
                 await reader.read()
             writer.transport.abort()
 
 
 async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     certfile, keyfile = authority.issue()
     server = Server("secure")
     spec = server.child_spec("http", config=config(certfile, keyfile))

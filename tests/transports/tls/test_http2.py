@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
-from tests.transports.http.raw_http import house
+from tests.transports.http.raw_http import running_listener
 
 from greenroom.supervision import kill
 from greenroom.transports.http2_connection import (
@@ -34,17 +34,17 @@ from greenroom.transports.http2_connection import (
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_listener import HttpListener
 
-from .raw_http2 import Frames, head, spoken
+from .raw_http2 import Http2Client, frame_header, http2_client
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, Callable
 
-    from tests.transports.http.raw_http import House
+    from tests.transports.http.raw_http import RunningListener
 
     from greenroom.transports.asgi import App, Receive, Scope, Send
 
-    from .certificate_authority import Authority
+    from .certificate_authority import CertificateAuthority
 
 NO_ERROR, INTERNAL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 0, 2, 6, 7, 8, 11
 
@@ -54,7 +54,7 @@ def now() -> float:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Look at it again and again, less and less often."""
+    """Check a condition repeatedly, at growing intervals."""
     pause = 0.0
     while not condition():
         await asyncio.sleep(pause)
@@ -62,19 +62,19 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def context(authority: Authority) -> ssl.SSLContext:
+def context(authority: CertificateAuthority) -> ssl.SSLContext:
     return authority.client(alpn=["h2"])
 
 
 @pytest.fixture
 def opened(secure: dict[str, Any], context: ssl.SSLContext) -> Any:
-    """A house, and a client in it who has session s1."""
+    """A listener, and a client of it with session s1."""
 
     @asynccontextmanager
-    async def both(app: App | None = None, **settings: Any) -> AsyncGenerator[tuple[House, Frames]]:
+    async def both(app: App | None = None, **settings: Any) -> AsyncGenerator[tuple[RunningListener, Http2Client]]:
         async with (
-            house(app, **secure, http2=True, **settings) as found,
-            spoken(found.port, context) as frames,
+            running_listener(app, **secure, http2=True, **settings) as found,
+            http2_client(found.port, context) as frames,
         ):
             if app is None:
                 await frames.enter()
@@ -84,7 +84,7 @@ def opened(secure: dict[str, Any], context: ssl.SSLContext) -> Any:
 
 
 @pytest.mark.row("ST-12")
-async def test_a_session_from_its_beginning_to_its_end(opened: Any) -> None:
+async def test_a_session_is_served_over_http2_from_start_to_end(opened: Any) -> None:
     async with opened() as (_, frames):
         echo = await frames.answer(frames.call("echo", text="hi"))
         assert (echo.status, echo.json["result"]["params"]) == (200, {"text": "hi"})
@@ -102,11 +102,11 @@ async def test_a_session_from_its_beginning_to_its_end(opened: Any) -> None:
 
 
 @pytest.mark.row("ST-12")
-async def test_two_thousand_requests_beside_a_stream_that_loses_nothing(opened: Any) -> None:
+async def test_two_thousand_requests_beside_a_stream_lose_none_of_its_events(opened: Any) -> None:
     async with opened() as (found, frames):
         listening = frames.listen()
         await frames.until(lambda: frames.answers[listening].body)
-        feed = found.door.sessions["s1"].general
+        feed = found.router.sessions["s1"].general
         for batch in range(0, 2000, 50):
             streams = [frames.call("echo", id=batch + n, n=batch + n) for n in range(50)]
             feed.put(b'{"n":%d}' % batch)
@@ -118,7 +118,7 @@ async def test_two_thousand_requests_beside_a_stream_that_loses_nothing(opened: 
         assert frames.goodbye is None
 
 
-async def test_what_asgi_says_of_a_request(opened: Any) -> None:
+async def test_the_asgi_scope_of_a_request(opened: Any) -> None:
     scopes: list[Scope] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,13 +141,13 @@ async def test_what_asgi_says_of_a_request(opened: Any) -> None:
         assert (await frames.answer(frames.begin("HEAD", end=True))).body == b""
 
 
-async def test_an_application_that_fails_or_says_nothing_ends_its_stream_only(
+async def test_an_application_that_fails_or_sends_nothing_ends_only_its_stream(
     opened: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         match scope["path"]:
             case "/fails":
-                raise RuntimeError("nobody thought of that")
+                raise RuntimeError("no_application thought of that")
             case "/silent":
                 return
             case "/breaks":
@@ -169,17 +169,17 @@ async def test_an_application_that_fails_or_says_nothing_ends_its_stream_only(
             assert (await frames.answer(frames.begin("GET", "/fails", end=True))).status == 500
             assert (await frames.answer(frames.begin("GET", "/silent", end=True))).status == 500
         assert "GET '/fails' ended in an error of the server" in caplog.text
-        assert "nobody thought of that" in caplog.text
-        for path in ("/breaks", "/short"):  # half an answer must not look like a whole one
+        assert "no_application thought of that" in caplog.text
+        for path in ("/breaks", "/short"):  # half a response must not look like a whole one
             half = await frames.answer(frames.begin("GET", path, end=True))
             assert (half.status, half.ended, half.reset) == (200, False, INTERNAL_ERROR)
         assert not frames.answers[waiting].ended
         assert frames.answers[waiting].reset is None
 
 
-async def test_the_error_that_stands_for_an_answer_is_a_whole_answer(opened: Any) -> None:
+async def test_the_error_response_of_a_failed_application_is_complete(opened: Any) -> None:
     async def fails(scope: Scope, receive: Receive, send: Send) -> None:
-        raise RuntimeError("nobody thought of that")
+        raise RuntimeError("no_application thought of that")
 
     async with opened(fails) as (_, frames):
         uploading = frames.begin("POST", "/fails")
@@ -189,10 +189,10 @@ async def test_the_error_that_stands_for_an_answer_is_a_whole_answer(opened: Any
         assert (answer.ended, answer.reset) == (True, NO_ERROR)  # the rest of its body is not wanted, and that is all
 
 
-# --- one stream and the others
+# --- independence of streams
 
 
-async def test_data_that_comes_after_the_answer_ends_nothing(opened: Any) -> None:
+async def test_data_after_the_response_ends_nothing(opened: Any) -> None:
     async def early(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/early":
             await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -207,7 +207,7 @@ async def test_data_that_comes_after_the_answer_ends_nothing(opened: Any) -> Non
         sibling = frames.begin("GET", "/stream", end=True)
         late = frames.begin("POST", "/early")
         assert (await frames.answer(late)).body == b"enough"
-        for _ in range(8):  # twice its window: what comes late is taken, and thrown away
+        for _ in range(8):  # twice its window: late data is accepted and dropped
             frames.data(late, b"x" * 16_000)
             await frames.until(lambda: frames.windows.get(late, 0) >= 16_000)
             frames.windows[late] = 0
@@ -222,7 +222,7 @@ async def test_data_that_comes_after_the_answer_ends_nothing(opened: Any) -> Non
         assert frames.goodbye is None
 
 
-async def test_a_body_that_nobody_reads_stalls_no_other(opened: Any) -> None:
+async def test_an_unread_body_stalls_no_other_stream(opened: Any) -> None:
     hold = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -248,14 +248,16 @@ async def test_a_body_that_nobody_reads_stalls_no_other(opened: Any) -> None:
             for at in range(0, size, 16_000):
                 frames.data(stream, b"y" * min(16_000, size - at), end=at + 16_000 >= size)
             assert (await frames.answer(stream)).body == b"%d" % size
-        assert all(frames.windows.get(stream, 0) == 0 for stream in deaf)  # no room until it is read
+        assert all(
+            frames.windows.get(stream, 0) == 0 for stream in deaf
+        )  # the window stays closed until the application reads
         hold.set()
         for stream in deaf:
             frames.data(stream, b"z", end=True)
             assert (await frames.answer(stream)).body == b"%d" % (STREAM_WINDOW // 4 * 4 + 1)
 
 
-async def test_the_connections_window_is_given_back_to_the_byte(opened: Any) -> None:
+async def test_the_connections_window_is_replenished_to_the_byte(opened: Any) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive()).get("more_body"):
             pass
@@ -269,7 +271,7 @@ async def test_the_connections_window_is_given_back_to_the_byte(opened: Any) -> 
         for turn in (
             1,
             2,
-        ):  # each quarter is owed in full when its last byte is here, and the next one begins at nothing
+        ):  # each quarter is complete when its last byte has arrived, and the next one starts at zero
             stream = frames.begin("POST", "/reads")
             for at in range(0, quarter, piece):
                 await frames.until(lambda: at + piece - frames.windows.get(stream, 0) <= STREAM_WINDOW)  # noqa: B023 - within this turn
@@ -278,7 +280,7 @@ async def test_the_connections_window_is_given_back_to_the_byte(opened: Any) -> 
             assert frames.windows[0] - before == turn * quarter
 
 
-async def test_room_on_the_connection_lets_a_stream_go_on_that_waits_for_it_alone(opened: Any) -> None:
+async def test_opening_the_connections_window_alone_resumes_waiting_streams(opened: Any) -> None:
     async with opened(write_timeout=10.0) as (_, frames):
         frames.gives = False
         stream = frames.call("stream", events=1, size=200_000)
@@ -291,7 +293,7 @@ async def test_room_on_the_connection_lets_a_stream_go_on_that_waits_for_it_alon
         assert len((await frames.answer(stream)).body) > 200_000
 
 
-async def test_a_body_that_is_more_than_its_window_is_an_attack(opened: Any) -> None:
+async def test_a_body_over_its_window_is_a_protocol_error(opened: Any) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.Event().wait()
 
@@ -304,7 +306,7 @@ async def test_a_body_that_is_more_than_its_window_is_an_attack(opened: Any) -> 
         assert goodbye[1] == 3
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(opened: Any) -> None:
+async def test_a_missing_body_times_out_over_http2(opened: Any) -> None:
     async with opened(body_timeout=5.0) as (_, frames):
         began = now()
         stream = frames.begin("POST", content_type="application/json")
@@ -313,7 +315,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(opened: Any) -> None:
         assert (await frames.answer(frames.call("echo"))).status == 200
 
 
-async def test_a_body_that_grows_too_large_is_refused_and_no_other_is(opened: Any) -> None:
+async def test_a_body_that_grows_over_the_limit_is_refused_without_effect_on_others(opened: Any) -> None:
     async with opened(max_body=10_000) as (_, frames):
         stream = frames.begin("POST", content_type="application/json")
         for _ in range(2):
@@ -323,7 +325,7 @@ async def test_a_body_that_grows_too_large_is_refused_and_no_other_is(opened: An
         assert (await frames.answer(frames.call("echo"))).status == 200
 
 
-async def test_a_stream_that_is_not_read_is_reset_and_its_call_and_its_siblings_go_on(opened: Any) -> None:
+async def test_an_unread_stream_is_reset_and_its_call_and_siblings_continue(opened: Any) -> None:
     async with opened(write_timeout=10.0, heartbeat=3.0) as (found, frames):
         frames.give(0, 1 << 24)
         frames.gives = False
@@ -335,13 +337,13 @@ async def test_a_stream_that_is_not_read_is_reset_and_its_call_and_its_siblings_
         assert (await frames.answer(stalled)).reset == CANCEL
         assert 10.0 <= now() - began < 15
         assert len(answer.body) == 65_535
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         await until(lambda: session.feeds[0].left)
         assert not session.ended
         assert (await frames.answer(frames.call("echo"))).status == 200
 
 
-async def test_a_stream_that_is_read_slowly_gets_it_all(opened: Any) -> None:
+async def test_a_slowly_read_stream_is_delivered_completely(opened: Any) -> None:
     async with opened(write_timeout=10.0) as (_, frames):
         frames.give(0, 1 << 24)
         frames.gives = False
@@ -358,7 +360,7 @@ async def test_a_stream_that_is_read_slowly_gets_it_all(opened: Any) -> None:
         assert now() - began > 24
 
 
-async def test_a_peer_that_takes_nothing_is_cut_and_its_calls_go_on(opened: Any) -> None:
+async def test_a_peer_that_opens_no_window_is_cut_and_its_calls_continue(opened: Any) -> None:
     async with opened(write_timeout=10.0) as (found, frames):
         frames.gives = False
         streams = [frames.call("stream", id=n, events=20, size=20_000, finish=False) for n in range(3)]
@@ -366,7 +368,7 @@ async def test_a_peer_that_takes_nothing_is_cut_and_its_calls_go_on(opened: Any)
         await frames.end()
         assert 10.0 <= now() - began < 15
         assert sum(len(frames.answers[stream].body) for stream in streams) <= 65_535
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         await until(lambda: all(feed.left for feed in session.feeds))
         assert not session.ended
 
@@ -378,7 +380,7 @@ async def test_a_peer_that_does_not_read_its_socket_is_cut(opened: Any) -> None:
         frames.give(stream, 1 << 24)
         await frames.writer.drain()
         frames.writer.transport.pause_reading()
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         await until(lambda: session.feeds)
         began = now()
         await until(lambda: session.feeds[0].left)
@@ -387,7 +389,7 @@ async def test_a_peer_that_does_not_read_its_socket_is_cut(opened: Any) -> None:
         await until(lambda: frames.reader.at_eof() or frames.reader.exception())
 
 
-async def test_each_silent_stream_has_its_heartbeat(opened: Any) -> None:
+async def test_each_silent_stream_has_its_own_heartbeat(opened: Any) -> None:
     async with opened(heartbeat=5.0) as (_, frames):
         streams = [frames.call("stream", id=n, finish=False) for n in range(3)]
         began = now()
@@ -399,9 +401,9 @@ async def test_each_silent_stream_has_its_heartbeat(opened: Any) -> None:
 # --- disconnects
 
 
-async def test_a_stream_that_is_reset_leaves_its_call_alone(opened: Any) -> None:
+async def test_resetting_a_stream_does_not_affect_its_call(opened: Any) -> None:
     async with opened() as (found, frames):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         waiting, listening = frames.call("wait"), frames.listen()
         await until(lambda: session.waiting)
         await frames.until(lambda: frames.answers[listening].body)
@@ -413,9 +415,9 @@ async def test_a_stream_that_is_reset_leaves_its_call_alone(opened: Any) -> None
         assert not session.ended
 
 
-async def test_a_peer_that_leaves_leaves_all_its_streams(opened: Any) -> None:
+async def test_a_disconnect_detaches_all_streams_of_the_connection(opened: Any) -> None:
     async with opened() as (found, frames):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         for n in range(3):
             frames.call("wait", id=n)
         await until(lambda: session.waiting == 3)
@@ -424,9 +426,9 @@ async def test_a_peer_that_leaves_leaves_all_its_streams(opened: Any) -> None:
         assert not session.ended
 
 
-async def test_a_peer_that_says_goodbye_still_gets_its_answers(opened: Any) -> None:
+async def test_a_peer_that_sends_goaway_still_gets_its_responses(opened: Any) -> None:
     async with opened() as (found, frames):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         waiting = frames.call("wait")
         await until(lambda: session.waiting)
         frames.send(GOAWAY, 0, 0, bytes(8))
@@ -435,20 +437,20 @@ async def test_a_peer_that_says_goodbye_still_gets_its_answers(opened: Any) -> N
         await frames.end()
 
 
-# --- ends
+# --- the end of a connection
 
 
-async def test_after_as_many_requests_as_may_be_the_siblings_are_not_silenced(opened: Any) -> None:
+async def test_the_last_allowed_request_does_not_silence_its_siblings(opened: Any) -> None:
     async with opened(keep_alive_requests=10, heartbeat=5.0) as (found, frames):
         listening = frames.listen()
         for n in range(8):
             assert (await frames.answer(frames.call("echo", id=n))).status == 200
         assert frames.goodbye == (19, NO_ERROR)
         refused = await frames.answer(frames.call("echo"))
-        assert refused.reset == REFUSED_STREAM  # which says that it may be sent again, elsewhere
+        assert refused.reset == REFUSED_STREAM  # REFUSED_STREAM: it may be sent again on another connection
         heard = frames.answers[listening]
-        await frames.until(lambda: heard.body.count(b"\n\n") >= 3)  # the mark, and two heartbeats
-        feed = found.door.sessions["s1"].general
+        await frames.until(lambda: heard.body.count(b"\n\n") >= 3)  # the first event, and two heartbeats
+        feed = found.router.sessions["s1"].general
         feed.put(b'"late"')
         await frames.until(lambda: b'"late"' in heard.body)
         feed.end()
@@ -456,10 +458,10 @@ async def test_after_as_many_requests_as_may_be_the_siblings_are_not_silenced(op
         await frames.end()
 
 
-async def test_an_idle_connection_is_closed_with_a_goodbye_and_a_busy_one_is_not(opened: Any) -> None:
+async def test_an_idle_connection_is_closed_with_goaway_and_a_busy_one_is_not(opened: Any) -> None:
     async with opened(keep_alive=60.0) as (found, frames):
         await asyncio.sleep(50)
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         waiting = frames.call("wait")
         await until(lambda: session.waiting)
         await asyncio.sleep(200)
@@ -471,7 +473,7 @@ async def test_an_idle_connection_is_closed_with_a_goodbye_and_a_busy_one_is_not
 
 
 @pytest.mark.parametrize("ending", [False, True])
-async def test_a_connection_that_has_ended_is_read_a_little_longer_unless_its_listener_ends(*, ending: bool) -> None:
+async def test_a_closed_connection_is_read_a_little_longer_unless_its_listener_stops(*, ending: bool) -> None:
     class Wire:
         def __init__(self) -> None:
             self.said: list[str] = []
@@ -495,21 +497,21 @@ async def test_a_connection_that_has_ended_is_read_a_little_longer_unless_its_li
             return False
 
         def write(self, data: bytes) -> None:
-            """What it says before is shown elsewhere."""
+            """Its last words are tested elsewhere."""
 
         def get_extra_info(self, name: str) -> Any:
             return Mock() if name == "socket" else None
 
     wire: Any = Wire()
     loop = asyncio.get_running_loop()
-    hall: Any = SimpleNamespace(config=HttpConfig(), loop=loop, ending=ending, enter=Mock())
-    connection = Http2Connection(hall)
+    connections: Any = SimpleNamespace(config=HttpConfig(), loop=loop, ending=ending, add=Mock())
+    connection = Http2Connection(connections)
     connection.connection_made(wire)
     connection._finish()
     connection._finish()
     assert wire.said == (
         ["close"] if ending else ["eof"]
-    )  # a close with bytes unread would reset it, and lose the goodbye
+    )  # closing with unread bytes would reset the connection, and lose the GOAWAY
     await asyncio.sleep(LINGER - 0.1)
     assert "abort" not in wire.said
     await asyncio.sleep(0.2)
@@ -517,17 +519,20 @@ async def test_a_connection_that_has_ended_is_read_a_little_longer_unless_its_li
     assert connection._closing
 
 
-async def test_a_connection_that_asks_for_nothing_is_closed(secure: dict[str, Any], context: ssl.SSLContext) -> None:
-    async with house(**secure, http2=True, header_timeout=3.0) as found, spoken(found.port, context) as frames:
+async def test_a_connection_without_requests_is_closed(secure: dict[str, Any], context: ssl.SSLContext) -> None:
+    async with (
+        running_listener(**secure, http2=True, header_timeout=3.0) as found,
+        http2_client(found.port, context) as frames,
+    ):
         began = now()
-        frames.send(HEADERS, 0, frames.open(), b"\x82")  # and the rest never
+        frames.send(HEADERS, 0, frames.open(), b"\x82")  # and never the rest
         await frames.end()
         assert 3.0 <= now() - began < 6
 
 
-async def test_stopping_answers_what_runs_ends_what_listens_and_takes_no_more(opened: Any) -> None:
+async def test_stopping_answers_running_requests_ends_streams_and_accepts_no_more(opened: Any) -> None:
     async with opened(drain_grace=5.0) as (found, frames):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         listening = frames.listen()
         await frames.until(lambda: frames.answers[listening].body)
         waiting = frames.call("wait")
@@ -546,7 +551,7 @@ async def test_stopping_answers_what_runs_ends_what_listens_and_takes_no_more(op
 
 async def test_stopping_waits_for_the_grace_and_no_longer(opened: Any) -> None:
     async with opened(drain_grace=2.0) as (found, frames):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         waiting = frames.call("wait")
         await until(lambda: session.waiting)
         began = now()
@@ -558,9 +563,9 @@ async def test_stopping_waits_for_the_grace_and_no_longer(opened: Any) -> None:
         assert session.given_up == 1
 
 
-async def test_a_listener_that_is_killed_leaves_no_connection_behind(opened: Any) -> None:
+async def test_a_killed_listener_leaves_no_connection(opened: Any) -> None:
     async with opened() as (found, frames):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         frames.call("wait")
         await until(lambda: session.waiting)
         kill(await found.listener())
@@ -568,12 +573,12 @@ async def test_a_listener_that_is_killed_leaves_no_connection_behind(opened: Any
         await until(lambda: session.given_up == 1)
 
 
-# --- bounds
+# --- limits
 
 
 @pytest.mark.row("ST-28")
-async def test_connections_of_all_kinds_are_counted_together(
-    opened: Any, context: ssl.SSLContext, authority: Authority
+async def test_connections_of_all_protocols_are_counted_together(
+    opened: Any, context: ssl.SSLContext, authority: CertificateAuthority
 ) -> None:
     async with opened(max_connections=2) as (found, frames):
         second = await asyncio.open_connection("127.0.0.1", found.port, ssl=authority.client())
@@ -583,10 +588,10 @@ async def test_connections_of_all_kinds_are_counted_together(
         frames.close()
 
 
-async def test_as_many_streams_as_were_promised_run_at_once(opened: Any) -> None:
+async def test_as_many_streams_as_announced_run_at_once(opened: Any) -> None:
     async with opened(max_streams=5) as (found, frames):
         assert frames.settings[3] == 5
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         waiting = [frames.call("wait", id=n) for n in range(5)]
         await until(lambda: session.waiting == 5)
         frames.reset(waiting[0])
@@ -598,7 +603,7 @@ async def test_as_many_streams_as_were_promised_run_at_once(opened: Any) -> None
             assert (await frames.answer(stream)).status == 200
 
 
-async def test_requests_that_are_taken_back_count_until_their_application_has_ended(opened: Any) -> None:
+async def test_reset_requests_count_until_their_application_has_ended(opened: Any) -> None:
     running = 0
     most = 0
 
@@ -621,7 +626,7 @@ async def test_requests_that_are_taken_back_count_until_their_application_has_en
 
 async def test_rapid_reset_is_bounded(opened: Any) -> None:
     async with opened() as (found, frames):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         for n in range(1000):
             frames.reset(frames.call("wait", id=n))
         goodbye = await frames.end()
@@ -643,10 +648,10 @@ async def test_rapid_reset_is_bounded(opened: Any) -> None:
     ],
     ids=["ping", "settings", "windows-by-settings", "window-update", "priority", "unknown"],
 )
-async def test_a_flood_of_what_costs_nothing_is_bounded(opened: Any, kind: int, payload: bytes, count: int) -> None:
+async def test_a_flood_of_cheap_frames_is_bounded(opened: Any, kind: int, payload: bytes, count: int) -> None:
     async with opened() as (_, frames):
         stream = 99 if kind == PRIORITY else 0
-        frames.writer.write((head(kind, 0, stream, len(payload)) + payload) * count)
+        frames.writer.write((frame_header(kind, 0, stream, len(payload)) + payload) * count)
         goodbye = await frames.end()
         assert goodbye is not None
         assert goodbye[1] == ENHANCE_YOUR_CALM
@@ -655,13 +660,13 @@ async def test_a_flood_of_what_costs_nothing_is_bounded(opened: Any, kind: int, 
 async def test_a_flood_of_empty_data_is_bounded(opened: Any) -> None:
     async with opened() as (_, frames):
         stream = frames.begin("POST", content_type="application/json")
-        frames.writer.write(head(DATA, 0, stream, 0) * 1000)
+        frames.writer.write(frame_header(DATA, 0, stream, 0) * 1000)
         goodbye = await frames.end()
         assert goodbye is not None
         assert goodbye[1] == ENHANCE_YOUR_CALM
 
 
-async def test_headers_without_an_end_are_bounded_while_they_come(opened: Any) -> None:
+async def test_endless_headers_are_bounded_while_they_arrive(opened: Any) -> None:
     async with opened(max_header=8192) as (_, frames):
         stream = frames.open()
         frames.send(HEADERS, 0, stream, b"")
@@ -675,29 +680,27 @@ async def test_headers_without_an_end_are_bounded_while_they_come(opened: Any) -
 async def test_a_flood_of_empty_continuations_is_bounded(opened: Any) -> None:
     async with opened() as (_, frames):
         frames.send(HEADERS, 0, frames.open(), b"\x82")
-        frames.writer.write(head(CONTINUATION, 0, 3, 0) * 1000)
+        frames.writer.write(frame_header(CONTINUATION, 0, 3, 0) * 1000)
         goodbye = await frames.end()
         assert goodbye is not None
         assert goodbye[1] in (1, ENHANCE_YOUR_CALM)
 
 
-async def test_a_header_bomb_does_not_go_off(opened: Any) -> None:
+async def test_an_hpack_bomb_is_refused(opened: Any) -> None:
     async with opened(max_header=8192) as (found, frames):
-        # One long header, remembered, and then named by one byte each: 4 MB out of 5 KB.
+        # One long header, stored in the table, and then referenced by one byte each: 4 MB out of 5 KB.
         bomb = frames.block(x_big="a" * 3000)
         frames.send(HEADERS, END_HEADERS | END_STREAM, frames.open(), bomb + b"\xbe" * 1300)
         goodbye = await frames.end()
         assert goodbye is not None
         assert goodbye[1] == ENHANCE_YOUR_CALM
-        assert len(found.door.sessions["s1"].heard) == 0
+        assert len(found.router.sessions["s1"].heard) == 0
 
 
-async def test_a_peer_cannot_have_us_remember_headers_without_end(
-    secure: dict[str, Any], context: ssl.SSLContext
-) -> None:
+async def test_a_peer_cannot_grow_our_encoder_table(secure: dict[str, Any], context: ssl.SSLContext) -> None:
     async with (
-        house(**secure, http2=True) as found,
-        spoken(found.port, context, settings={1: 1 << 30}) as frames,
+        running_listener(**secure, http2=True) as found,
+        http2_client(found.port, context, settings={1: 1 << 30}) as frames,
     ):
         await frames.enter()
         ref = await found.listener()
@@ -706,24 +709,24 @@ async def test_a_peer_cannot_have_us_remember_headers_without_end(
         assert frames._decoder.header_table_size == 4096
 
 
-async def test_what_is_no_http2_is_the_end_of_it(opened: Any) -> None:
+async def test_invalid_http2_ends_the_connection(opened: Any) -> None:
     async with opened() as (_, frames):
         frames.writer.write(b"GET / HTTP/1.1\r\n\r\n" * 3)
         assert await frames.end() == (1, FRAME_SIZE_ERROR)
 
 
-async def test_a_frame_that_is_too_large_is_refused_before_it_is_here(opened: Any) -> None:
+async def test_an_oversized_frame_is_refused_by_its_header(opened: Any) -> None:
     async with opened() as (_, frames):
-        frames.writer.write(head(DATA, 0, frames.begin("POST"), 1 << 20) + bytes(100))
+        frames.writer.write(frame_header(DATA, 0, frames.begin("POST"), 1 << 20) + bytes(100))
         goodbye = await frames.end()
         assert goodbye is not None
         assert goodbye[1] == FRAME_SIZE_ERROR
 
 
-async def test_a_request_that_is_malformed_is_never_asked(opened: Any) -> None:
+async def test_a_malformed_request_does_not_reach_the_application(opened: Any) -> None:
     async with opened() as (found, frames):
         for bad in ({"connection": "close"}, {"transfer_encoding": "chunked"}, {"Upper": "case"}, {":late": "x"}):
-            async with spoken(found.port, found_context(frames)) as other:
+            async with http2_client(found.port, found_context(frames)) as other:
                 other.begin("GET", end=True, **bad)
                 goodbye = await other.end()
                 assert goodbye is not None
@@ -732,16 +735,16 @@ async def test_a_request_that_is_malformed_is_never_asked(opened: Any) -> None:
         assert (await frames.answer(frames.call("echo"))).status == 200
 
 
-def found_context(frames: Frames) -> ssl.SSLContext:
+def found_context(frames: Http2Client) -> ssl.SSLContext:
     context: ssl.SSLContext = frames.writer.get_extra_info("sslcontext")
     return context
 
 
-# --- small pieces
+# --- tiny frames
 
 
 class Turns:
-    """Counts the turns of the loop until it is told to stop."""
+    """Counts the turns of the loop until stopped."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -756,7 +759,7 @@ class Turns:
         return self.count
 
 
-async def test_others_have_their_turn_while_tiny_frames_are_read(opened: Any) -> None:
+async def test_tiny_frames_let_other_connections_have_turns(opened: Any) -> None:
     size = 5_000
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -777,7 +780,7 @@ async def test_others_have_their_turn_while_tiny_frames_are_read(opened: Any) ->
         assert turns.stop() > size / STEPS_PER_TURN
 
 
-async def test_others_have_their_turn_while_requests_in_one_piece_are_begun(opened: Any) -> None:
+async def test_many_requests_in_one_read_let_other_connections_have_turns(opened: Any) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -790,7 +793,7 @@ async def test_others_have_their_turn_while_requests_in_one_piece_are_begun(open
         assert turns.stop() > 100 * HEADER_FRAME_STEPS / STEPS_PER_TURN
 
 
-async def test_a_socket_is_not_read_while_too_much_of_it_waits(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_is_not_read_while_much_input_is_buffered(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[int] = []
     relax = Http2Connection._update_reading
 
@@ -810,8 +813,8 @@ async def test_a_socket_is_not_read_while_too_much_of_it_waits(opened: Any, monk
     async with opened(app) as (_, frames):
         stream = frames.begin("POST")
         frames.writer.write(
-            (bytes(head(DATA, 0, stream, 1)) + b"x") * 20_000
-        )  # in large records, of which TLS brings many at once
+            (bytes(frame_header(DATA, 0, stream, 1)) + b"x") * 20_000
+        )  # in large records, of which TLS delivers many at once
         frames.data(stream, b"", end=True)
         assert (await frames.answer(stream)).status == 204
         assert paused
@@ -821,7 +824,7 @@ async def test_a_socket_is_not_read_while_too_much_of_it_waits(opened: Any, monk
 # --- bodies
 
 
-async def test_bodies_of_all_streams_have_one_budget(opened: Any) -> None:
+async def test_bodies_of_all_streams_share_one_budget(opened: Any) -> None:
     async with opened(max_body=12_000, max_bodies=24_000) as (found, frames):
         first = frames.begin("POST", content_type="application/json", mcp_session_id="s1")
         frames.data(first, b" " * 10_000)

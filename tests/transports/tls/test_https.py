@@ -1,4 +1,4 @@
-"""HTTP/1.1 within TLS is what it is without: the same answers, the same bounds, the same ends."""
+"""HTTP/1.1 within TLS behaves as without: the same responses, limits and ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.transports.http.engine_driver import HELLO
-from tests.transports.http.raw_http import Client, house, message, request
+from tests.transports.http.raw_http import RawClient, message, request, running_listener
 
 from greenroom.transports import http1_connection
 from greenroom.transports.http_config import HttpConfig
@@ -24,12 +24,12 @@ from greenroom.transports.tls import RECORDS_PER_TURN, UNREAD_LIMIT, Certificate
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from tests.transports.http.raw_http import House
+    from tests.transports.http.raw_http import RunningListener
 
     from greenroom.supervision import Ref
     from greenroom.transports.asgi import Receive, Scope, Send
 
-    from .certificate_authority import Authority
+    from .certificate_authority import CertificateAuthority
 
 
 def now() -> float:
@@ -37,7 +37,7 @@ def now() -> float:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Look at it again and again, less and less often."""
+    """Check a condition repeatedly, at growing intervals."""
     pause = 0.0
     while not condition():
         await asyncio.sleep(pause)
@@ -60,24 +60,24 @@ async def arrived(ref: Ref[HttpListener], count: int) -> None:
         pause = min(pause * 2 + 0.001, 0.5)
 
 
-async def secured(opened: House, context: ssl.SSLContext) -> Client:
-    client = Client(*await asyncio.open_connection("127.0.0.1", opened.port, ssl=context, limit=1 << 23))
+async def secured(opened: RunningListener, context: ssl.SSLContext) -> RawClient:
+    client = RawClient(*await asyncio.open_connection("127.0.0.1", opened.port, ssl=context, limit=1 << 23))
     opened.clients.append(client)
     return client
 
 
 @pytest.fixture
-def context(authority: Authority) -> ssl.SSLContext:
+def context(authority: CertificateAuthority) -> ssl.SSLContext:
     return authority.client()
 
 
 @pytest.fixture
 def opened(secure: dict[str, Any], context: ssl.SSLContext) -> Any:
-    """A house, and a client in it who has session s1."""
+    """A listener, and a client of it with session s1."""
 
     @asynccontextmanager
-    async def both(**settings: Any) -> AsyncGenerator[tuple[House, Client]]:
-        async with house(**secure, **settings) as found:
+    async def both(**settings: Any) -> AsyncGenerator[tuple[RunningListener, RawClient]]:
+        async with running_listener(**secure, **settings) as found:
             client = await secured(found, context)
             assert (await client.ask("POST", body=json.dumps(HELLO).encode())).status == 200
             yield found, client
@@ -87,7 +87,9 @@ def opened(secure: dict[str, Any], context: ssl.SSLContext) -> Any:
 
 @pytest.mark.row("ST-12")
 @pytest.mark.parametrize("hypercorn", [False, True])
-async def test_a_session_from_its_beginning_to_its_end(opened: Any, context: ssl.SSLContext, hypercorn: Any) -> None:
+async def test_a_session_is_served_over_https_from_start_to_end(
+    opened: Any, context: ssl.SSLContext, hypercorn: Any
+) -> None:
     async with opened(hypercorn=hypercorn) as (found, client):
         echo = await client.call("echo", id=1, text="hi")
         assert echo.json["result"]["params"] == {"text": "hi"}
@@ -100,7 +102,7 @@ async def test_a_session_from_its_beginning_to_its_end(opened: Any, context: ssl
         assert await listening.chunk() == b""
 
 
-async def test_large_bodies_both_ways(opened: Any) -> None:
+async def test_large_bodies_pass_both_ways(opened: Any) -> None:
     async with opened() as (_, client):
         text = "x" * 4_000_000
         assert (await client.call("echo", text=text)).json["result"]["params"]["text"] == text
@@ -116,7 +118,7 @@ async def test_pages_of_this_machine_may_call_over_https(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("hypercorn", [False, True])
-async def test_an_application_knows_that_it_is_tls(
+async def test_an_application_sees_the_https_scheme(
     secure: dict[str, Any], context: ssl.SSLContext, hypercorn: Any
 ) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,13 +127,13 @@ async def test_an_application_knows_that_it_is_tls(
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async with house(app, **secure, hypercorn=hypercorn) as found:
+    async with running_listener(app, **secure, hypercorn=hypercorn) as found:
         client = await secured(found, context)
         assert (await client.ask("GET")).body == b"https"
 
 
-async def test_http2_is_refused_where_it_was_not_agreed_on(secure: dict[str, Any], context: ssl.SSLContext) -> None:
-    async with house(**secure, http2=True) as found:
+async def test_http2_is_refused_where_it_was_not_negotiated(secure: dict[str, Any], context: ssl.SSLContext) -> None:
+    async with running_listener(**secure, http2=True) as found:
         client = await secured(found, context)
         await client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
         assert (await client.rest()).startswith(b"HTTP/1.1 505 ")
@@ -141,8 +143,8 @@ async def test_http2_is_refused_where_it_was_not_agreed_on(secure: dict[str, Any
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
-async def test_a_handshake_that_does_not_end_is_not_waited_for(secure: dict[str, Any], said: bytes) -> None:
-    async with house(**secure, handshake_timeout=3.0) as found:
+async def test_an_incomplete_handshake_times_out(secure: dict[str, Any], said: bytes) -> None:
+    async with running_listener(**secure, handshake_timeout=3.0) as found:
         client = await found.client()
         began = now()
         await client.send(said)
@@ -151,10 +153,8 @@ async def test_a_handshake_that_does_not_end_is_not_waited_for(secure: dict[str,
         await connections(await found.listener(), 0)
 
 
-async def test_who_shakes_hands_is_counted_among_the_connections(
-    secure: dict[str, Any], context: ssl.SSLContext
-) -> None:
-    async with house(**secure, max_connections=2) as found:
+async def test_a_peer_in_its_handshake_counts_as_a_connection(secure: dict[str, Any], context: ssl.SSLContext) -> None:
+    async with running_listener(**secure, max_connections=2) as found:
         silent = [await found.client() for _ in range(2)]
         ref = await found.listener()
         await arrived(ref, 2)
@@ -166,7 +166,7 @@ async def test_who_shakes_hands_is_counted_among_the_connections(
 
 
 async def test_a_listener_that_stops_does_not_wait_for_handshakes(secure: dict[str, Any]) -> None:
-    async with house(**secure, drain_grace=10.0) as found:
+    async with running_listener(**secure, drain_grace=10.0) as found:
         client = await found.client()
         ref = await found.listener()
         await arrived(ref, 1)
@@ -181,11 +181,11 @@ async def test_a_listener_that_stops_does_not_wait_for_handshakes(secure: dict[s
     [b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x00\x02\x01\x00" * 9, bytes(99)],
     ids=["http", "half a hello", "zeros"],
 )
-async def test_what_is_no_handshake_is_the_end_of_it(
+async def test_an_invalid_handshake_ends_the_connection(
     secure: dict[str, Any], said: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "greenroom.http"):
-        async with house(**secure) as found:
+        async with running_listener(**secure) as found:
             client = await found.client()
             await client.send(said)
             await until(lambda: client.reader.at_eof() or client.reader.exception())
@@ -195,9 +195,9 @@ async def test_what_is_no_handshake_is_the_end_of_it(
     }  # any peer can do that, as often as it likes
 
 
-async def test_bytes_that_are_no_tls_are_the_end_of_it(opened: Any) -> None:
+async def test_invalid_tls_records_end_the_connection(opened: Any) -> None:
     async with opened() as (found, client):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         await client.send(request("POST", body=message("wait"), mcp_session_id="s1"))
         await until(lambda: session.waiting)
         client.writer.transport._ssl_protocol._transport.write(b"nonsense, for TLS")
@@ -205,12 +205,12 @@ async def test_bytes_that_are_no_tls_are_the_end_of_it(opened: Any) -> None:
         assert not session.ended
 
 
-# --- who does not read, and who leaves
+# --- slow and vanished peers
 
 
-async def test_a_peer_that_does_not_read_is_cut_and_its_call_goes_on(opened: Any) -> None:
+async def test_a_peer_that_does_not_read_over_https_is_cut_and_its_call_continues(opened: Any) -> None:
     async with opened(write_timeout=10.0, send_buffer=8192) as (found, client):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         client.writer.transport._ssl_protocol._transport.pause_reading()
         await client.send(request("POST", body=message("stream", events=200, size=100_000), mcp_session_id="s1"))
         await until(lambda: session.feeds)
@@ -221,14 +221,14 @@ async def test_a_peer_that_does_not_read_is_cut_and_its_call_goes_on(opened: Any
         await connections(await found.listener(), 0)
 
 
-async def test_a_peer_that_reads_slowly_gets_it_all(
+async def test_a_peer_that_reads_slowly_over_https_gets_everything(
     secure: dict[str, Any], opened: Any, context: ssl.SSLContext
 ) -> None:
     async with opened(write_timeout=10.0, send_buffer=8192) as (found, _):
         raw = socket.create_connection(("127.0.0.1", found.port))
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
         opening = asyncio.open_connection(sock=raw, ssl=context, server_hostname="localhost", limit=4096)
-        client = Client(*await opening)
+        client = RawClient(*await opening)
         found.clients.append(client)
         await client.send(request("POST", body=message("stream", events=1, size=2_000_000), mcp_session_id="s1"))
         began, size = now(), 0
@@ -241,12 +241,12 @@ async def test_a_peer_that_reads_slowly_gets_it_all(
 
 
 @pytest.mark.parametrize("how", ["notify", "rst"])
-async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(
+async def test_a_disconnect_over_https_ends_the_wait_and_not_the_call(
     opened: Any, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http1_connection, "PEER_CHECK", 0.01)
     async with opened() as (found, client):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         await client.send(request("POST", body=message("wait"), mcp_session_id="s1"))
         await until(lambda: session.waiting)
         raw = client.writer.get_extra_info("socket")
@@ -262,7 +262,7 @@ async def test_a_peer_that_leaves_ends_the_wait_and_not_the_call(
 
 
 class Raw:
-    """A TLS client by hand, which says when its records and its ends go out."""
+    """A TLS client by hand, which controls when its records and its ends are sent."""
 
     def __init__(self, raw: socket.socket, context: ssl.SSLContext) -> None:
         self.raw = raw
@@ -293,7 +293,7 @@ class Raw:
                 self._incoming.write(data) if data else self._incoming.write_eof()
 
     async def end(self, how: str) -> None:
-        """Say no more."""
+        """Half-close."""
         if "notify" in how:
             with pytest.raises(ssl.SSLWantReadError):
                 self.tls.unwrap()
@@ -303,7 +303,7 @@ class Raw:
 
 
 @pytest.mark.parametrize("how", ["notify", "fin", "notify, then fin"])
-async def test_a_request_with_an_end_behind_it_is_answered(
+async def test_a_request_followed_by_a_close_notify_is_answered(
     secure: dict[str, Any], context: ssl.SSLContext, how: str
 ) -> None:
     heard, answer = asyncio.Event(), asyncio.Event()
@@ -316,7 +316,7 @@ async def test_a_request_with_an_end_behind_it_is_answered(
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
         await send({"type": "http.response.body", "body": b"done"})
 
-    async with house(app, **secure) as found:
+    async with running_listener(app, **secure) as found:
         client = await Raw.to(found.port, context)
         client.tls.write(request("POST", "/", b"abc"))
         await client.end(how)
@@ -325,7 +325,7 @@ async def test_a_request_with_an_end_behind_it_is_answered(
         data = bytearray()
         while piece := await client.loop.sock_recv(client.raw, 65_536):
             data += piece
-        if "notify" not in how:  # else this side of OpenSSL reads no more; that it came shows in its length
+        if "notify" not in how:  # this side of OpenSSL reads no more; its arrival shows in its length
             client._incoming.write(bytes(data))
             assert client.tls.read(65_536).endswith(b"done")
         assert len(data) > 150
@@ -333,9 +333,7 @@ async def test_a_request_with_an_end_behind_it_is_answered(
         await connections(await found.listener(), 0)
 
 
-async def test_others_have_their_turn_while_a_body_in_tiny_records_is_read(
-    secure: dict[str, Any], context: ssl.SSLContext
-) -> None:
+async def test_tiny_records_let_other_connections_have_turns(secure: dict[str, Any], context: ssl.SSLContext) -> None:
     count, turns, done = 5_000, 0, asyncio.Event()
 
     def turn() -> None:
@@ -351,7 +349,7 @@ async def test_others_have_their_turn_while_a_body_in_tiny_records_is_read(
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
         await send({"type": "http.response.body", "body": b"done"})
 
-    async with house(app, **secure) as found:
+    async with running_listener(app, **secure) as found:
         client = await Raw.to(found.port, context)
         client.tls.write(request("POST", "/", content_length=count))
         for _ in range(count):
@@ -364,7 +362,7 @@ async def test_others_have_their_turn_while_a_body_in_tiny_records_is_read(
 
 
 class Heard(asyncio.Protocol):
-    """Counts what it is told."""
+    """Counts its callbacks."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -373,14 +371,14 @@ class Heard(asyncio.Protocol):
         self.count += len(data)
 
 
-async def test_a_socket_is_not_read_while_too_many_records_wait(
+async def test_a_socket_is_not_read_while_many_records_are_buffered(
     secure: dict[str, Any], context: ssl.SSLContext
 ) -> None:
     config, made, wires = HttpConfig(**secure), Heard(), list[TlsConnection]()
-    hall, certificates = OpenConnections(nobody, config), Certificates(config)
+    connections, certificates = OpenConnections(no_application, config), Certificates(config)
 
     def begin() -> TlsConnection:
-        wires.append(TlsConnection(hall, certificates, lambda _: made))
+        wires.append(TlsConnection(connections, certificates, lambda _: made))
         return wires[0]
 
     async with await asyncio.get_running_loop().create_server(begin, "127.0.0.1", 0) as server:
@@ -388,7 +386,7 @@ async def test_a_socket_is_not_read_while_too_many_records_wait(
         client.tls.write(b"x")
         await client.flush()
         await until(lambda: made.count)
-        wire, count = wires[0], UNREAD_LIMIT // 10  # a record has 22 bytes at the least
+        wire, count = wires[0], UNREAD_LIMIT // 10  # a record has 22 bytes at least
         for _ in range(count):
             client.tls.write(b"x")
         wire.data_received(client._outgoing.read())
@@ -403,7 +401,7 @@ async def test_a_socket_is_not_read_while_too_many_records_wait(
 
 
 class Late(asyncio.Protocol):
-    """Has something to say when the peer has not."""
+    """Sends something after the peer has half-closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, TlsConnection)
@@ -422,13 +420,13 @@ class Late(asyncio.Protocol):
 
 
 @pytest.mark.parametrize("how", ["fin", "notify, then fin"])
-async def test_who_says_no_more_may_still_be_answered(
+async def test_a_half_closed_tls_peer_is_still_answered(
     secure: dict[str, Any], context: ssl.SSLContext, how: str
 ) -> None:
     config = HttpConfig(**secure)
-    hall, certificates, made = OpenConnections(nobody, config), Certificates(config), Late()
+    connections, certificates, made = OpenConnections(no_application, config), Certificates(config), Late()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: TlsConnection(hall, certificates, lambda _: made), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: TlsConnection(connections, certificates, lambda _: made), "127.0.0.1", 0)
     raw = socket.create_connection(server.sockets[0].getsockname())
     raw.setblocking(False)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -456,25 +454,25 @@ async def test_who_says_no_more_may_still_be_answered(
     assert "notify" in how or client.read() == b"late"
     assert len(heard) > len(b"late")
     assert made.transport.is_closing()
-    assert not hall.open
+    assert not connections.open
     raw.close()
     server.close()
     await server.wait_closed()
 
 
-async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
-    """Is never asked."""
+async def no_application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Is never called."""
 
 
-async def test_the_end_is_said_as_tls_says_it(opened: Any) -> None:
+async def test_the_end_is_announced_by_close_notify(opened: Any) -> None:
     async with opened(keep_alive=60.0) as (_, client):
-        assert await client.rest() == b""  # asyncio would raise for an end that was not announced
+        assert await client.rest() == b""  # asyncio would raise for an unannounced end
         assert client.reader.exception() is None
 
 
-async def test_stopping_answers_what_runs_and_hangs_up(opened: Any) -> None:
+async def test_stopping_over_tls_answers_running_requests_and_closes(opened: Any) -> None:
     async with opened(drain_grace=5.0) as (found, client):
-        session = found.door.sessions["s1"]
+        session = found.router.sessions["s1"]
         await client.send(request("POST", body=message("wait"), mcp_session_id="s1"))
         await until(lambda: session.waiting)
         stopping = asyncio.create_task(found.stop())
@@ -487,7 +485,7 @@ async def test_stopping_answers_what_runs_and_hangs_up(opened: Any) -> None:
 
 
 class Curious(asyncio.Protocol):
-    """Asks of its transport what there is to ask, and says what it was told."""
+    """Calls every method of its transport, and records the results."""
 
     def __init__(self, successor: asyncio.Protocol | None = None) -> None:
         self.successor = successor
@@ -505,7 +503,7 @@ class Curious(asyncio.Protocol):
         transport.resume_reading()
         told = [
             transport.get_extra_info("sslcontext") is tls.context,
-            transport.get_extra_info("peercert", "nobody's"),
+            transport.get_extra_info("peercert", "no_application's"),
             transport.get_extra_info("cipher") == tls.cipher(),
             transport.get_extra_info("peername")[0],
             transport.get_extra_info("no such thing", "none"),
@@ -520,20 +518,20 @@ class Curious(asyncio.Protocol):
             transport.set_protocol(self.successor)
 
 
-async def test_what_speaks_within_may_ask_as_of_a_plain_connection_and_have_another_take_its_place(
+async def test_the_protocol_inside_tls_can_use_its_transport_and_be_replaced(
     secure: dict[str, Any], context: ssl.SSLContext
 ) -> None:
     config = HttpConfig(**secure)
-    hall, certificates, made = OpenConnections(nobody, config), Certificates(config), Curious(Curious())
+    connections, certificates, made = OpenConnections(no_application, config), Certificates(config), Curious(Curious())
     loop = asyncio.get_running_loop()
     async with await loop.create_server(
-        lambda: TlsConnection(hall, certificates, lambda _: made), "127.0.0.1", 0
+        lambda: TlsConnection(connections, certificates, lambda _: made), "127.0.0.1", 0
     ) as server:
         port = server.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-        for _ in range(2):  # the second time it is the other who answers
+        for _ in range(2):  # the second time the other protocol answers
             writer.write(b"well?")
             told = json.loads(await reader.readline())
-            assert told == [True, "nobody's", True, "127.0.0.1", "none", [False, True], 1000, True, True]
+            assert told == [True, "no_application's", True, "127.0.0.1", "none", [False, True], 1000, True, True]
         writer.close()
         await writer.wait_closed()

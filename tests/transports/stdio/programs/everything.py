@@ -1,4 +1,4 @@
-"""A server with some of everything, for tests that start it as a process of its own."""
+"""A server with some of everything, which tests start as a program."""
 
 # ruff: noqa: T201 - it prints where it must not, on purpose
 
@@ -29,7 +29,7 @@ async def echo(text: str) -> str:
 
 @server.tool
 def noise(text: str) -> str:
-    """Write where the protocol is, in every way that there is."""
+    """Print where the protocol is, in every way that there is."""
     print("printed", text)
     sys.__stdout__.write("written\n")  # type: ignore[union-attr]
     os.write(1, b"from the descriptor\n")
@@ -43,7 +43,7 @@ def noise(text: str) -> str:
 
 @server.tool
 async def count(ctx: Context, to: int) -> int:
-    """Tell of each step."""
+    """Report each step."""
     for number in range(to):
         await ctx.progress(number + 1, to)
         await asyncio.sleep(0)
@@ -52,7 +52,7 @@ async def count(ctx: Context, to: int) -> int:
 
 @server.tool
 async def wait_for_ever(ctx: Context) -> str:
-    """End only when it is cancelled."""
+    """End only when cancelled."""
     await ctx.info("waiting")
     await ctx.cancelled.wait()
     return "noticed"
@@ -60,7 +60,7 @@ async def wait_for_ever(ctx: Context) -> str:
 
 @server.tool
 def never_return() -> str:
-    """Hold a thread until the end of the program."""
+    """Block a thread until the end of the program."""
     time.sleep(1_000_000)
     return ""
 
@@ -75,7 +75,7 @@ async def block_the_loop() -> str:
 
 @server.tool
 async def hold_a_foreign_thread() -> str:
-    """Leave a thread behind that the interpreter would wait for."""
+    """Leave a thread running that the interpreter would wait for."""
     _ = asyncio.get_running_loop().run_in_executor(None, time.sleep, 1_000_000)
     return "left"
 
@@ -85,7 +85,7 @@ _pool = ThreadPoolExecutor(1)
 
 @server.tool
 def leave_at_exit(what: str) -> str:
-    """Leave something behind that the interpreter waits for when it exits."""
+    """Leave something running that the interpreter waits for when it exits."""
     match what:
         case "pool":
             _pool.submit(time.sleep, 1_000_000)
@@ -119,7 +119,7 @@ async def swallow() -> str:
 
 @server.tool
 def big(size: int) -> str:
-    """Say much."""
+    """Return a long text."""
     return "x" * size
 
 
@@ -136,7 +136,7 @@ class Name:
 
 @server.tool
 async def greet(ctx: Context) -> str:
-    """Ask who it is."""
+    """Ask the user for a name."""
     match await ctx.elicit("Who are you?", Name):
         case Accepted(value=Name(name=name)):
             return f"Hello, {name}!"

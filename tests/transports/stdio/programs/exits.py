@@ -1,7 +1,7 @@
-"""Programs that end, many of them: each is a fork of this one that has imported all there is, and ends as a program of its own does.
+"""Programs that end, many of them: each is a fork of this one, which has imported everything, and ends as a program of its own.
 
-`exits.py KIND COUNT AT_ONCE` prints how often which exit code was seen. A fork saves the import, which is most of a start; the end is the
-interpreter's whole end, since each comes to the end of this very file.
+`exits.py KIND COUNT AT_ONCE` prints how often each exit code occurred. A fork saves the import, which is most of a start; the end is the
+interpreter's whole end, since each fork runs to the end of this file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HELLO = {
 
 
 class Counter(GenServer):
-    """Something to leave running."""
+    """Leave something running."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -45,7 +45,7 @@ class Counter(GenServer):
 
 
 def said(*calls: str) -> bytes:
-    """What a client says that calls these tools, and hangs up."""
+    """The input of a client that calls these tools and closes."""
     messages: list[dict[str, object]] = [
         {"id": 0, "method": "initialize", "params": HELLO},
         {"method": "notifications/initialized"},
@@ -58,7 +58,7 @@ def said(*calls: str) -> bytes:
 
 
 def serve(tool: str) -> None:
-    """Serve standard input and output, where `tool` is called once, until the input ends, or a signal comes."""
+    """Serve standard input and output, where `tool` is called once, until the input ends or a signal arrives."""
     server = Server("exits")
 
     @server.tool
@@ -91,7 +91,7 @@ def serve(tool: str) -> None:
 
 
 def leave_a_node(*, busy: bool) -> BackgroundNode:
-    """Open a node in a thread, and never close it; `busy`: other threads ask it without a pause."""
+    """Open a node in a thread, and never close it; `busy`: other threads call it without a pause."""
     node = BackgroundNode()
     node.__enter__()
     counter = node.start(Counter)
@@ -135,7 +135,7 @@ if __name__ == "__main__":
             ended, status = os.wait()
             running.discard(ended)
             codes[os.waitstatus_to_exitcode(status)] += 1
-    if running or not codes:  # a fork: the end of this file is its end
+    if running or not codes:  # a fork ends at the end of this file
         kept = KINDS[kind]()
     else:
         print(json.dumps(codes))  # noqa: T201 - what it is for

@@ -1,4 +1,4 @@
-"""A server whose tools fork, and let their children come back in every way that there is."""
+"""A server whose tools fork, and let their children continue in every possible way."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def in_a_thread(how: str) -> str:
 
 @server.tool
 async def at_once(how: str) -> str:
-    """The same, in the loop."""
+    """The same in the loop."""
     pid = os.fork()
     return ended(pid) if pid else go_on(how)
 
 
 @server.tool
 async def later_on(how: str) -> str:
-    """The same, in a handler that has waited."""
+    """The same in a handler that has waited."""
     await asyncio.sleep(0.001)
     pid = os.fork()
     return ended(pid) if pid else go_on(how)
@@ -57,7 +57,7 @@ async def later_on(how: str) -> str:
 
 @server.tool
 async def that_waits() -> str:
-    """The child waits for what only its parent's loop could bring."""
+    """The child waits for something that only its parent's loop could bring."""
     pid = os.fork()
     if not pid:
         await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def that_waits() -> str:
 
 @server.tool
 async def in_a_task() -> str:
-    """What forks is a task that the handler has started."""
+    """A task that the handler started forks."""
 
     async def forks() -> str:
         pid = os.fork()
@@ -85,7 +85,7 @@ class Forker(GenServer):
 
 @server.tool
 async def in_a_handler() -> str:
-    """What forks is a process that handles a message."""
+    """A process that handles a message forks."""
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     (await start(Forker)).send(answer)
     return await answer
@@ -93,7 +93,7 @@ async def in_a_handler() -> str:
 
 @server.tool
 async def in_a_call() -> str:
-    """What forks is a process that answers on the spot."""
+    """A process that replies at once forks."""
 
     class Answers(GenServer):
         def fork(self) -> str:

@@ -1,4 +1,4 @@
-"""A server to be hard on: `PORT [CONFIG [SETTINGS]]`, both as JSON, or `stdio`. It says what it costs, and speaks as often as it is told to."""
+"""The attacked server: `PORT [CONFIG [SETTINGS]]`, both as JSON, or `stdio`. It reports its memory, and sends as often as told to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def echo(text: str) -> str:
 
 @server.tool
 async def chatter(ctx: Context, words: int, size: int, pause: float = 0.0) -> str:
-    """Say something again and again before the answer."""
+    """Send a message again and again before the reply."""
     for count in range(words):
         await ctx.info(f"{count:08}".ljust(size, "."))
         await asyncio.sleep(pause)
@@ -35,7 +35,7 @@ async def chatter(ctx: Context, words: int, size: int, pause: float = 0.0) -> st
 
 @server.tool
 async def whisper(ctx: Context, text: str, words: int, pause: float = 0.01) -> str:
-    """Say this several times before it is the answer."""
+    """Send this text several times before returning it."""
     for _ in range(words):
         await ctx.info(text)
         await asyncio.sleep(pause)
@@ -44,7 +44,7 @@ async def whisper(ctx: Context, text: str, words: int, pause: float = 0.01) -> s
 
 @server.tool
 async def shout(words: int, size: int, pause: float = 0.0) -> int:
-    """Tell all sessions something, again and again; returns how many there were the last time."""
+    """Notify all sessions, again and again; returns how many there were the last time."""
     heard = 0
     for count in range(words):
         heard = await server.broadcast(
@@ -63,13 +63,13 @@ async def wait(seconds: float) -> str:
 
 @server.resource("note://{name}")
 def note(name: str) -> str:
-    """Something to subscribe to."""
+    """A resource to subscribe to."""
     return name
 
 
 @server.tool
 async def cost() -> dict[str, int]:
-    """What there is in this process: memory in bytes, and how many of everything that could be left behind."""
+    """What this process holds: memory in bytes, and the number of everything that could be left behind."""
     gc.collect()
     return _cost()
 

@@ -1,4 +1,4 @@
-"""A server to order: a bare loop that does what the method's name says. Everything that a child process can do to its client."""
+"""A misbehaving server: a bare loop that does what the method's name says, everything that a child process can do to its client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def answer(id: Any, result: Any) -> None:
 def do(id: Any, method: str, params: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a list of misdeeds
     match method:
         case "initialize":
-            info = {"name": "wicked", "version": "1"}
+            info = {"name": "misbehaving", "version": "1"}
             answer(id, {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info})
         case "echo":
             answer(id, params)
@@ -59,7 +59,7 @@ def do(id: Any, method: str, params: dict[str, Any]) -> None:  # noqa: C901, PLR
             if params.get("deaf"):
                 while True:
                     time.sleep(60)
-        case "child":  # one that keeps our pipes open
+        case "child":  # a process that keeps our pipes open
             code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('x' * 9, flush=True); time.sleep(600)"
             child = subprocess.Popen(
                 [sys.executable, "-c", code if params.get("stubborn") else "import time; time.sleep(600)"],

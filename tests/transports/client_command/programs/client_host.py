@@ -1,4 +1,4 @@
-"""A host with servers: says when they run, and goes on until it is killed."""
+"""A host with servers: reports when they run, and continues until it is killed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from greenroom.supervision import Node, inbox
 from greenroom.transports.client.server_command import Command
 
-WICKED = str(Path(__file__).with_name("wicked.py"))
-DIRECT = (sys.executable, "-S", WICKED, "--stay")
+MISBEHAVING = str(Path(__file__).with_name("misbehaving_server.py"))
+DIRECT = (sys.executable, "-S", MISBEHAVING, "--stay")
 WAYS = {
     "direct": DIRECT,
-    # The end of the input reaches no server here: it is in the background, and stays anyway.
+    # The end of the input reaches no server here: it runs in the background, and stays anyway.
     "shell": ("/bin/sh", "-c", '"$@" & wait', "sh", *DIRECT),
 }
 
