@@ -1,11 +1,10 @@
-"""The guest: an actor in a Thespian program's own system, unpatched, that reaches a node of ours over a keyed link.
+"""The guest: an actor in a Thespian program's own, unpatched system, which talks to one node over a keyed link.
 
-It is sent what `messages` has, and answers each request once: with what the node says, or with `Failed` when the time is over, the node is gone, or
-cannot be reached. It comes back by itself when the node does, and subscribes again to what was subscribed to.
+It takes the requests in `guest_messages`, and answers each once: with the node's answer, or with `Failed` when the time is over, or the node is gone or cannot be
+reached. It reconnects when the node is back, and subscribes again.
 
-It never blocks where others wait for it: Thespian watches the link's descriptor. Where a system cannot do that it looks from time to time, by
-wakeups; and in the simple system, where nothing runs between requests, it waits for the answer of each request, no longer than the
-request allows. Nothing is raised into Thespian, which would run the handler a second time.
+It does not block: Thespian watches the link's descriptor. Where a system cannot do that the guest polls, by wakeups. In Thespian's simple system, where nothing runs
+between requests, it waits for the answer of each request, no longer than its timeout. It raises nothing into Thespian, which would deliver the message again.
 """
 
 from __future__ import annotations
@@ -57,18 +56,20 @@ _HANDSHAKE: Final = 5.0
 _BEAT: Final = 10.0
 _SILENCE: Final = 3 * _BEAT
 _PAUSES: Final = Backoff(first=0.05, longest=5.0)
-_CHANCE: Final = random.SystemRandom()  # guests that were forked from one program would draw alike from any other
+_CHANCE: Final = (
+    random.SystemRandom()
+)  # any other generator would give guests that were forked from one program the same numbers
 _LOOK: Final = 0.02
-"""How often it looks, in seconds, where the system does not watch the descriptor."""
+"""How often it polls, in seconds, where the system does not watch the descriptor."""
 _SOON: Final = 0.005
 _AFTER_FAULT: Final = 1.0
-"""How soon it goes on after a fault of its own, in seconds: what is due is due still, and may fail again."""
+"""How soon it goes on after an error of its own, in seconds: the same work is due then, and may fail again."""
 
 _log: Final = logging.getLogger("greenroom.guest")
 
 
 class Guest(Actor):
-    """One link to one node. `system.createActor(Guest)`, and send it a `Connect` first."""
+    """One link to one node. Make it with `system.createActor(Guest)`, and send it a `Connect` first."""
 
     def __init__(self, capabilities: Mapping[str, Any] | None = None) -> None:
         """`capabilities` are the system's."""
@@ -80,11 +81,11 @@ class Guest(Actor):
         self._link: PollingLink | None = None
         self._connect_request: OpenGuestRequest | None = None
         self._waiting: dict[int, OpenGuestRequest] = {}
-        """All that has no answer yet but a `Connect`. What takes one out of it answers, and nothing else does."""
+        """The requests without an answer, except a `Connect`. The code that removes a request answers it, and no other code does."""
         self._subscribers: dict[Key, list[ResourceSubscriber]] = {}
-        """Several may follow a resource, and the node is asked once."""
+        """Several actors may follow a resource; the node gets one subscription."""
         self._restoring: dict[int, Key] = {}
-        """What is asked for again after a new connection, by the number it is asked under."""
+        """Subscriptions that are renewed after a reconnection, by the number of the request."""
         self._last = 0
         self._tries = 0
         self._last_failure: guest_messages.Failed | None = None
@@ -92,14 +93,14 @@ class Guest(Actor):
         self._dialled = self._last_heard = self._last_sent = 0.0
         self._armed: float | None = None
         self._is_settled = False
-        """Whether the request that is being dealt with waits here, or has its answer."""
+        """Whether the current request is kept here, or was answered."""
 
     def receiveMessage(self, message: Any, sender: ActorAddress) -> ThespianWatch | None:  # noqa: N802 - Thespian's name
-        """Whatever comes."""
+        """Handle one message."""
         self._is_settled = False
         try:
             self._handle(message, sender)
-        except Exception as error:  # noqa: BLE001 - it is logged and answered; see above
+        except Exception as error:  # noqa: BLE001 - it is logged and answered; Thespian would deliver the message again
             _log.exception("a guest could not deal with a %s", type(message).__name__)
             if isinstance(message, guest_messages.GuestRequest) and (self._take_out(message) or not self._is_settled):
                 self.send(
@@ -113,7 +114,7 @@ class Guest(Actor):
 
     def _handle(self, message: Any, sender: ActorAddress) -> None:
         if isinstance(message, guest_messages.GuestRequest):
-            self._run_due()  # what has become of the link meanwhile is known before anything is sent over it
+            self._run_due()  # note what has become of the link before anything is sent over it
         match message:
             case guest_messages.Connect():
                 self._connect(message, sender)
@@ -137,7 +138,7 @@ class Guest(Actor):
         self._arm()
 
     def _take_out(self, request: guest_messages.GuestRequest) -> bool:
-        """Nothing else answers it from here on; whether something would have."""
+        """Remove a request, so that nothing else answers it. False when it was not there."""
         if self._connect_request is not None and self._connect_request.request is request:
             self._connect_request = None
             return True
@@ -163,7 +164,7 @@ class Guest(Actor):
     def _dial(self) -> None:
         assert self._host is not None
         self._dialled = time.monotonic()
-        self._dial_at = self._dialled + _PAUSES.longest  # if it does not get as far as this
+        self._dial_at = self._dialled + _PAUSES.longest  # in case dialling raises
         try:
             key = guest_link_key(self._host.key if self._host.key_file is None else self._host.key_file)
             self._link = PollingLink(self._host.address, key, "guest", kind=KIND, largest=payload_limit(TO_GUEST))
@@ -174,7 +175,7 @@ class Guest(Actor):
             self._retry(str(error))
 
     def _on_up(self) -> None:
-        """The node has let us in."""
+        """The handshake is done."""
         assert self._host is not None
         self._tries = 0
         self._last_failure = None
@@ -190,7 +191,7 @@ class Guest(Actor):
             self._send(id)
 
     def _hang_up(self, reason: str, text: str) -> None:
-        """The link is over: fail all requests that wait."""
+        """The link is over: fail all waiting requests."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
@@ -203,14 +204,14 @@ class Guest(Actor):
                 self._fail(one, "away", text)
 
     def _retry(self, text: str, reason: str = "away") -> None:
-        """It broke, or did not come about: try again, later each time."""
+        """The link has broken, or could not be made: try again, later each time."""
         self._last_failure = guest_messages.Failed(reason, text)
         self._hang_up("lost", text)
         self._dial_at = time.monotonic() + _PAUSES.delay(self._tries, _CHANCE)
         self._tries += 1
 
     def _refused(self, text: str) -> None:
-        """It will hardly be better the next time; but a key may be put right."""
+        """The node refuses the guest. Try again only after long pauses: a wrong key may be corrected."""
         self._tries = 20
         self._retry(text, "refused")
         self._fail_hello("refused", text)
@@ -221,7 +222,7 @@ class Guest(Actor):
         self._fail_hello("closed", "the guest has ended")
 
     def _fail_hello(self, reason: str, text: str) -> None:
-        """The `Connect` that waits, if one does, has this for an answer."""
+        """Answer the waiting `Connect`, if there is one, with this error."""
         connecting, self._connect_request = self._connect_request, None
         if connecting is not None:
             self._fail(connecting, reason, text)
@@ -236,7 +237,7 @@ class Guest(Actor):
         one.until = time.monotonic() + request.timeout
         if isinstance(request, guest_messages.Unsubscribe) and (
             self._forget((request.server, request.uri), sender) or self._link is None or not self._link.up
-        ):  # others follow it still; or the node is away, and is not asked for it again
+        ):  # other actors still follow it; or the node is away, and will not be asked for it again
             self.send(sender, guest_messages.Unsubscribed(request.server, request.uri, ticket=request.ticket))
         elif self._host is None:
             self._fail(one, "not_connected", "send the guest a Connect first")
@@ -251,7 +252,7 @@ class Guest(Actor):
                 self._send(self._last)
 
     def _send(self, id: int) -> None:
-        """Send a request."""
+        """Send a request to the node."""
         one = self._waiting[id]
         one.sent = True
         request = one.request
@@ -273,10 +274,10 @@ class Guest(Actor):
         self._link.post([pack_item(item, TO_NODE)])
         self._last_sent = time.monotonic()
 
-    # --- what comes
+    # --- received data
 
     def _run_due(self) -> None:
-        """Do whatever is due: dial, read, write, give up."""
+        """Do all that is due: dial, read, write, time requests out."""
         now = time.monotonic()
         if self._dial_at is not None and now >= self._dial_at:
             self._dial()
@@ -311,7 +312,7 @@ class Guest(Actor):
             self._retry(f"the node says what cannot be read: {error}")
 
     def _check_link(self, link: PollingLink, now: float) -> None:
-        """Whether the link is still good."""
+        """Check whether the link is still good."""
         if self._link is not link:
             return
         if isinstance(link.over, LinkRefused):
@@ -357,7 +358,7 @@ class Guest(Actor):
             return
         one = self._waiting.pop(id, None)
         if one is None:
-            return  # its time was over
+            return  # it has timed out
         try:
             answer = guest_messages.ANSWERS[kind](**fields, ticket=one.request.ticket)
         except (KeyError, TypeError) as error:
@@ -365,12 +366,12 @@ class Guest(Actor):
             return
         if isinstance(answer, guest_messages.Subscribed):
             key = answer.server, answer.uri
-            self._forget(key, one.sender)  # it hears by its latest request
+            self._forget(key, one.sender)  # its events carry the ticket of its latest request
             self._subscribers.setdefault(key, []).append(ResourceSubscriber(one.sender, one.request.ticket))
         self.send(one.sender, answer)
 
     def _forget(self, key: Key, sender: ActorAddress) -> bool:
-        """This one follows it no more; whether others do. Addresses of Thespian can be compared and not hashed."""
+        """Remove a subscriber; returns whether there are others. A list, since Thespian's addresses have equality and no hash."""
         left = [each for each in self._subscribers.pop(key, ()) if each.sender != sender]
         if left:
             self._subscribers[key] = left
@@ -379,7 +380,7 @@ class Guest(Actor):
     # --- time
 
     def _due(self) -> float | None:
-        """When there is something to do though nothing comes."""
+        """The time of the next thing to do, if nothing comes."""
         times = [one.until for one in self._waiting.values()]
         now = time.monotonic()
         if self._connect_request is not None:
@@ -401,7 +402,7 @@ class Guest(Actor):
         return min(times, default=None)
 
     def _arm(self, least: float = 0.0) -> None:
-        """Have a wakeup by then, unless there is one; those that were armed for later come as well, and find nothing to do."""
+        """Ask for a wakeup by then, unless an earlier one is pending. Wakeups cannot be cancelled: later ones find nothing to do."""
         due, now = self._due(), time.monotonic()
         if due is None or (self._armed is not None and self._armed <= max(due, now + least)):
             return
@@ -433,11 +434,11 @@ class OpenGuestRequest:
     sender: ActorAddress
     until: float
     sent: bool = False
-    """Whether it was sent over a link; else it waits for one."""
+    """Whether it was sent; else it waits for a link."""
 
 
 class ResourceSubscriber(NamedTuple):
-    """An actor that has subscribed, and by which request."""
+    """An actor that has subscribed, with the ticket of its request."""
 
     sender: ActorAddress
     ticket: str

@@ -1,13 +1,13 @@
-"""Where guests are let in: a listener for keyed links, and a process for each guest that is there.
+"""The listener for guests: a socket for keyed links, and a process for each connected guest.
 
 ::
 
     guests (rest_for_one)
-    ├─ guest sessions     dynamic; a process per guest, temporary
-    └─ acceptor    listens, and sees to it that link and guest session end together
+    ├─ sessions   dynamic; a process per guest, temporary
+    └─ acceptor   listens, and ends a link with its session and a session with its link
 
-Nothing listens unless it is asked for. The default is a socket in the abstract namespace, which lets in only processes of the same user (and
-root's); a host and port can be named instead. A peer that connects proves that it holds the key before anything else is read from it.
+Nothing listens unless it is asked for. By default the socket is in the abstract namespace, and accepts only processes of the same user and root; a host and port can
+be given instead. A peer must prove that it holds the key before anything else is read from it. When the acceptor dies, all sessions end with it.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ if TYPE_CHECKING:
 
 MOST_GUESTS: Final = 64
 _TURN: Final = 1.0
-"""How often one that stands by looks whether it is its turn, in seconds."""
+"""How often a listener that stands by tries to take the address, in seconds."""
 _MINE: Final = object()
 _STRANGERS: Final = 16
-"""How many may be shaking hands at once."""
+"""How many connections may be in the handshake at once."""
 _UNREAD: Final = 1000
-"""How many payloads a guest may send before its process is there; of the largest, two."""
+"""How many payloads a guest may send before its process has started; of the largest, two."""
 
 
 class GuestListener:
-    """The settings of one, and what is known of it while it runs."""
+    """The settings of a listener for guests, and its state while it runs."""
 
     def __init__(
         self,
@@ -84,29 +84,29 @@ class GuestListener:
         most_guests: int = MOST_GUESTS,
         name: str = "guests",
     ) -> None:
-        """`services` is what guests ask. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name made of `name`. Raises `ConfigError`."""
+        """`services` answers guests. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default it is made from `name`. Raises `ConfigError`."""
         self.services = services
         self.key = guest_link_key(key)
         self.address = check_address(address or f"unix:@greenroom-{os.geteuid()}-{name}")
-        """Where guests connect; a port of 0 has become a real one when it runs."""
+        """Where guests connect; a port of 0 is replaced by the real one."""
         self.most_guests = most_guests
         self._key = CompanyKey.new(name)
         self.guests: int = 0
-        """How many are there."""
+        """How many guests are connected."""
         self.stands_by = False
-        """Whether an address that is taken is another node's of the same server: then this one waits for its turn."""
+        """Whether another node of the same server may have the address: then this one waits until it is free."""
         self.acceptor: GuestAcceptor | None = None
-        """The last acceptor that let them in."""
+        """The latest acceptor."""
 
     def __repr__(self) -> str:
         return f"<GuestListener at {self.address}, {self.guests} guests>"
 
     def name(self, role: str) -> ProcessName:
-        """What the process with that role is registered as."""
+        """The registered name of the process with that role."""
         return ProcessName(self._key, role)
 
     def child_spec(self) -> ChildSpec[Any]:
-        """All of it as a child, for any supervisor that has the federation before it."""
+        """A child spec of the whole, for a supervisor that starts the federation before it."""
         children: list[ChildSpec[Any]] = [
             child(DynamicSupervisor).but(id="sessions", name=self.name("sessions")),
             child(GuestAcceptor, self).but(id="acceptor", name=self.name("acceptor")),
@@ -116,12 +116,11 @@ class GuestListener:
 
 
 class GuestAcceptor(GenServer):
-    """Listens. It is the `LinkOwner` of every link, too."""
+    """Listens for guests, and owns their links."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, listener: GuestListener) -> None:
-        """The acceptor of that guest listener."""
         self._listener = listener
         self._node: Node
         self._offences: OffenceReporter
@@ -135,7 +134,7 @@ class GuestAcceptor(GenServer):
     # --- the process
 
     async def init(self) -> None:
-        """Listen. The acceptor before is gone, killed perhaps, and could not close."""
+        """Listen. A former acceptor may have been killed before it could close its sockets: close them."""
         self._node = node = current_node()
         self._offences = OffenceReporter(str(self._listener.name("acceptor")), node.loop.time, node.reports.emit)
         listener = self._listener
@@ -156,14 +155,14 @@ class GuestAcceptor(GenServer):
             raise ConfigError(f"guests cannot be let in at {listener.address}: {error}") from error
 
     def _stand_by(self) -> None:
-        """Try again, and see meanwhile which process has the address."""
+        """Try again later, and check in the meantime which process has the address."""
         send_after(_TURN, self.pid, _MINE)
         if not self._is_checking:
             self._is_checking = True
             spawn_link(_check_address_holder, Ref[GuestAcceptor](self.pid, None), self._listener)
 
     def on_address_checked(self, conflict: str | None) -> None:
-        """Which stranger has the address that it stands by for. Reported once, when seen twice running: one that is about to close does not answer either."""
+        """Takes the result of a check of the address. A conflict is reported once, when found twice in a row: a listener that is about to close does not answer either."""
         self._is_checking = False
         before, self._conflict = self._conflict, conflict
         if conflict is None:
@@ -174,9 +173,9 @@ class GuestAcceptor(GenServer):
             self._node.reports.emit(GuestAddressTaken(pid=self.pid, label=label, address=address, why=conflict))
 
     async def start_session(self, link: Link) -> None:
-        """A guest has shaken hands: give it a process."""
+        """Start a process for a guest whose handshake is done."""
         if link not in self._early:
-            return  # gone again
+            return  # it has left
         try:
             spec = child(GuestSession, self._listener.services, link, self.pid).but(id=link, restart="temporary")
             session = await start_child(self._listener.name("sessions"), spec)
@@ -184,7 +183,7 @@ class GuestAcceptor(GenServer):
             link.end(str(error))
             return
         monitor(session)
-        for data in self._early.pop(link, ()):  # none, if it has left meanwhile
+        for data in self._early.pop(link, ()):  # none if it has left in the meantime
             session.cast(GuestSession.on_data, data)
         if link.over:
             session.cast(GuestSession.on_link_over)
@@ -192,7 +191,7 @@ class GuestAcceptor(GenServer):
             self._links[link] = session.pid
 
     async def handle_info(self, message: Any) -> None:
-        """A guest session has ended: so does its link. Or it may be our turn to listen."""
+        """A session has ended: end its link. Or try to listen again."""
         if message is _MINE:
             await self._listen()
         if isinstance(message, Down):
@@ -201,16 +200,16 @@ class GuestAcceptor(GenServer):
                     link.end("its process has ended")
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
-        """Close the address and the links of all guests."""
+        """Close the address and all links."""
         self.close_all()
 
     def close_all(self) -> None:
-        """Close all that is open. Again is nothing."""
+        """Close all sockets. Calling it again is a no-op."""
         self._socket.close()
         for link in tuple(self._links):
             link.end("closed")
 
-    # --- the party of its links; called by the loop, outside of any process
+    # --- the owner of its links; called by the loop, outside of any process
 
     def _accept(self) -> Link:
         link = Link(self, dialling=False, largest=payload_limit(TO_NODE))
@@ -221,13 +220,13 @@ class GuestAcceptor(GenServer):
         return link
 
     def greet(self) -> tuple[bytes, Greeting]:
-        """The key, and the greeting of this node."""
+        """The key, and this node's greeting."""
         return self._listener.key, greeting(self._node.name, self._node.incarnation, kind="host")
 
     def on_handshake(self, link: Link, peer: Greeting) -> str | None:
-        """The peer holds the key: admit it as a guest, or say why not."""
+        """The peer holds the key: admit it as a guest, or return why not."""
         if peer.kind != KIND:
-            return "only guests are let in here: a node has other doors"
+            return "only guests may connect here: nodes have addresses of their own"
         if sum(each.up for each in self._links) >= self._listener.most_guests:
             return f"there are {self._listener.most_guests} guests already"
         self._early[link] = []
@@ -236,7 +235,7 @@ class GuestAcceptor(GenServer):
         return None
 
     def on_payload(self, link: Link, payload: bytes) -> None:
-        """A guest has said something."""
+        """A guest has sent a payload."""
         early = self._early.get(link)
         if early is not None:
             early.append(payload)
@@ -248,7 +247,7 @@ class GuestAcceptor(GenServer):
             self._run_in_node(lambda: Ref[GuestSession](pid, None).cast(GuestSession.on_data, payload))
 
     def on_lost(self, link: Link, why: str) -> None:  # noqa: ARG002 - whatever it was
-        """A guest is gone, or a stranger."""
+        """A link is over."""
         if link.offence is not None:
             self._offences.note(self.pid, link.offence)
         pid = self._links.pop(link, None)
@@ -263,38 +262,37 @@ class GuestAcceptor(GenServer):
 
 
 async def _close_after(acceptor: GuestAcceptor) -> None:
-    """A process that closes the sockets of a acceptor that was killed."""
+    """A process that closes the sockets of an acceptor that was killed."""
     await wait_down(acceptor.pid, None)
     acceptor.close_all()
 
 
 async def _check_address_holder(acceptor: Ref[GuestAcceptor], listener: GuestListener) -> None:
-    """A process, since the listener at the address may take its time to answer."""
+    """A process of its own, since the listener at the address may take long to answer."""
     acceptor.cast(GuestAcceptor.on_address_checked, await address_conflict(listener.address, listener.key))
 
 
-# --- The door that guests come to: one address, open as long as it is wanted, and held by no other process meanwhile.
-# An abstract name and a port cannot be taken twice. The file of a unix socket can: a process that binds has to remove the file that a killed process
-# has left there, and must not remove one at which a listener answers. So it knocks first, and no two of our processes do so at a time.
+# --- The listening socket: one address, which no other process may have at the same time.
+# An abstract name and a port cannot be taken twice. The file of a unix socket can: the binding process has to remove a file that a killed process has left, and must not
+# remove one at which a process listens. So it connects first, under a lock of the folder (`flock`), since between connecting and binding another could do the same.
 
 log: Final = logging.getLogger("greenroom.host")
 _BACKLOG: Final = 100
 _TRIES: Final = 100
 _WAIT: Final = 0.02
-"""How long to wait for others that open a path in the same folder just now, in seconds, and how often."""
+"""How long to wait for the lock, in seconds for each try, and how often."""
 
 
 class GuestSocket:
-    """One, for its whole life."""
+    """A listening socket, for its whole life."""
 
     def __init__(self) -> None:
-        """It is closed."""
         self._acceptor: Acceptor | None = None
         self._file: tuple[str, os.stat_result] | None = None
-        """A socket's file, and which one it is: another may have its name by now."""
+        """The socket's file and its identity: another process may have replaced it."""
 
     async def open(self, make: Callable[[], Link], address: str) -> str:
-        """Listen. The address, with the port that it has; raises `OSError`, with `EADDRINUSE` when another process has it."""
+        """Listen. Returns the address with the real port. Raises `OSError`; its errno is `EADDRINUSE` when another process has the address."""
         kind, _, where = address.partition(":")
         if kind == "tcp":
             host, _, port = where.rpartition(":")
@@ -316,9 +314,9 @@ class GuestSocket:
         return address
 
     def close(self) -> None:
-        """Stop listening. Closing again is a no-op."""
+        """Stop listening. Calling it again is a no-op."""
         file, self._file = self._file, None
-        if file is not None:  # before it stops listening: as long as it answers no other process takes the name
+        if file is not None:  # before it stops listening: while it answers, no other process takes the path
             with contextlib.suppress(FileNotFoundError):
                 path, own = file
                 if os.path.samestat(os.lstat(path), own):
@@ -329,7 +327,7 @@ class GuestSocket:
 
 
 def check_address(address: str) -> str:
-    """The address. Raises `ConfigError` for what is none, or cannot be had on this system."""
+    """Check an address. Raises `ConfigError` for an invalid one, or one that this system does not have."""
     kind, _, where = address.partition(":")
     host, _, port = where.rpartition(":")
     if kind == "tcp" and host and parse_port(port, least=0) is not None:
@@ -343,7 +341,7 @@ def check_address(address: str) -> str:
 
 @contextlib.asynccontextmanager
 async def _locked_folder(folder: str) -> AsyncGenerator[None]:
-    """None of ours does the same there meanwhile, in whatever process."""
+    """Hold the lock of a folder while a socket's file is made there."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         for _ in range(_TRIES):
@@ -360,9 +358,9 @@ async def _locked_folder(folder: str) -> AsyncGenerator[None]:
 
 
 def _listening_socket(path: str) -> socket.socket:
-    """A socket that listens there. Raises `OSError`."""
+    """A socket that listens at that path. Raises `OSError`."""
     if _is_answered(path):
-        raise OSError(errno.EADDRINUSE, "somebody listens there", path)
+        raise OSError(errno.EADDRINUSE, "another process listens there", path)
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             os.unlink(path)  # noqa: PTH108 - as above
@@ -379,14 +377,14 @@ def _listening_socket(path: str) -> socket.socket:
 
 
 def _is_answered(path: str) -> bool:
-    """Whether a process listens there; one that is too busy to answer counts as well."""
+    """Whether a process listens there; one that is too busy to accept counts."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
         knocking.settimeout(0)
         return knocking.connect_ex(path) not in (errno.ENOENT, errno.ECONNREFUSED)
 
 
-# --- Which process has the address that a guest listener waits for: one that holds the same key, or a stranger.
-# The listener proves first that it has the key, and no more than that is asked of it: it is left before anything is said to it.
+# --- Checking which process has the address: one that holds the same key, or a stranger.
+# The listening end of a handshake proves first that it has the key. The check stops there: it proves and sends nothing itself.
 
 _ENOUGH: Final = "it was only looked who is there"
 
@@ -409,7 +407,7 @@ async def address_conflict(address: str, key: bytes) -> str | None:
 
 
 class _KeyCheck(LinkOwner):
-    """One attempt, and the party of its link."""
+    """One check, and the owner of its link."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -425,7 +423,7 @@ class _KeyCheck(LinkOwner):
         if self._link is not None:
             self._link.end(_ENOUGH)
 
-    def _known(self, link: Link, peer: Greeting) -> str:  # noqa: ARG002 - it has proved itself; that is all
+    def _known(self, link: Link, peer: Greeting) -> str:  # noqa: ARG002 - it has proved itself, which is all that is asked
         self._settle(None)
         return _ENOUGH
 
@@ -446,12 +444,12 @@ class _KeyCheck(LinkOwner):
         self._settle(why)
 
 
-# --- What a guest listener reports: structured events on the node's bus, for logs, metrics and tests. Nothing in them is secret.
+# --- Reports: structured events on the node's bus, for logs, metrics and tests. They contain no secrets.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestAddressTaken(Report):
-    """A guest listener waits for its turn at an address, and the process that has it is none of the same server: no guest is let in anywhere."""
+    """A listener waits for an address that a process of another program has, so no guest can connect."""
 
     level: ClassVar[int] = logging.WARNING
 
@@ -459,4 +457,4 @@ class GuestAddressTaken(Report):
     why: str
 
     def __str__(self) -> str:
-        return f"guests cannot be let in at {self.address}, which is somebody else's: {self.why}"
+        return f"guests cannot be let in at {self.address}, which belongs to another program: {self.why}"

@@ -1,7 +1,7 @@
-"""The messages between a Thespian program and a `Guest`: plain values that pickle.
+"""The messages between a Thespian program and a `Guest`: plain values that can be pickled.
 
-Every request has exactly one answer, which carries the request's `ticket`: Thespian's `ask` takes whatever message comes next, so a program that
-asks more than once compares the two. An `Updated` or an `Ended` comes later, of what was subscribed to, with the ticket of that request.
+Each request has one answer, which carries the request's `ticket`. Thespian's `ask` returns whatever message comes next, so a program that asks more than once must
+compare the tickets. `Updated` and `Ended` come later, with the ticket of the `Subscribe`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def _ticket() -> str:
     return uuid4().hex
 
 
-# --- what is asked
+# --- requests
 
 
 @dataclass(frozen=True)
 class GuestRequest:
-    """Anything that is asked. `timeout` is after how many seconds it is answered with `Failed`, whatever happens."""
+    """The base of requests. After `timeout` seconds it is answered with `Failed`."""
 
     timeout: float = field(default=TIMEOUT, kw_only=True)
     ticket: str = field(default_factory=_ticket, kw_only=True)
 
     def problem(self) -> str | None:
-        """What is wrong with it, if anything is."""
+        """What is wrong with it, or None."""
         seconds: Any = self.timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (0 < seconds < math.inf):
             return f"timeout is more than 0 seconds, not {seconds!r}"
@@ -53,14 +53,14 @@ class GuestRequest:
 
 @dataclass(frozen=True)
 class Connect(GuestRequest):
-    """Reach a node there, now and whenever the connection breaks. Its key is in a file that its owner alone can read, or is given."""
+    """Connect to a node, now and whenever the link breaks. The key is given, or is in a file that only its owner can read."""
 
     address: str
     key_file: str | None = None
     key: bytes = field(default=b"", repr=False)
 
     def problem(self) -> str | None:
-        """As of any."""
+        """What is wrong with it, or None."""
         address, file, key = cast("tuple[Any, Any, Any]", (self.address, self.key_file, self.key))
         if not isinstance(address, str):
             return f"address is a text, not {address!r}"
@@ -73,7 +73,7 @@ class Connect(GuestRequest):
 
 @dataclass(frozen=True)
 class CallTool(GuestRequest):
-    """Call a tool. Answered with a `ToolAnswer`, whose `is_error` is the tool's own affair."""
+    """Call a tool. Answered with a `ToolAnswer`, whose `is_error` is set by the tool itself."""
 
     server: str
     tool: str
@@ -82,42 +82,42 @@ class CallTool(GuestRequest):
 
 @dataclass(frozen=True)
 class _List(GuestRequest):
-    """What one server offers, or what all do. Answered with `Listed`."""
+    """List what one server offers, or what all do. Answered with `Listed`."""
 
     server: str | None = None
 
 
 class ListTools(_List):
-    """The tools."""
+    """List tools."""
 
 
 class ListResources(_List):
-    """The resources."""
+    """List resources."""
 
 
 class ListResourceTemplates(_List):
-    """The resource templates."""
+    """List resource templates."""
 
 
 class ListPrompts(_List):
-    """The prompts."""
+    """List prompts."""
 
 
 @dataclass(frozen=True)
 class _OfResource(GuestRequest):
-    """About one resource."""
+    """A request about one resource."""
 
     server: str
     uri: str
 
 
 class ReadResource(_OfResource):
-    """What is in a resource. Answered with `ResourceContents`."""
+    """Read a resource. Answered with `ResourceContents`."""
 
 
 @dataclass(frozen=True)
 class GetPrompt(GuestRequest):
-    """A prompt with these arguments, which are texts. Answered with `PromptMessages`."""
+    """Get a prompt. Arguments are texts. Answered with `PromptMessages`."""
 
     server: str
     name: str
@@ -125,38 +125,38 @@ class GetPrompt(GuestRequest):
 
 
 class Subscribe(_OfResource):
-    """Hear of each change of a resource. Answered with `Subscribed`; an `Updated` comes for each change, until `Unsubscribe`."""
+    """Subscribe to the changes of a resource. Answered with `Subscribed`; an `Updated` comes for each change until `Unsubscribe`."""
 
 
 class Unsubscribe(_OfResource):
-    """Hear of it no more. Answered with `Unsubscribed`, also when nothing was subscribed to."""
+    """End a subscription. Answered with `Unsubscribed`, also when there is none."""
 
 
 @dataclass(frozen=True)
 class ListServers(GuestRequest):
-    """Which servers there are, and how they are. Answered with `Servers`."""
+    """List the servers and their states. Answered with `Servers`."""
 
 
-# --- what is answered
+# --- answers
 
 
 @dataclass(frozen=True)
 class GuestAnswer:
-    """Anything that is heard; `ticket` says of which request."""
+    """The base of answers; `ticket` is that of the request."""
 
     ticket: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Connected(GuestAnswer):
-    """The node is reached."""
+    """The node is connected."""
 
     address: str
 
 
 @dataclass(frozen=True)
 class ToolAnswer(GuestAnswer):
-    """What a tool answered, as it is on the wire."""
+    """The result of a tool, as it is on the wire."""
 
     content: list[dict[str, Any]]
     structured: dict[str, Any] | None = None
@@ -165,13 +165,13 @@ class ToolAnswer(GuestAnswer):
 
     @property
     def text(self) -> str:
-        """All its texts."""
+        """The texts of all blocks."""
         return "\n".join(str(block.get("text", "")) for block in self.content if block.get("type") == "text")
 
 
 @dataclass(frozen=True)
 class Listed(GuestAnswer):
-    """Definitions as they are on the wire, by server; and why servers are left out."""
+    """Definitions as they are on the wire, by server; `away` says why servers are missing."""
 
     items: dict[str, list[dict[str, Any]]]
     away: dict[str, str] = field(default_factory=dict[str, str])
@@ -179,19 +179,19 @@ class Listed(GuestAnswer):
 
 @dataclass(frozen=True)
 class ResourceContents(GuestAnswer):
-    """What is in a resource: one or several, each with `text`, or `blob` in base64."""
+    """The contents of a resource, each with `text`, or `blob` in base64."""
 
     contents: list[dict[str, Any]]
 
     @property
     def text(self) -> str:
-        """All its texts."""
+        """The texts of all contents."""
         return "\n".join(str(one["text"]) for one in self.contents if "text" in one)
 
 
 @dataclass(frozen=True)
 class PromptMessages(GuestAnswer):
-    """A prompt: messages for a model."""
+    """The messages of a prompt."""
 
     messages: list[dict[str, Any]]
     description: str | None = None
@@ -199,23 +199,23 @@ class PromptMessages(GuestAnswer):
 
 @dataclass(frozen=True)
 class _AboutResource(GuestAnswer):
-    """About one resource."""
+    """An answer about one resource."""
 
     server: str
     uri: str
 
 
 class Subscribed(_AboutResource):
-    """From now on you hear of it."""
+    """The subscription has begun."""
 
 
 class Unsubscribed(_AboutResource):
-    """From now on you do not."""
+    """The subscription has ended."""
 
 
 @dataclass(frozen=True)
 class Servers(GuestAnswer):
-    """The servers by name, each with its state (`ready`, `degraded`, `parked` …); and why it is in that."""
+    """The servers by name, each with its state (`ready`, `degraded`, `parked` …), and the cause of the state."""
 
     states: dict[str, str]
     causes: dict[str, str] = field(default_factory=dict[str, str])
@@ -225,15 +225,15 @@ REASONS: Final = frozenset(
     {"not_connected", "away", "refused", "lost", "timeout", "peer_error", "unknown_server", "bad_request", "busy"}
     | {"too_large", "unsendable", "unreadable", "crashed", "replaced", "closed", "internal"}
 )
-"""The words of `Failed` that are ours; besides these there are those of the client's own errors."""
+"""The reasons of `Failed` that come from guest and node; the client's own errors have others."""
 
 
 @dataclass(frozen=True)
 class Failed(GuestAnswer):
-    """There is no other answer. `reason` is a word for programs, `text` says it to people.
+    """The request failed. `reason` is a fixed word for programs, `text` is for people.
 
-    `peer_error` is the server's own error, with `code` and `data` in `data`. After `lost` it may have been done or not. `away` and `refused` are
-    said of the node itself, and nothing was sent.
+    `peer_error` is the server's own error, with its `code` and `data` in `data`. After `lost` the request may have been carried out or not. After `away` and `refused`,
+    which concern the node itself, nothing was sent.
     """
 
     reason: str
@@ -245,38 +245,38 @@ ANSWERS: Final[Mapping[str, type[GuestAnswer]]] = {
     each.__name__: each
     for each in (ToolAnswer, Listed, ResourceContents, PromptMessages, Subscribed, Unsubscribed, Servers, Failed)
 }
-"""What a node answers, by its name on the wire."""
+"""The answers of a node, by their names on the wire."""
 
 
-# --- what is heard later
+# --- events of a subscription
 
 
 @dataclass(frozen=True)
 class Updated(_AboutResource):
-    """A resource has changed; with `gap`, it may have: the node was away, and what was missed is unknown."""
+    """A resource has changed. With `gap` it may have: the node was away, and changes in between are unknown."""
 
     gap: bool = False
 
 
 @dataclass(frozen=True)
 class Ended(_AboutResource):
-    """A subscription is over, and why."""
+    """A subscription is over; `text` says why."""
 
     text: str
 
 
-# --- Asking a guest from outside of its system: a program's thread, which gets the answer to what it has asked and no other.
+# --- Requests from outside of the guest's system: a program's thread gets the answer to its own request and no other message.
 
 _SLACK: Final = 1.0
 
 
 def ask(system: Any, guest: Any, request: GuestRequest) -> GuestAnswer:
-    """The answer, of the guest at that address in an `ActorSystem`; a `Failed` when there is no guest to give one. A subscription is an actor's: raises `ConfigError`."""
+    """Send a request to a guest, and wait for the answer; `Failed` when there is no guest. Raises `ConfigError` for a subscription, which needs an actor."""
     until = time.monotonic() + request.timeout + _SLACK
     if is_simple(system):
         return _answer(system, guest, request, until)
     if isinstance(request, Subscribe):
-        raise ConfigError("whoever subscribes has to be there to hear: have an actor send the Subscribe")
+        raise ConfigError("a subscription needs an actor that receives its events: have an actor send the Subscribe")
     with private_endpoint(system) as mine:
         try:
             return _answer(mine, guest, request, until)
@@ -285,7 +285,7 @@ def ask(system: Any, guest: Any, request: GuestRequest) -> GuestAnswer:
 
 
 def _answer(mine: ActorSystem, guest: ActorAddress, request: GuestRequest, until: float) -> GuestAnswer:
-    """Other messages that come are dropped; in the simple system, which has one endpoint, they are those that were not listened to."""
+    """Other messages are dropped. The simple system has a single endpoint, where answers to earlier requests may still arrive."""
     heard: Any = mine.ask(guest, request, request.timeout + _SLACK)
     while heard is not None:
         if isinstance(heard, GuestAnswer) and heard.ticket == request.ticket and not isinstance(heard, Updated | Ended):

@@ -1,7 +1,7 @@
-"""A guest session: the process for one guest that is connected. It has the guest's requests under way, and what it has subscribed to.
+"""The session of one connected guest: a process with its requests under way and its subscriptions.
 
-Each request is a job of its own, linked to the guest session; it is answered once, by the job or, when that has died, for it. When the link is over, or the
-guest session ends, so do they, and what they have asked of upstreams is cancelled.
+The acceptor of the listener passes it what the guest sends. Each request is a job: a process linked to the session, which answers it once; for a job that dies, the
+session answers. When the link is over or the session ends, its jobs end, and their requests to upstreams are cancelled.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from greenroom.supervision.cluster.link import Link
 
 MOST: Final = 256
-"""How many requests of one guest may be under way,"""
+"""How many requests of one guest may be under way."""
 MOST_SUBSCRIPTIONS: Final = 1000
-"""and how many resources it may follow."""
+"""How many resources one guest may follow."""
 _LONGEST: Final = 24 * 3600.0
 _BACKLOG: Final = 4 * TO_GUEST
-"""How much may wait for a guest that does not read."""
+"""How many bytes may wait for a guest that does not read."""
 _LARGE: Final = 4096
 _TOGETHER: Final = MOST_ITEMS // 4
-"""After so many items what was said goes out: the guest takes no more than four times as many in one payload."""
+"""Flush after so many items: the guest accepts four times as many in one payload."""
 
 
 class JobAnswer(NamedTuple):
-    """From a job: the answer, unless it was dropped meanwhile, and its number is another's."""
+    """From a job: the answer. `job` tells whether its request number still belongs to it."""
 
     job: Pid
     kind: str
@@ -51,19 +51,19 @@ class JobAnswer(NamedTuple):
 
 
 class SubscriptionNews(NamedTuple):
-    """From the follower of a resource, of which that guest may have another follower by now: what has become of it."""
+    """From the subscription of a resource: an item for the guest. `follower` tells whether it is still the current one."""
 
     subscription: Pid
     item: list[Any]
 
 
 class GuestSession(GenServer):
-    """One guest."""
+    """One per guest."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, services: GuestServices, link: Link, acceptor: Pid) -> None:
-        """What its requests are made of, its link, and the acceptor, which tells it that the guest is gone."""
+        """The services for its requests, its link, and the acceptor, which reports the end of the link."""
         self._services = services._replace(who=link)
         self._link = link
         self._acceptor = acceptor
@@ -73,14 +73,14 @@ class GuestSession(GenServer):
         self._subscriptions: dict[tuple[str, str], Pid] = {}
         self._keys: dict[Pid, tuple[str, str]] = {}
         self._joined: dict[Pid, dict[int, float]] = {}
-        """Of each subscription that is not answered yet, which requests want the same, and until when."""
+        """For each subscription that is not answered yet: the requests for the same resource that came later, and their deadlines."""
 
     def init(self) -> None:
-        """Monitor the acceptor: the events of the link come from it, and its end is that of all links."""
+        """Monitor the acceptor, which owns all links and passes on their events."""
         monitor(self._acceptor)
 
     def handle_info(self, message: Any) -> Stop | None:
-        """The guest's words, and its jobs'."""
+        """Dispatch a message of the guest, a job or a subscription."""
         match message:
             case JobAnswer(job, kind, fields):
                 self._on_answer(job, kind, fields)
@@ -95,19 +95,19 @@ class GuestSession(GenServer):
         return None
 
     def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
-        """End the jobs and subscriptions: the guest cannot be told of them any more."""
+        """Kill the jobs and subscriptions: the guest cannot be answered any more."""
         for pid in (*self._ids, *self._subscriptions.values()):
             kill(pid)
         self._link.close()
 
-    # --- what the guest says
+    # --- called by the acceptor
 
     def on_link_over(self) -> Stop:
-        """The guest is gone."""
+        """The link is over."""
         return Stop(NORMAL)
 
     def on_data(self, data: bytes) -> Stop | None:
-        """Something has come."""
+        """The guest has sent a payload."""
         try:
             for item in unpack_items(data, TO_NODE):
                 self._on_item(item)
@@ -155,7 +155,7 @@ class GuestSession(GenServer):
         self._ids[pid] = id
 
     def _drop(self, id: int) -> None:
-        """The guest does not wait for it any more."""
+        """The guest does not wait for this request any more."""
         pid = self._jobs.pop(id, None)
         if pid is None or self._joined.get(pid, {}).pop(id, None) is not None:
             return
@@ -165,7 +165,7 @@ class GuestSession(GenServer):
 
     def _subscribe(self, id: int, key: tuple[str, str], seconds: float) -> None:
         subscription = self._subscriptions.get(key)
-        if subscription is not None and subscription in self._joined:  # what is heard of the first holds for it
+        if subscription is not None and subscription in self._joined:  # it gets the answer of the first
             self._joined[subscription][id] = _now() + seconds
             self._jobs[id] = subscription
         elif subscription is not None:
@@ -180,7 +180,7 @@ class GuestSession(GenServer):
             self._begin(id, pid)
 
     def _join_anew(self, pid: Pid) -> None:
-        """A subscription is forgotten. If it was given up after its time, that says nothing of requests that joined later: they begin another."""
+        """Forget a subscription. If it failed by its timeout, later requests for the same resource may have time left: begin another one for them."""
         key, joined = self._keys.pop(pid, None), self._joined.pop(pid, {})
         if key is not None and self._subscriptions.get(key) == pid:
             del self._subscriptions[key]
@@ -189,12 +189,12 @@ class GuestSession(GenServer):
             if key is not None:
                 self._subscribe(id, key, max(0.0, until - _now()))
 
-    # --- what it hears
+    # --- messages of jobs
 
     def _on_answer(self, job: Pid, kind: str, fields: Mapping[str, Any]) -> None:
         id = self._ids.pop(job, None)
         if id is None:
-            return  # it was dropped
+            return  # the request was dropped
         del self._jobs[id]
         self._answer(id, kind, fields)
         if kind != "Failed" or fields["reason"] != "timeout":
@@ -229,7 +229,7 @@ class GuestSession(GenServer):
             self._link.flush()
 
     def _on_job_ended(self, pid: Pid, reason: ExitReason) -> None:
-        """A job is over. One that has not answered has died."""
+        """A job has ended. If it has not answered, it has died."""
         key = self._keys.pop(pid, None)
         follows = key is not None and self._subscriptions.get(key) == pid
         if key is not None and follows:
@@ -250,14 +250,14 @@ def _now() -> float:
 async def _job(
     session: Ref[GuestSession], services: GuestServices, kind: str, fields: Mapping[str, Any], seconds: float
 ) -> None:
-    """A process: one request."""
+    """The process of one request."""
     session.send(JobAnswer(self_pid(), *await answer_request(services, kind, fields, seconds)))
 
 
 async def _follow_resource(
     session: Ref[GuestSession], services: GuestServices, key: tuple[str, str], seconds: float
 ) -> None:
-    """A process: one resource, from its subscription on."""
+    """The process of one subscription."""
     server, uri = key
     me = self_pid()
     begun = False
@@ -285,8 +285,8 @@ async def _follow_resource(
         session.send(SubscriptionNews(me, ["ended", server, uri, why]))
 
 
-# --- What a guest is answered: each kind of request, put to a federation.
-# Whatever is asked here has one outcome, and all that can go wrong with an upstream is an outcome as well: a reason for programs, and a text.
+# --- Answering requests: each kind of request is put to a federation.
+# Each request has one answer; an error of an upstream is an answer as well, with a reason for programs and a text.
 
 if TYPE_CHECKING:
     Fields = Mapping[str, Any]
@@ -294,29 +294,29 @@ if TYPE_CHECKING:
 
 
 PATIENCE: Final = 2.0
-"""How long a list of all waits for a server that has never said what it offers, in seconds."""
+"""How long a list of all servers waits for one that has never listed anything, in seconds."""
 
 
 class GuestRequestRefused(GreenroomError):
-    """It cannot be asked like this; `reason` is a word."""
+    """A request that cannot be made; `reason` is a fixed word."""
 
     def __init__(self, reason: str, text: str) -> None:
-        """What is wrong with it."""
+        """`text` says what is wrong."""
         super().__init__(text)
         self.reason = reason
 
 
 class GuestServices(NamedTuple):
-    """What requests are made of: the servers, and the agent that decides which tools may be called, by pins and by consent."""
+    """What answers the requests: the federation, and the agent that decides which tools may be called, by pins and consent."""
 
     federation: Federation
     router: ToolRouter | None = None
     who: Hashable = None
-    """The principal: of requests that wait for one server, the guests take turns."""
+    """The principal. Guests take turns among the requests that wait for one server."""
 
 
 async def answer_request(services: GuestServices, kind: str, fields: Fields, seconds: float) -> Outcome:
-    """The answer's kind, and what is in it."""
+    """The kind and the fields of the answer."""
     try:
         async with asyncio.timeout(seconds):
             return await _HANDLERS[kind](services, fields, seconds)
@@ -327,12 +327,12 @@ async def answer_request(services: GuestServices, kind: str, fields: Fields, sec
 
 
 def answer_for_error(error: BaseException) -> Outcome:
-    """What is said of an error."""
+    """The answer for an error."""
     if isinstance(error, PeerError):
         return failed_answer("peer_error", error.message, code=error.code, data=error.data)
     if isinstance(error, RequestLost):
         return failed_answer(error.reason, str(error), maybe_done=error.maybe_done)
-    if isinstance(error, RequestCancelled):  # its reason is free text of the canceller, or none
+    if isinstance(error, RequestCancelled):  # its reason is free text of the canceller, or empty
         return failed_answer(
             "cancelled", f"the request was cancelled: {error.reason}" if error.reason else "the request was cancelled"
         )
@@ -341,12 +341,12 @@ def answer_for_error(error: BaseException) -> Outcome:
 
 
 def failed_answer(reason: str, text: str, **data: Any) -> Outcome:
-    """A `Failed`."""
+    """A `Failed` answer."""
     return "Failed", {"reason": reason, "text": text, "data": data}
 
 
 def line_of(services: GuestServices, fields: Fields) -> Line:
-    """The way to the server that is asked. Raises `GuestRequestRefused`."""
+    """The line to the named server. Raises `GuestRequestRefused`."""
     server = fields.get("server")
     line = services.federation.line(server, services.who) if isinstance(server, str) else None
     if line is None:
@@ -363,7 +363,7 @@ def _text(fields: Fields, name: str) -> str:
 
 
 async def _list(part: Part, services: GuestServices, fields: Fields, seconds: float) -> Outcome:
-    """A server that does not answer in time is left out, unless it alone was asked; so is a tool that is not as it was pinned, if such are refused."""
+    """A server that does not answer in time is left out, unless it alone was asked. So are tools that differ from their pins, if those are refused."""
     federation, agent = services.federation, services.router
     one = fields.get("server")
     if one is not None:
@@ -420,7 +420,7 @@ async def _prompt(services: GuestServices, fields: Fields, seconds: float) -> Ou
     }
 
 
-async def _servers(services: GuestServices, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - as all of them
+async def _servers(services: GuestServices, fields: Fields, seconds: float) -> Outcome:  # noqa: ARG001 - the signature of all handlers
     standings = services.federation.statuses()
     return "Servers", {
         "states": {id: standing.state.value for id, standing in standings.items()},
@@ -443,6 +443,6 @@ _HANDLERS: Final[Mapping[str, Callable[[GuestServices, Fields, float], Awaitable
     "ListPrompts": partial(_list, "prompts"),
 }
 KINDS: Final = frozenset(_HANDLERS)
-"""What is asked and answered once; subscriptions are the guest session's own."""
+"""The requests with one answer; the session handles subscriptions itself."""
 
 __all__ = ["KINDS", "GuestRequestRefused", "answer_for_error", "answer_request", "failed_answer", "line_of"]

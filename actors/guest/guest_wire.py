@@ -1,6 +1,6 @@
-"""The messages between a guest and its node, as bytes: JSON, in the items of a link's frames.
+"""The encoding of messages between a guest and its node: JSON, in the items of a link's frames; and the guests' key.
 
-Both ends bound what they take and what they send. Instead of an item that is too large, an end sends that it is.
+Both ends bound what they accept and what they send. Instead of an item that is too large, an end sends an error.
 
     to the node      ["ask", id, kind, fields, seconds], ["drop", id], ["ping"]
     to the guest     ["answer", id, kind, fields], ["updated", server, uri, gap], ["ended", server, uri, why], ["pong"]
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 KIND: Final = "guest"
-"""What a guest's greeting says that it is."""
+"""The `kind` in a guest's greeting."""
 
 TO_NODE: Final = 4 * 1024 * 1024
 TO_GUEST: Final = 16 * 1024 * 1024
 _AROUND: Final = 64 * 1024
-"""What a frame may have around its items."""
+"""Room in a frame for what surrounds its items."""
 MOST_ITEMS: Final = 4096
-"""How many items one payload may have: each is dealt with before anything else has its turn."""
+"""How many items one payload may have: all are handled before anything else has its turn."""
 
 _wrap: Final = msgspec.msgpack.Encoder().encode
 _unwrap: Final = msgspec.msgpack.Decoder(Annotated[list[bytes], msgspec.Meta(max_length=MOST_ITEMS)]).decode
 
 
 class BadItem(GreenroomError):
-    """The other end says what no end of this version does."""
+    """The other end has sent what no end of this version sends."""
 
 
 class ItemTooLarge(GreenroomError):
-    """It is more than the other end takes."""
+    """An item is larger than the other end accepts."""
 
 
 def pack_item(item: list[Any], limit: int) -> bytes:
-    """One item, to be posted. Raises `ItemTooLarge`, and `LocalProtocolError` for what is no JSON."""
+    """Encode an item. Raises `ItemTooLarge`, and `LocalProtocolError` for values that are not JSON."""
     data = encode(item)
     if len(data) > limit:
         raise ItemTooLarge(f"{len(data)} bytes, and {limit} is the most that is sent over this link")
@@ -54,12 +54,12 @@ def pack_item(item: list[Any], limit: int) -> bytes:
 
 
 def payload_limit(limit: int) -> int:
-    """How large the payload of a frame may be, for items of such a limit: several small ones come in one."""
+    """The largest payload for items of such a limit: small items share a payload."""
     return 2 * limit + _AROUND
 
 
 def unpack_items(payload: bytes, limit: int) -> Iterator[list[Any]]:
-    """The items of a payload. Raises `BadItem`."""
+    """Decode the items of a payload. Raises `BadItem`."""
     try:
         items: Iterable[bytes] = _unwrap(payload)
     except msgspec.MsgspecError as error:
@@ -75,11 +75,11 @@ def unpack_items(payload: bytes, limit: int) -> Iterator[list[Any]]:
         yield item
 
 
-# --- The key that a guest and a node share: in a file that its owner alone can read, or as bytes.
+# --- The key of guests and node: in a file that only its owner can read, or as bytes.
 
 
 def new_key_file(path: str | os.PathLike[str]) -> Path:
-    """Write a fresh key into a file that is not there yet, and that only its owner can read. Raises `ConfigError` when it is there."""
+    """Write a fresh key into a new file that only its owner can read. Raises `ConfigError` when the file exists."""
     write_key(path)
     return Path(path)
 
@@ -94,5 +94,5 @@ def read_guest_key(given: bytes | str | os.PathLike[str]) -> bytes:
 
 
 def guest_link_key(given: bytes | str | os.PathLike[str]) -> bytes:
-    """What links of guests are keyed with: made of the key, so that no link of theirs has a node's key even where a cluster has the same file. Raises as `read_guest_key`."""
+    """The key for guests' links, derived from the given one: so a guest's link is never accepted as a node's, even if a cluster uses the same file. Raises as `read_guest_key`."""
     return hmac.digest(read_guest_key(given), b"greenroom guests", "sha256")

@@ -1,6 +1,6 @@
-"""What a worker is told of a handler, so that it can make the same entry of it: where the function is, and what was said of it.
+"""What a worker gets of a handler in order to register the same entry: where the function is, and the options that matter for running it.
 
-Only that travels which has to do with running it. What clients are shown stays at home.
+Titles, icons and other things that only clients see are not sent. The second part imports modules in a worker.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class HandlerSpec(msgspec.Struct, frozen=True):
-    """One handler, as it is described to workers."""
+    """The description of one handler for workers."""
 
     kind: str
     name: Any
@@ -73,7 +73,7 @@ _decoder = msgspec.json.Decoder(HandlerSpec)
 
 
 def spec_of(entry: CatalogueEntry) -> bytes:
-    """What to tell of it. Raises `RegistrationError` when a worker would find something else in its place."""
+    """The description of an entry. Raises `RegistrationError` when a worker would find another function in its place."""
     handler = entry.handler
     assert handler.import_path is not None
     found = verify_import_path(f"{entry.kind.replace('_', ' ')} {entry.name!r}", handler.function, handler.import_path)
@@ -82,14 +82,14 @@ def spec_of(entry: CatalogueEntry) -> bytes:
 
 
 def specs_of(entries: Sequence[CatalogueEntry], known: dict[int, bytes]) -> dict[int, bytes]:
-    """The plans of all these; `known` are those that were made before, and those that are made now. An entry that has no plan is refused when it is called."""
+    """The descriptions of these entries; `known` keeps those made before. An entry that has none is left out here, and refused when it is called."""
     specs: dict[int, bytes] = {}
     for entry in entries:
         number = entry.handler.number
         if number not in known:
             try:
                 known[number] = spec_of(entry)
-            except Exception:  # noqa: BLE001, S112 - as it says
+            except Exception:  # noqa: BLE001, S112 - refused when it is called
                 continue
         specs[number] = known[number]
     return specs
@@ -124,7 +124,7 @@ def _options_of(entry: CatalogueEntry) -> dict[str, Any]:
 
 
 def load_catalogue(data: bytes) -> CatalogueRef:
-    """In a worker: a shelf with that one entry on it. Imports what it needs, which may take long. Raises `NotLoaded`."""
+    """In a worker: a catalogue with that one entry. Imports what it needs, which may take long. Raises `NotLoaded`."""
     spec = _decoder.decode(data)
     function = load_function(spec.found, spec.main)
     entry = _MAKERS[spec.kind](spec.name, function, spec.said)
@@ -136,9 +136,10 @@ def load_catalogue(data: bytes) -> CatalogueRef:
 
 
 def _without_loop(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function without a context, which sends and receives nothing while it runs, needs no thread: nothing else waits for this process's loop meanwhile.
+    """Run a function without a context in the loop's own thread.
 
-    It is called as from a thread all the same: it may run a loop of its own, and a child that it forks ends with it.
+    Such a function sends and receives nothing while it runs, so nothing else waits for this process's loop, and a thread would cost a switch for each call. It must not
+    notice: the running loop is hidden, as it may run a loop of its own, and a child that it forks exits when it returns, as it would in a thread.
     """
 
     @wraps(function)
@@ -164,17 +165,17 @@ _MAKERS: dict[str, Maker] = {
     "resource": lambda name, function, said: resource_entry(name, function, ResourceOptions(**said)),
     "resource_template": lambda name, function, said: template_entry(name, function, TemplateOptions(**said)),
     "prompt": lambda name, function, said: prompt_entry(name, function, PromptOptions(**said)),
-    "completion": lambda name, function, said: completion_entry(tuple(name), function),  # noqa: ARG005 - nothing was
+    "completion": lambda name, function, said: completion_entry(tuple(name), function),  # noqa: ARG005 - a completion has no options
 }
 
 
-# --- In a worker: import the modules that handlers are in, and find the handlers there.
-# The program's own file is run as well, under another name than `__main__`, so that what it does under `if __name__ == "__main__"` is not
-# done again. What it does without such a guard ends where it would begin to serve, to call or to open a node: `server.run()`, a client and a
-# host raise `ImportStopped` here, and whatever has been defined until then is what there is.
+# --- In a worker: importing modules, and finding handlers in them.
+# The program's own file is imported under another name than `__main__`, so that its `if __name__ == "__main__"` block does not run again. Without such a block the
+# import stops where the program would begin to serve, to call or to open a node: `server.run()`, clients and hosts raise `ImportStopped` in a worker. Everything that
+# was defined before exists.
 
 NOT_LOADED: Final = "a worker could not import its handler"
-"""What callers are told of that: the message of the error quotes what the import has raised."""
+"""What callers are told; the error's own message quotes what the import has raised."""
 
 
 class NotLoaded(GreenroomError):
@@ -182,9 +183,9 @@ class NotLoaded(GreenroomError):
 
 
 class ImportStopped(BaseException):
-    """The program was about to begin with what only its own process does: its import by a worker ends here.
+    """The import of a program in a worker has come to what only the program's own process does.
 
-    A `BaseException`, since an `except Exception` around `server.run()` is not meant to go on after it.
+    A `BaseException`, so that an `except Exception` around `server.run()` does not go on after it.
     """
 
 
@@ -195,7 +196,7 @@ class _Loader:
         self.is_worker = False
         self.is_importing = False
         self.has_ended = False
-        """Whether what is imported has come to where that ends."""
+        """Whether the current import was stopped."""
         self.lock = threading.Lock()
 
 
@@ -203,25 +204,25 @@ _loader: Final = _Loader()
 
 
 def stop_import_in_worker(what: str) -> None:
-    """Called by whatever a program does only in its own process: when a worker imports it, that is where the import ends."""
+    """Called by everything that only a program's own process does: stops the import when a worker is importing the program."""
     if _loader.is_importing:
         _loader.has_ended = True
-        raise ImportStopped(f"{what} is not begun in a worker process")
+        raise ImportStopped(f"{what} is not started in a worker process")
 
 
 def is_worker() -> bool:
-    """Whether this process is one that runs handlers for another."""
+    """Whether this process runs handlers for another one."""
     return _loader.is_worker
 
 
 def become_worker() -> None:
-    """From now on this process runs handlers for another one."""
+    """Mark this process as one that runs handlers for another."""
     _loader.is_worker = True
 
 
 @contextlib.contextmanager
 def importing() -> Generator[None]:
-    """What is imported meanwhile, by `import_as_far_as_possible` or `run_file`, ends where it would begin to serve, to call or to open a node."""
+    """While this is open, imports by `import_until_stopped` and `run_file` stop where the program would begin to serve, to call or to open a node."""
     with _loader.lock:
         _loader.is_importing, _loader.has_ended = True, False
         try:
@@ -231,7 +232,7 @@ def importing() -> Generator[None]:
 
 
 def load_function(found: ImportPath, main: MainProgram | None) -> Any:
-    """The function at that place. Blocks for as long as imports take. Raises `NotLoaded`."""
+    """The function at that path. Blocks for as long as imports take. Raises `NotLoaded`."""
     with importing():
         here: Any = _module(found, main)
     try:
@@ -250,16 +251,16 @@ def load_function(found: ImportPath, main: MainProgram | None) -> Any:
 def _module(found: ImportPath, main: MainProgram | None) -> ModuleType:
     try:
         if found.module != MAIN_MODULE:
-            return import_as_far_as_possible(found.module)
+            return import_until_stopped(found.module)
         assert main is not None
         return _program(main)
-    except BaseException as error:  # a program may end in any way, and the caller wants to know why
+    except BaseException as error:  # a program may end in any way, and the caller needs the reason
         why = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise NotLoaded(f"{found} cannot be imported by a worker: {why}") from error
 
 
-def import_as_far_as_possible(name: str) -> ModuleType:
-    """The module; one whose import ends early as far as it has come, which importlib would throw away."""
+def import_until_stopped(name: str) -> ModuleType:
+    """Import a module; one whose import is stopped is kept as far as it got, which importlib would discard."""
     known = sys.modules.get(name)
     if known is not None:
         return known
@@ -274,7 +275,7 @@ def import_as_far_as_possible(name: str) -> ModuleType:
     try:
         import_spec.loader.exec_module(module)
     except BaseException:
-        if not _loader.has_ended:  # it may have become another exception on its way up
+        if not _loader.has_ended:  # `ImportStopped` may have become another exception on its way up
             sys.modules.pop(name, None)
             raise
     return sys.modules.get(name, module)
@@ -282,9 +283,9 @@ def import_as_far_as_possible(name: str) -> ModuleType:
 
 @cache
 def _program(main: MainProgram) -> ModuleType:
-    """What the application runs as `__main__`, as a module of another name."""
+    """The application's `__main__`, imported as a module of another name."""
     if main.module is not None:
-        module = import_as_far_as_possible(main.module)
+        module = import_until_stopped(main.module)
         sys.modules[MAIN_MODULE] = module
     else:
         assert main.file is not None
@@ -296,7 +297,7 @@ def _program(main: MainProgram) -> ModuleType:
 
 
 def run_file(file: str) -> ModuleType:
-    """The file as the program that runs here, under another name than `__main__`: other processes find by it what is registered in it."""
+    """Run the program's file under another name than `__main__`, and register it under both, so that what it defines is found by name."""
     module = ModuleType(WORKER_MAIN_NAME)
     module.__file__ = file
     sys.modules[WORKER_MAIN_NAME] = sys.modules[MAIN_MODULE] = module

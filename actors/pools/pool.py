@@ -1,4 +1,4 @@
-"""How handlers run that have processes of their own: one `Pool` says how many there are, and how much each may take.
+"""The options of handlers that run in processes of their own: a `Pool` says how many processes there are, and what each may use.
 
 ::
 
@@ -10,7 +10,7 @@
     @server.tool(isolation=drawing)
     def crop(png: str, width: int) -> bytes: ...
 
-It is a value and owns nothing: each company that has a handler with it runs a pool of its own (`scheduler`).
+It is a value and owns nothing: each company with a handler that has it runs a pool of its own, by a `PoolScheduler`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _serials: Final = count(1)
 
 
 class BadPool(GreenroomError, ValueError):
-    """A pool that cannot be: which of its words, what was given, and what it must be."""
+    """An invalid option of a `Pool`: its name, the value, and what it must be."""
 
     def __init__(self, name: str, value: object, needed: str) -> None:
         """`needed` completes "must be"."""
@@ -52,20 +52,19 @@ class BadPool(GreenroomError, ValueError):
 @suggests("Pool")
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pool:
-    """Processes that handlers run in, each with one call at a time. Give one to several handlers, and they share it.
+    """Processes that handlers run in, each with one call at a time. Several handlers may share one pool.
 
-    `size` is how many there may be at most: as many as the machine has processors unless it says so. They come as they are needed, and one
-    that had nothing to do for `idle` seconds goes; `warm` of them are there from the start, and stay.
+    `size` is the largest number of processes (default: one per processor). They are started when needed, and end after `idle` seconds without a call; `warm` of them
+    are started with the server, and stay.
 
-    `memory` is how many bytes one may have (half of the machine's; None for no limit), `cpu` how many seconds of processor time one call may
-    take. A process that exceeds a limit is ended, and the caller is told which limit. After `max_calls` calls a process is replaced by a new one, before
-    what it has leaked becomes a nuisance.
+    `memory` is in bytes for one process (default: half of the machine's; None for no limit), `cpu` in seconds of processor time for one call. A process that exceeds a
+    limit is ended, and the caller is told which limit. After `max_calls` calls a process is replaced, so that leaks do not accumulate.
 
-    `cluster` is one that the program has started in its own tree, before anything that has such a pool: its processes are then
-    placed by that, on a machine that has all that `requires` asks for. The handlers' modules have to be there, too.
+    `cluster` is one that the program has started in its own tree, before anything that uses such a pool: it then places the processes, on machines that have
+    everything in `requires`. The handlers' modules must be installed there.
 
-    `queue` is how many calls may wait for a process; the next one is refused at once. `start` is how many seconds a process may take to come
-    up, the import of the handler's module included.
+    `queue` is how many calls may wait for a process; the next one is refused at once. `start` is how many seconds a process may take to start, including the import of
+    the handler's module.
     """
 
     size: int | None = None
@@ -79,7 +78,7 @@ class Pool:
     cluster: Cluster | None = None
     requires: Mapping[str, object] = field(default_factory=dict[str, object])
     serial: int = field(init=False, repr=False)
-    """What tells it from all others of this program."""
+    """Distinguishes it from the program's other pools."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "serial", next(_serials))
@@ -100,12 +99,12 @@ class Pool:
 
     @property
     def most(self) -> int:
-        """How many processes there may be."""
+        """The largest number of processes."""
         return processors() if self.size is None else self.size
 
     @property
     def memory_limit(self) -> int | None:
-        """How many bytes each may have."""
+        """The memory limit of one process in bytes."""
         return memory_of_the_machine() // 2 if self.memory == "half" else self.memory
 
 
@@ -117,7 +116,7 @@ def _check_memory(value: Any) -> None:
 
 
 class _InMib(int):
-    """Bytes that are shown in MiB."""
+    """A number of bytes whose repr is in MiB."""
 
     def __repr__(self) -> str:
         return f"{self / MIB:g} MiB"
@@ -136,7 +135,7 @@ def _check_seconds(name: str, value: Any) -> None:
 
 
 def processors() -> int:
-    """How many processors this program may use."""
+    """The number of processors that this program may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -144,7 +143,7 @@ def processors() -> int:
 
 @cache
 def memory_of_the_machine() -> int:
-    """How many bytes there are: of the container, where one is smaller than its machine."""
+    """The memory of the machine in bytes, or of the container where that has less."""
     found = [1 << 40]
     with contextlib.suppress(ValueError, OSError, AttributeError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

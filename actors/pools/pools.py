@@ -73,12 +73,12 @@ class Pools:
     """The pools of one company."""
 
     def __init__(
-        self, key: CompanyKey, settings: Settings, shelf: CatalogueRef, provider: ProcessProvider | None = None
+        self, key: CompanyKey, settings: Settings, catalogue_ref: CatalogueRef, provider: ProcessProvider | None = None
     ) -> None:
         """Nothing is started yet."""
         self._key = key
         self._settings = {name: getattr(settings, name) for name in _TRAVEL}
-        self._shelf = shelf
+        self._catalogue_ref = catalogue_ref
         self._provider = ProcessProvider() if provider is None else provider
 
     def _name(self, role: str, pool: Pool | None = None) -> ProcessName:
@@ -90,7 +90,7 @@ class Pools:
 
     def isolated(self, pool: Pool | None = None) -> list[CatalogueEntry]:
         """The registered entries that run in a process of their own, in that pool or in any."""
-        isolated = self._shelf.current.isolated
+        isolated = self._catalogue_ref.current.isolated
         return [entry for entry in isolated if pool is None or entry.handler.pool is pool]
 
     async def run(self, job: Job, entry: CatalogueEntry) -> dict[str, Any]:
@@ -121,7 +121,9 @@ class Pools:
                     await count_children(self._name("pool_supervisor", pool))
             except ProcessExited as error:
                 if error.reason != UNUSED:
-                    raise error_of_loss(job, f"the scheduler of its pool has ended ({why_lost(error.reason)})") from error
+                    raise error_of_loss(
+                        job, f"the scheduler of its pool has ended ({why_lost(error.reason)})"
+                    ) from error
             scheduler = await self.scheduler(pool)  # the former scheduler has not started this call
             try:
                 return await scheduler.within(None).call(PoolScheduler.submit, call)
@@ -215,7 +217,7 @@ class PoolWarmer(GenServer):
 # --- The processes of workers: each is a node of the company's cluster, which starts and ends it.
 # The cluster is a sibling of the pools in the company's tree. It is started with the first of them, and stops after all of them.
 
-_SEAT: Final = "greenroom.actors.pools.worker_main"
+_WORKER_MODULE: Final = "greenroom.actors.pools.worker_main"
 _TERM: Final = 0.15
 """How long a process may take to end after SIGTERM."""
 
@@ -228,7 +230,7 @@ class ProcessProvider:
     """Starts the processes of one company's workers."""
 
     def __init__(self) -> None:
-        self._cluster = Cluster(ClusterSettings(preload=(_SEAT,)))
+        self._cluster = Cluster(ClusterSettings(preload=(_WORKER_MODULE,)))
 
     def child_spec(self) -> ChildSpec[Any]:
         """The cluster, which starts before all pools and stops after them."""

@@ -1,14 +1,14 @@
-"""The scheduler of a pool: the calls that wait for a worker, whose principals take turns, and how many workers there are.
+"""The scheduler of a pool: it keeps the waiting calls, whose principals take turns, gives them to workers, and starts and ends workers.
 
 ::
 
     pool (one_for_all)
-    ├─ staff       dynamic; a worker proxy for each worker, never restarted
-    └─ scheduler     has the waiting calls and the free workers; starts worker proxies, and lets them go
+    ├─ workers     dynamic; a worker proxy for each worker, never restarted
+    └─ scheduler   has the waiting calls and the free workers; starts worker proxies, and retires them
 
-A worker that is lost while it had a call is replaced when the next call needs one, at once. One that does not come up, or that dies with
-nothing to do, is not tried again and again: the callers that have no other worker to wait for get the reason, and each further attempt waits
-longer. Jobs call it; when it dies, they hear so, and its successor begins with nothing.
+A lost worker that had a call is replaced as soon as the next call needs one. After workers that do not start, or that die idle, each further attempt waits longer,
+and callers with no other worker to wait for get the reason. Jobs call the scheduler, and worker proxies send it messages. When it dies, its callers get an error,
+the supervisor ends all workers with it, and its successor begins with nothing.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
 
 _DOUBTED: Final = object()
 _DOUBT: Final = 0.05
-"""How long a worker whose call was ended may have it still, before another takes its place."""
+"""How long a worker whose call was ended may still have it, before another worker takes its place."""
 _MOMENT: Final = 0.5
-"""How often it is looked whether workers have begun with what they were given."""
+"""How often to check whether workers have started their calls."""
 _TOO_LONG: Final = 0.05
-"""How long a call may last, before those that lie behind it go elsewhere."""
+"""After so long in one call, the calls behind it move to other workers."""
 _STOPPING: Final = 1.5
-"""How long a worker proxy may take to end its worker in order; then its process is killed."""
+"""How long a worker proxy may take to end its worker in order; after that its process is killed."""
 UNUSED: Final = Shutdown("nothing runs in this pool any more")
 
 
 @dataclass(eq=False, repr=False)
 class PoolScheduler(GenServer):
-    """Of one pool, in one company."""
+    """One per pool of a company."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -75,7 +75,7 @@ class PoolScheduler(GenServer):
     _provider: ProcessProvider
     _settings: Mapping[str, Any]
     _entries: Callable[[], Sequence[CatalogueEntry]]
-    """Those that run here, as they are registered now: a worker has loaded them before it is ready."""
+    """The entries that use this pool, as registered now: a worker loads them before it is ready."""
 
     def __post_init__(self) -> None:
         self._specs: dict[int, bytes] = {}
@@ -87,15 +87,15 @@ class PoolScheduler(GenServer):
         self._watching = False
         self._hung_check_at: float | None = None
         self._timers: dict[Callable[[], Stop | None], Timer] = {}
-        """By what is to be done then."""
+        """The running timers, by the method that they call."""
 
     def init(self) -> None:
-        """Those that are to be warm are started now."""
+        """Start the warm workers."""
         self._arm(self._pool.idle, self._retire_idle)
         self._start_missing()
 
     def terminate(self, reason: ExitReason) -> None:
-        """Cancel the timers, close the claims, settle the calls: a successor would not know of these."""
+        """Cancel the timers, close the locks and reply to the waiting calls: a successor would not know them."""
         for timer in self._timers.values():
             timer.cancel()
         for worker in self._workers.values():
@@ -105,13 +105,13 @@ class PoolScheduler(GenServer):
             call.settle(CallOutcome(why=f"its pool was stopped ({reason})"))
 
     def report_state(self) -> str:
-        """The number of workers, and of calls that wait."""
+        """The numbers of workers and of waiting calls."""
         return f"{len(self._workers)} workers, {len(self._free)} of them free, {len(self._waiting)} calls wait"
 
     # --- calls
 
     def submit(self, call: RemoteCall) -> CallOutcome:
-        """Have it done: now, or when its turn comes. The answer is how it has ended."""
+        """Run a call in a worker, now or when its turn comes. The reply is how it has ended."""
         cancelled = call.job.cancelled
         if cancelled:
             raise Reject(RequestCancelled(cancelled.reason or ""))
@@ -137,7 +137,7 @@ class PoolScheduler(GenServer):
         return later()  # type: ignore[no-any-return]
 
     def cancel(self, call: RemoteCall, why: str) -> None:
-        """Cancel a call that its caller does not want any more; if it runs, it may notice."""
+        """The caller has cancelled the call: drop it while it waits, or pass the cancellation to its worker."""
         worker, waited = self._withdraw(call)
         if waited:
             call.caller.fail(RequestCancelled(why))
@@ -145,7 +145,7 @@ class PoolScheduler(GenServer):
             worker.ref.cast(WorkerProxy.cancel, call, why)
 
     def drop(self, call: RemoteCall) -> None:
-        """The caller is gone: its worker is not waited for."""
+        """The caller is gone: end the call without waiting for its worker."""
         call.is_dropped = True
         worker, waited = self._withdraw(call)
         if worker is not None and not waited:
@@ -153,7 +153,7 @@ class PoolScheduler(GenServer):
             send_after(_DOUBT, self.pid, (_DOUBTED, call))
 
     def _withdraw(self, call: RemoteCall) -> tuple[WorkerState | None, bool]:
-        """The worker that had it, and whether it waited here, or had not been begun there; then it does so no more."""
+        """Take a call back. Returns the worker that has it, if any, and whether the call was not started yet."""
         worker = self._worker_of(call)
         if worker is not None and call is not worker.calls[0]:
             self._take_back(worker, [call])
@@ -164,7 +164,7 @@ class PoolScheduler(GenServer):
         return worker if worker is not None and call in worker.calls else None
 
     def _assign(self, worker: WorkerState, call: RemoteCall) -> bool:
-        """Have it do that. False when no worker could find the handler."""
+        """Give a call to a worker. False when workers cannot find its handler."""
         handler_spec = self._spec_of(call)
         if handler_spec is None:
             return False
@@ -183,12 +183,12 @@ class PoolScheduler(GenServer):
         try:
             if number not in self._specs:
                 self._specs[number] = spec_of(call.entry)
-        except Exception as error:  # noqa: BLE001 - what cannot be found there is its own call's failure
-            call.caller.fail(error.with_traceback(None))  # its frames would hold a worker
+        except Exception as error:  # noqa: BLE001 - a handler that cannot be found is the error of that call alone
+            call.caller.fail(error.with_traceback(None))  # the frames would keep a worker's objects alive
         return self._specs.get(number)
 
     def _send_ahead(self) -> None:
-        """Where all are busy, and there will not be more, those have their next calls lying before them."""
+        """When all workers are busy and no more may be started, send them their next calls ahead, which saves a round trip after each call."""
         if self._is_starting or len(self._workers) < self._pool.most:
             return
         for worker in self._workers.values() if self._waiting else ():
@@ -201,7 +201,7 @@ class PoolScheduler(GenServer):
                     self._assign(worker, call)
 
     def _take_back(self, worker: WorkerState, calls: Sequence[RemoteCall]) -> None:
-        """These wait again, before all others of their owner; those of them that its worker has not begun."""
+        """Put those of these calls that the worker has not started back in front of their principals' queues."""
         for call in worker.take_back(calls):
             self._wait_again(call)
 
@@ -210,14 +210,14 @@ class PoolScheduler(GenServer):
         self._waiting.add_first(call.principal, call)
 
     def _reassign_behind_long_calls(self) -> None:
-        """Take back the calls behind one that lasts: they go to another worker, or wait for the first that is free."""
+        """Take back the calls behind one that lasts: another worker gets them, or the first that is free."""
         self._watching = False
         soon = self._now() - _TOO_LONG
         for worker in self._workers.values():
             if len(worker.calls) > 1:
                 if worker.since <= soon:
                     self._take_back(worker, worker.calls)
-                    worker.is_fast = False  # until it has come to an end of it
+                    worker.is_fast = False  # until it has finished that call
                 else:
                     self._watching = True
         self._dispatch()
@@ -247,7 +247,7 @@ class PoolScheduler(GenServer):
         self._start_missing()
 
     def _give_next(self, worker: WorkerState) -> None:
-        """It can take a call: the first that waits, or none."""
+        """Give a free worker the first waiting call, if there is one."""
         while (call := self._waiting.take()) is not None:
             if self._assign(worker, call):
                 return
@@ -257,7 +257,7 @@ class PoolScheduler(GenServer):
     # --- workers
 
     def handle_info(self, message: Any) -> Stop | None:
-        """What worker proxies and clocks say."""
+        """Dispatch a message of a worker proxy, a monitor or a timer."""
         match message:
             case WorkerReady(proxy=pid):
                 worker = self._workers.get(pid)
@@ -279,7 +279,7 @@ class PoolScheduler(GenServer):
         return None
 
     def _replace_doubted(self, call: RemoteCall) -> None:
-        """A call that was ended has not noticed at once, and may never: its worker is not waited for."""
+        """A call that was ended has not stopped at once, and may never: do not count on its worker."""
         worker = self._worker_of(call)
         if worker is not None:
             worker.is_leaving = True
@@ -296,7 +296,7 @@ class PoolScheduler(GenServer):
                 ...
         worker.is_worn = worker.is_worn or ready.worn
         worker.is_fast, worker.since = True, self._now()
-        worker.is_leaving = False  # also one that was doubted: its call has ended in time
+        worker.is_leaving = False  # also a worker that was doubted: its call has ended in time
         worker.is_leaving = worker.is_worn or self._surplus() > 0
         if worker.is_leaving:
             self._take_back(worker, worker.calls)
@@ -321,16 +321,16 @@ class PoolScheduler(GenServer):
             self._free.remove(worker)
         why = worker.why or why_lost(reason)
         if worker.calls:
-            for call in worker.give_back():  # its process may live for a while: it has lost its worker proxy, perhaps
+            for call in worker.give_back():  # its process may live on for a while: the proxy may have died
                 self._wait_again(call)
             for call in worker.calls:
-                call.settle(CallOutcome(why=why))  # if its worker proxy has not
+                call.settle(CallOutcome(why=why))  # unless its proxy has replied
         elif reason != WORN and (worker.is_starting or not worker.is_leaving):
             self._on_start_failure(why, worker.started_at)
         self._start_missing()
 
     def _on_start_failure(self, why: str, began: float) -> None:
-        """A worker did not come up, or died idle: the next attempt has to wait. Callers fail if they have only that to wait for."""
+        """A worker did not start, or died idle: delay the next attempt, and fail the calls that have no other worker to wait for."""
         pause = self._backoff.failed(why, self._now(), began)
         if pause is not None and self._pool.warm:
             self._arm(pause, self._try_again)
@@ -340,7 +340,7 @@ class PoolScheduler(GenServer):
                 call.settle(CallOutcome(why=why))
 
     def _start_missing(self) -> None:
-        """See to it that there are as many as are needed, as far as there may be."""
+        """Start as many workers as are needed and allowed."""
         if not self._is_starting and self._needs_more():
             self._is_starting = True
             self.ref().cast(PoolScheduler.start_workers)
@@ -353,7 +353,7 @@ class PoolScheduler(GenServer):
         return len(present) < self._pool.warm or starting < len(self._waiting)
 
     async def start_workers(self) -> None:
-        """Start worker proxies, which open their processes by themselves."""
+        """Start worker proxies, which start their processes themselves."""
         try:
             entries = self._entries()
             while self._needs_more():
@@ -368,14 +368,14 @@ class PoolScheduler(GenServer):
             self._is_starting = False
 
     def _retire_idle(self) -> Stop | None:
-        """Let workers go that have been idle for long; and stop, if no handler uses the pool."""
+        """Retire workers that have been idle for long; stop when no handler uses the pool."""
         now, idle = self._now(), self._pool.idle
         spare = sum(not worker.is_leaving for worker in self._workers.values()) - self._pool.warm
         for worker in [each for each in self._free if now - each.idle_since >= idle][: max(0, spare)]:
             self._free.remove(worker)
             self._retire(worker)
         if not (self._workers or self._waiting or self._is_starting or self._entries()):
-            return Stop(UNUSED)  # its handlers were registered anew, with other pools
+            return Stop(UNUSED)  # its handlers were registered again with other pools
         self._arm(idle / 2, self._retire_idle)
         return None
 
@@ -393,52 +393,52 @@ class PoolScheduler(GenServer):
         return self.process.node.now()
 
 
-# --- A worker, as the scheduler of its pool sees it: what it is at, what it was given ahead, and whether it counts.
+# --- The scheduler's record of a worker: its calls, those sent ahead, and whether it counts as present.
 
 _AHEAD: Final = 16
-"""How many calls may be with one worker, the one that it is at included;"""
+"""How many calls a worker may have, including the one that it runs."""
 _FEW: Final = 8
-"""and when it has so few, it gets more: several go out in one piece."""
+"""A worker with at most so many gets more, so that several are sent in one piece."""
 _MOVES: Final = 3
-"""How many workers may be lost before they began with a call, until that is its answer."""
+"""After so many workers were lost without starting a call, the call fails."""
 _BEGINS: Final = 1.0
-"""How long a worker that has nothing else to do may take to begin with a call; twice as long when the call was another's before."""
+"""How long a worker may take to start a call when it runs no other; doubled for each worker that had the call before."""
 
 
 @dataclass(slots=True, eq=False)
 class WorkerState:
-    """A worker, as the scheduler sees it: at first it was just told to come up."""
+    """A worker, from the moment when its proxy was started."""
 
     ref: Ref[WorkerProxy]
     started_at: float = 0.0
     is_starting: bool = True
     is_fast: bool = True
-    """Whether it goes on: what it is at has not lasted for long."""
+    """Whether its current call has not lasted long, so that calls may be sent ahead."""
     is_worn: bool = False
-    """It was said that it had better be replaced."""
+    """Whether it should be replaced."""
     is_leaving: bool = False
-    """It is about to end, or to be ended, and counts no more."""
+    """Whether it is about to end, and does not count any more."""
     locks: StartLocks | None = None
     number: int = 0
-    """How many calls it was given."""
+    """How many calls it has been given."""
     calls: deque[RemoteCall] = field(default_factory=deque["RemoteCall"])
-    """What it is at, and what it was given ahead."""
+    """The call that it runs, and those sent ahead."""
     begun: int = 0
-    """Which of its calls it is known to have begun, the last of them."""
+    """The number of the last call that it is known to have started."""
     since: float = 0.0
-    """When it began with the first of these, as far as can be known here."""
+    """When it started the first of these, as far as can be known here."""
     idle_since: float = 0.0
     why: str = ""
-    """How it ended, as its worker proxy knows it."""
+    """How it ended, from its proxy."""
 
     @property
     def room_ahead(self) -> int:
-        """How many calls may be given to it now that it will come to later."""
+        """How many calls may be sent ahead to it now."""
         goes_on = self.locks is not None and self.is_fast and not self.is_leaving
         return _AHEAD - len(self.calls) if goes_on and 0 < len(self.calls) <= _FEW else 0
 
     def take_back(self, calls: Sequence[RemoteCall]) -> list[RemoteCall]:
-        """Of these, the ones that lie behind what it is at, and that it has not begun: it has them no more."""
+        """Take back those of these calls that are behind the running one and were not started."""
         locks = self.locks
         behind = [call for call in tuple(self.calls)[1:] if call in calls]
         taken = [call for call in reversed(behind) if locks is not None and locks.take(call.number)]
@@ -447,7 +447,7 @@ class WorkerState:
         return taken
 
     def give_back(self) -> list[RemoteCall]:
-        """It is gone: what it has not begun, the first of them last. What it may have begun stays here."""
+        """After its end: take back all calls that it has not started, the first of them last. Those it may have started stay."""
         back = self.take_back(self.calls)
         first = self.calls[0]
         may_move = self.locks is not None and not first.is_unwanted and first.moves < _MOVES
@@ -458,14 +458,14 @@ class WorkerState:
 
     @property
     def is_in_question(self) -> bool:
-        """Whether it has a call that it may not have begun, and that could be given to another."""
+        """Whether it has a call that it may not have started, and that could move to another worker."""
         if not self.calls or self.locks is None or self.is_leaving:
             return False
         first = self.calls[0]
         return first.number != self.begun and not first.is_unwanted
 
     def has_begun(self) -> bool:
-        """Whether it has begun its first call. If not, it never will."""
+        """Whether it has started its first call. When it has not, it cannot any more: the lock is taken."""
         assert self.locks is not None
         first = self.calls[0]
         if self.locks.take(first.number):
@@ -475,20 +475,20 @@ class WorkerState:
 
 
 class HangCheck(NamedTuple):
-    """What became of the workers that could have been hanging."""
+    """The result of a check for workers that hang."""
 
     hung: list[WorkerState]
-    """These do not even begin with what they are given: their processes are to be ended."""
+    """Workers that do not start their calls: their processes are to be ended."""
     back: list[RemoteCall]
-    """Calls that were taken from them, in reverse: the last here was the first."""
+    """Calls taken from them, in reverse order."""
     is_open: bool
-    """Whether it is too early to say of some."""
+    """Whether it is too early to tell of some workers."""
 
 
 def find_hung_workers(workers: Iterable[WorkerState], now: float, *, late: bool) -> HangCheck:
-    """Which workers hang, which their silence would not show: a worker that has a call may be silent.
+    """Find workers that hang before a call. Silence does not show it, since a worker with a call may be silent.
 
-    `late` when the scheduler itself was held up: then no worker is judged in this turn. Where all are slow, each next worker has longer to begin.
+    `late`: the scheduler itself was held up, so no worker is checked this time. Where everything is slow, each next worker of a call has twice as long.
     """
     hung: list[WorkerState] = []
     back: list[RemoteCall] = []
@@ -503,37 +503,36 @@ def find_hung_workers(workers: Iterable[WorkerState], now: float, *, late: bool)
             back += [*worker.take_back(worker.calls), worker.calls.popleft()]
             first.moves += 1
             if worker.calls:
-                worker.since = now  # it has come to itself in this moment, and begun with another
+                worker.since = now  # it has just started another of its calls, so it does not hang
             else:
                 worker.is_leaving = True
                 hung.append(worker)
     return HangCheck(hung, back, is_open)
 
 
-# --- How often it is tried to have a worker, when those that were started do not come up, or die with nothing to do: more and more seldom.
+# --- The delay between attempts to start workers, which grows while those that were started do not come up, or die idle.
 
 _PAUSES: Final = Backoff(first=0.25, longest=30.0)
 
 
 class StartBackoff:
-    """Of one pool."""
+    """The back-off of one pool."""
 
     def __init__(self) -> None:
-        """None has failed yet."""
         self._failures = 0
         self._failed_at = -math.inf
         self._again_at = 0.0
         self.why = ""
-        """Why the last one has."""
+        """Why the last attempt failed."""
 
     def succeeded(self) -> None:
-        """A worker has done what it is for; to have come up is not enough."""
+        """A worker has finished a call; to have started is not enough."""
         self._failures = 0
 
     def failed(self, why: str, now: float, began: float) -> float | None:
-        """One more has, that began then: how long to wait for the next; None when that is known already, or need not wait.
+        """A worker that was started at `began` has failed. Returns how long to wait before the next attempt; None when that is known already, or 0.
 
-        Workers that are lost together, as all are with the process that had started them, are one failure: none of them was an attempt after another.
+        Workers that are lost together, as all are with the process that had forked them, count as one failure: none of them was an attempt after another.
         """
         self.why = why
         if began < self._failed_at:
@@ -547,9 +546,9 @@ class StartBackoff:
         return pause
 
     def is_allowed(self, now: float) -> bool:
-        """Whether it is time for the next one."""
+        """Whether the next attempt may be made."""
         return self._failures <= 1 or now >= self._again_at
 
     def allow_now(self) -> None:
-        """It is."""
+        """Allow the next attempt."""
         self._again_at = 0.0

@@ -74,9 +74,9 @@ _AT_A_TIME: Final = 64
 class _WorkerServices:
     """The services of a company that a job uses, in a worker."""
 
-    def __init__(self, worker: WorkerMain, shelf: CatalogueRef, call: int) -> None:
+    def __init__(self, worker: WorkerMain, catalogue_ref: CatalogueRef, call: int) -> None:
         self.settings = worker.settings
-        self.catalogue_ref = shelf
+        self.catalogue_ref = catalogue_ref
         self.bulkheads = worker.threads
         self.method_handlers: Mapping[str, Any] = {}
         self.around = None  # done by the server
@@ -157,11 +157,13 @@ class WorkerMain(GenServer):
             await self._catalogue_of(number)
 
     async def _catalogue_of(self, number: int) -> CatalogueRef:
-        shelf = self._catalogues.get(number)
-        if shelf is None:
+        catalogue_ref = self._catalogues.get(number)
+        if catalogue_ref is None:
             # In a thread: a program may run a loop of its own before it gets to what stops its import.
-            shelf = self._catalogues[number] = await in_thread(lambda: None, load_catalogue, self._specs[number])
-        return shelf
+            catalogue_ref = self._catalogues[number] = await in_thread(
+                lambda: None, load_catalogue, self._specs[number]
+            )
+        return catalogue_ref
 
     def handle_info(self, message: Any) -> Any:
         """Dispatch a message of the server."""
@@ -230,11 +232,11 @@ class WorkerMain(GenServer):
     async def _run_call(self, call: _Call, spec_number: int, data: bytes, facts: Any) -> None:
         """Run a call. An exception is sent to the server, which reports it: a crash of this task would be in the log twice."""
         try:
-            shelf = self._catalogues.get(spec_number) or await self._catalogue_of(spec_number)
+            catalogue_ref = self._catalogues.get(spec_number) or await self._catalogue_of(spec_number)
             payload = payload_from_bytes(data)
             seen: Any = SessionSnapshot(payload, facts)
             session: Any = call
-            services = _WorkerServices(self, shelf, call.number)
+            services = _WorkerServices(self, catalogue_ref, call.number)
             set_company_of_calls(services)
             call.job = Job(
                 call.number,

@@ -1,4 +1,4 @@
-"""For Thespian programs: a guest actor, and the messages that it understands.
+"""Names for Thespian programs: the guest actor, the messages that it takes, and requests to actors of a user's system.
 
 ::
 
@@ -6,8 +6,8 @@
     ask(system, guest, Connect("unix:@greenroom-1000-guests-host", key_file="guests.key"))
     answer = ask(system, guest, CallTool("git", "log", {"n": 3}))
 
-An actor sends the guest the same messages, and is sent the answers. The guest lives in the program's own system, which nothing is changed in. `ForeignActor` is the other direction, below `Server.thespian_tool`: an
-actor of theirs, to be asked from a thread of ours.
+An actor sends the guest the same messages, and gets the answers as messages. The guest runs in the program's own system, which is not changed. `ForeignActor` is
+the other direction: a thread of this program asks an actor of the user's system; `Server.thespian_tool` builds on it.
 """
 
 # ruff: noqa: PLC0414 - `as` passes a name on, to type checkers as well

@@ -1,4 +1,4 @@
-"""`Server.thespian_tool`: what is checked before an actor of a user's Thespian system becomes a tool, and what that takes."""
+"""`Server.thespian_tool`: an actor of a user's Thespian system as a tool, its checks, and the child that ends the actor with the server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def register_actor_tool(  # noqa: PLR0913 - as the server's method
             f"{what}: reply={reply!r} cannot be called: give a function that takes the actor's reply"
         )
     if said.isolation not in (None, "thread"):
-        raise RegistrationError(f"{what}: whoever asks an actor of Thespian waits in a thread: leave isolation out")
+        raise RegistrationError(f"{what}: a tool of a Thespian actor waits in a thread: leave isolation out")
     if not (hasattr(system, "private") and hasattr(system, "ask")):
         raise RegistrationError(f"{what}: {system!r} is no ActorSystem: give the one that the actor lives in")
     try:
@@ -63,18 +63,18 @@ def register_actor_tool(  # noqa: PLR0913 - as the server's method
     return cleanup_spec(asked, name)
 
 
-# --- An actor of a user's Thespian system as a tool: arguments become its message, and its reply the result.
-# What such a tool takes is what its `request` takes: the message's own class, or any function that makes a message. It is an ordinary tool
-# otherwise; the asking blocks a thread, under the bulkheads of all tools.
+# --- The tool's function: arguments become the actor's message, and its reply the result.
+# The parameters of the tool are those of `request`: the class of the message, or any function that makes one. Otherwise it is an ordinary tool, which blocks a thread
+# while it waits, within the limits for threads of tools.
 
 SLACK: Final = 5.0
-"""How much later than the actor's own time the call's is over, in seconds: so that it is told that the actor is silent."""
+"""How much longer than the actor the call has, in seconds, so that its error can say that the actor is silent."""
 
 
 def tool_function(
     actor: ForeignActor, request: Callable[..., Any], reply: Callable[[Any], Any] | None, timeout: float
 ) -> Callable[..., Any]:
-    """A handler with the hints of `request`, and of what `reply` makes of the answer. Raises `BadHint`."""
+    """A handler with the parameters of `request`, and the return hint of `reply`. Raises `BadHint`."""
     from .supervision.cluster.foreign_actor import ForeignActorError  # noqa: PLC0415 - it loads Thespian
 
     own = _defaults(request)
@@ -109,33 +109,32 @@ def tool_function(
 
 
 def _defaults(request: Any) -> Mapping[str, Any]:
-    """What the fields of a message are by themselves, where that is made anew for each."""
+    """The default factories of a message's fields, called once."""
     if not is_dataclass(request):
         return {}
     return {each.name: each.default_factory() for each in fields(request) if each.default_factory is not MISSING}
 
 
 def _description(request: Any) -> str | None:
-    """Its docstring, unless Python has made that up."""
+    """Its docstring, unless dataclasses has generated it."""
     text = docstring_of(request)
     made_up = inspect.isclass(request) and text is not None and text.startswith(f"{request.__name__}(")
     return None if made_up else text
 
 
 class ActorCleanup(GenServer):
-    """Ends an actor that was made for a server, when the server ends. It is made when it is first called."""
+    """Ends, with the server, an actor that was made for it by the first call."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, actor: ForeignActor) -> None:
-        """The actor that it is for."""
         self._actor = actor
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
-        """Let the actor go."""
+        """End the actor."""
         await in_thread(bool, self._actor.close)
 
 
 def cleanup_spec(actor: ForeignActor, name: str) -> ChildSpec[Any]:
-    """It, as a child of the company."""
+    """The child of the company that ends the actor."""
     return child(ActorCleanup, actor).but(id=f"actor of {name}")

@@ -1,16 +1,15 @@
-"""Serving on several processes: `server.run("http", workers=4)`. What stands in the tree of the program that was run, which itself serves no client.
+"""Serving with several worker processes: `server.run("http", workers=4)`. The program that was run starts and watches them, and serves no client itself.
 
 ::
 
     workers (one_for_one)
-    ├─ cluster      what starts processes, and ends with them
-    ├─ handover     the listening sockets, which every process gets
-    ├─ worker nodes        a worker owner for each process, restarted a little later each time
-    ├─ inspect socket  if the operator wants to look at all this
-    └─ doors        open when all are there; the first to stop: has all of them let their peers go, at once
+    ├─ cluster         starts processes, and ends them
+    ├─ handover        passes the listening sockets to each worker
+    ├─ processes       a worker owner for each process, restarted with a growing delay
+    ├─ inspect socket  if the operator may inspect this program
+    └─ serving         has all workers serve when all are ready, and, as it stops first, has all drain at once
 
-A process that ends takes its own sessions with it, and no others; connections that were not accepted yet are the others'. The program's own end,
-however it comes, is that of all.
+A worker that ends takes its own sessions with it, and no others; connections that it has not accepted go to the other workers. When the program ends, all workers do.
 """
 
 from __future__ import annotations
@@ -89,13 +88,13 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("greenroom.worker_processes")
 
 HUNG: Final = 30
-"""Seconds without a sign of life after which a process is taken for hung, and replaced."""
+"""Seconds without a sign of life after which a process counts as hung, and is replaced."""
 RESTARTS: Final = 20
-"""How often each may be replaced in a minute, before the program gives up."""
+"""How often each worker may be replaced in a minute, before the program gives up."""
 _START: Final = 120.0
 _STOP: Final = 2.0
 _BACKOFF: Final = Backoff(first=0.05, factor=2.0, longest=2.0, jitter=0.25, quiet=30.0)
-"""With longer pauses there would not be so many in a minute, and the program would never give up."""
+"""The delays are short enough for that many restarts in a minute; with longer ones the program would never give up."""
 _PRELOAD: Final = (
     "greenroom.server",
     "greenroom.transports.http_listener",
@@ -105,7 +104,7 @@ _PRELOAD: Final = (
 
 
 def check_workers(workers: Any) -> int:
-    """How many. Raises `ConfigError`."""
+    """Check the number of workers. Raises `ConfigError`."""
     if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MAX_NODES:
         raise ConfigError(
             f"workers must be a whole number, 1 to {MAX_NODES}, or None to serve in this process, not {workers!r}"
@@ -114,7 +113,7 @@ def check_workers(workers: Any) -> int:
 
 
 class WorkerProcesses:
-    """All that a program has for its workers, and whether they serve as soon as they are there: not before all are, or the first would get every client."""
+    """The settings and state of all workers of a program. They begin to serve when all are ready, or the first would get every client."""
 
     def __init__(
         self,
@@ -125,9 +124,9 @@ class WorkerProcesses:
         grace: float,
         inspectors: Sequence[ChildSpec[Any]] = (),
     ) -> None:
-        """`binding` is that of the whole, and has listened since it was made. They have `grace` seconds to let their peers go.
+        """`binding` listens since it was made. Each worker has `grace` seconds to drain.
 
-        With `inspectors`, by which this program is looked at, each of them can be looked at as well.
+        With `inspectors`, which let the operator inspect this program, each worker can be inspected as well.
         """
         if config.is_tls:
             paths = {word: getattr(config, word) for word in ("certfile", "keyfile", "cacertfile")}
@@ -135,7 +134,7 @@ class WorkerProcesses:
         self.names = tuple(f"worker-{number}" for number in range(1, count + 1))
         self.grace = grace
         self.announce: Callable[[], object] = lambda: None
-        """Called when all are there, for the first time."""
+        """Called when all workers serve for the first time."""
         self.binding = binding
         self._cluster = Cluster(ClusterSettings(misses=HUNG, preload=_PRELOAD))
         self.open = False
@@ -146,10 +145,10 @@ class WorkerProcesses:
         self._ticket = new_socket_ticket()
         self._page = create_shares_file(count)
         self._addresses: dict[str, Sequence[str]] = {}
-        """Where each node is found."""
+        """The addresses of each worker's node."""
 
     def child_spec(self) -> ChildSpec[Any]:
-        """The whole, as a child of the program's topmost supervisor."""
+        """The whole, as a child of the program's top supervisor."""
         worker_specs = [self._worker_spec(number) for number in range(len(self.names))]
         restarts = RESTARTS * len(self.names)
         children: list[ChildSpec[Any]] = [
@@ -161,7 +160,7 @@ class WorkerProcesses:
             *self._inspectors,
             child(ServingControl, self).but(id="serving", shutdown=self.grace + 2 * _DRAIN_SLACK),
         ]
-        # A supervisor that gives up on the worker nodes gives up on all of it: started anew, they would be counted from nothing.
+        # Giving up on the workers ends all of this (`auto_shutdown`): a restart would begin to count from zero again.
         return child(Supervisor, children, intensity=5, period=10.0, auto_shutdown="any_significant").but(id="workers")
 
     def _worker_spec(self, number: int) -> ChildSpec[Any]:
@@ -174,7 +173,7 @@ class WorkerProcesses:
         )
 
     def on_node_started(self, name: str, addresses: Sequence[str]) -> None:
-        """A node is there: it is told of the others, and they of it."""
+        """Introduce a new worker's node to the others, and them to it."""
         for other, theirs in self._addresses.items():
             if other != name:
                 Ref[SessionServer](On(SESSION_SERVER, other)).cast(SessionServer.introduce, name, addresses)
@@ -183,8 +182,8 @@ class WorkerProcesses:
 
 
 def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *, inspect: bool = False) -> None:
-    """Bind the address, once, and look after the workers until a signal comes. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
-    from .inspect_socket import inspect_child  # noqa: PLC0415 - a worker has it when it is looked at
+    """Bind the address, and run the workers until a signal comes. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
+    from .inspect_socket import inspect_child  # noqa: PLC0415 - a worker loads it only when it is inspected
 
     application = application_of(server)
     name, binding = server.settings.name, bind_sockets(config)
@@ -197,7 +196,7 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
             program_runner.run(lambda: [workers.child_spec()], grace=grace)
     except (ActorError, NotLoaded, SocketHandoverFailed) as error:
         cause = worker_error(error)
-        ours = isinstance(cause, GreenroomError)  # which say it whole
+        ours = isinstance(cause, GreenroomError)  # such errors explain themselves
         said = str(cause) if ours else f"{type(cause).__name__}: {cause}"
         sys.exit(f"greenroom: no worker could be started: {said}")
     finally:
@@ -206,7 +205,7 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
 
 @contextlib.contextmanager
 def echo_worker_output() -> Generator[None]:
-    """While this lasts, what workers print is printed."""
+    """While this is open, the lines that workers print are printed here."""
     logger, echo = logging.getLogger(PRINTED), _Echo()
     before, level = logger.propagate, logger.level
     logger.addHandler(echo)
@@ -221,10 +220,10 @@ def echo_worker_output() -> Generator[None]:
 
 
 class _Echo(logging.Handler):
-    """Prints."""
+    """Prints the records of printed lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As a line where the worker has printed it."""
+        """Print to the same stream as the worker did."""
         with contextlib.suppress(OSError, ValueError):  # the output has no reader
             print(
                 visible(record.getMessage(), lines=True),
@@ -233,18 +232,18 @@ class _Echo(logging.Handler):
             )
 
 
-# --- A worker, as the program that was run sees it: the process, and what serves in it. It lives as long as both do.
-# Its supervisor starts another one in its place. When the process has ended, the links to it are gone a little before it is known how it ended: that is
-# waited for, so that the log tells of the signal, and not of a connection.
+# --- One worker, as the main program sees it: its process, and the supervisor that serves in it. It lives as long as both do.
+# Its supervisor restarts it. When a process ends, its links are gone a little earlier than its exit status is known: wait for the status, so that the log names the
+# signal and not a lost connection.
 
 _PATIENCE: Final = 2.0
-"""Seconds until it is known how a process has ended that cannot be reached."""
+"""Seconds to wait for the exit status of a process that cannot be reached."""
 _SLACK: Final = 1.0
 _LATE: Final = object()
 
 
 class WorkerOwner(GenServer):
-    """One for each worker."""
+    """One per worker."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -262,21 +261,23 @@ class WorkerOwner(GenServer):
         self._node: Ref[WorkerNode] | None = None
 
     async def init(self) -> None:
-        """Start the process, and what serves in it. It begins to serve when all are there, or at once if they have been."""
+        """Start the process and the worker node in it. It serves when all are ready; after a restart at once."""
         self._host = await start_link(NodeOwner, self._engine, self._spec)
         try:
             self._node = worker = await launch_on(
                 self._name, Options(name=WORKER_NODE), WorkerNode, (self._served,), link=True
             )
-        except StartFailed as failed:  # what it has crashed of is in the log already, as its own report
+        except StartFailed as failed:  # the cause is in the log already, by its own report
             raise Quit(Shutdown(worker_error(failed))) from None
         addresses = await worker.call(WorkerNode.addresses)
-        self._workers.on_node_started(self._name, addresses)  # before a request comes to it for another's session
+        self._workers.on_node_started(
+            self._name, addresses
+        )  # before a request for another worker's session can come to it
         if self._workers.open:
             await worker.within(None).call(WorkerNode.open)
 
     def handle_info(self, message: Any) -> Stop | None:
-        """One of the two has ended."""
+        """The process or the worker node has ended."""
         match message:
             case Exit(reason=reason) if reason == NO_CONNECTION:
                 send_after(_PATIENCE, self.pid, _LATE)
@@ -289,13 +290,13 @@ class WorkerOwner(GenServer):
         return None
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """First what serves, in order; then the process."""
+        """Stop the worker node in order, then the process."""
         await _stop_and_wait(self._node, self._workers.grace)
         await _stop_and_wait(self._host, self._spec.stop_timeout + _SLACK)
 
 
 def worker_error(failed: BaseException) -> BaseException:
-    """Why a worker, or what stands above it, did not start: the first cause."""
+    """The first cause of a failed start of a worker, or of its supervisor."""
     reason: Any = getattr(failed, "reason", None)
     while isinstance(reason, Crash | Shutdown):
         cause: Any = reason.error if isinstance(reason, Crash) else reason.detail
@@ -306,7 +307,7 @@ def worker_error(failed: BaseException) -> BaseException:
 
 
 def _short_reason(reason: ExitReason) -> ExitReason:
-    """In a word, for a report: it was reported in full already, by the process that it has happened to."""
+    """A short reason for the report: the process concerned has reported it in full."""
     return Shutdown(str(reason.error)) if isinstance(reason, Crash) else reason
 
 
@@ -322,29 +323,28 @@ async def _stop_and_wait(ref: Ref[Any] | None, seconds: float) -> None:
             await wait_down(ref, _SLACK)
 
 
-# --- The doors: whether new peers are let in.
+# --- Whether the workers accept clients.
 
 _DRAIN_SLACK: Final = 0.5
 
 
 class ServingControl(GenServer):
-    """The last child of the program's tree: opens the doors when all is there, and closes them before anything else stops."""
+    """The last child of the program's tree: it lets all workers serve when all are ready, and has all drain before anything else stops."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, workers: WorkerProcesses) -> None:
-        """They are closed."""
         self._workers = workers
 
     async def init(self) -> None:
-        """Open them. A worker that cannot serve, the first time, keeps the program from starting."""
+        """Let all workers serve. At the first start, a worker that cannot keeps the program from starting."""
         first, self._workers.open = not self._workers.open, True
         await self._all(None, lambda worker: _open_worker(worker, first=first))
         if first:
             self._workers.announce()
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Refuse new connections, and let what is running finish, in all workers at once."""
+        """Refuse new connections, and let running calls finish, in all workers at once."""
         if not isinstance(reason, Crash):
             self._workers.open = False
             self._workers.binding.shut_down()  # before anything else: from then on new connections are refused
@@ -357,7 +357,7 @@ class ServingControl(GenServer):
 async def _open_worker(worker: Ref[WorkerNode], *, first: bool) -> None:
     try:
         await worker.call(WorkerNode.open)
-    except ProcessExited as error:  # one that is being replaced just now sees by itself how things are
+    except ProcessExited as error:  # a worker that is being restarted asks by itself whether to serve
         match error.reason:
             case Shutdown(detail=ActorError() as why) if first:
                 raise why from None
@@ -366,13 +366,12 @@ async def _open_worker(worker: Ref[WorkerNode], *, first: bool) -> None:
 
 
 async def _drain_worker(worker: Ref[WorkerNode]) -> None:
-    with contextlib.suppress(ProcessExited, CallTimeout):  # a worker that has not done it by now is stopped next
+    with contextlib.suppress(ProcessExited, CallTimeout):  # a worker that has not finished by now is stopped next
         await worker.call(WorkerNode.drain)
 
 
-# --- One of several processes that serve: what runs in it, and how it is told to let its peers go.
-# The supervisor of a node's own: it imports the application, is handed the sockets that all accept on, and starts the company with a session server beside it. Who
-# starts it is the program that was run, from its own process, and to that it is linked: it ends when that does.
+# --- The supervisor in a worker process: it imports the application, takes over the listening sockets, and starts the company beside a session server.
+# The main program starts it, and is linked to it: the worker ends with the program.
 
 WORKER_NODE: Final = "greenroom.worker_processes"
 _INTENSITY: Final = 3
@@ -380,34 +379,33 @@ _INTENSITY: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class WorkerNodeSpec:
-    """What a worker node is made of."""
+    """The settings of a `WorkerNode`, sent by the main program."""
 
     application: ServerLocation
     config: HttpConfig
     slot: NodeSlot
     ticket: SocketTicket
     inspect: bool
-    """Whether its user may look at this process as well."""
+    """Whether the worker can be inspected."""
     logs_access: bool
-    """Whether the program that was run writes an access log: what is logged here goes there."""
+    """Whether the main program writes an access log, to which the worker's records go."""
 
 
 class WorkerNode(Supervisor):
-    """One on each node that serves."""
+    """One per worker process."""
 
     def __init__(self, spec: WorkerNodeSpec) -> None:
-        """`spec` has come from the program that was run."""
         super().__init__()
         self._node_spec = spec
         self._company: Any = None
         self._serving: ChildSpec[Any] | None = None
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
-        """Import, be handed the sockets, and have the session server ready."""
+        """Import the application, take over the sockets, and prepare the session server."""
         spec = self._node_spec
         try:
             server = await asyncio.to_thread(spec.application.load)
-        except ConfigError as error:  # for the user, where the program was started: nothing has crashed
+        except ConfigError as error:  # an error for the user, shown by the main program: nothing has crashed
             raise Quit(Shutdown(error)) from None
         access.setLevel(logging.INFO if spec.logs_access else logging.CRITICAL)
         binding = await take_over_binding(spec.ticket, spec.slot.number)
@@ -417,29 +415,29 @@ class WorkerNode(Supervisor):
         return await super().init()
 
     async def open(self) -> None:
-        """Serve, if it does not yet. Where that cannot be (what a lifespan opens is away), all of this is of no use, and ends."""
+        """Serve, unless it does already. When the server cannot start (a lifespan's resource is away, say), the worker ends."""
         serving, self._serving = self._serving, None
         if serving is not None:
             try:
                 await self.start_child(serving)
-            except Reject as refused:  # else its caller alone would hear of it; what did not start has been reported
+            except Reject as refused:  # otherwise only its caller would learn of it; the failed start was reported
                 raise Quit(Shutdown(refused.error)) from None
 
     def addresses(self) -> Sequence[str]:
-        """Where the other nodes reach this one."""
+        """The addresses of this node's links."""
         elsewhere: Any = current_node().remote_nodes
         return tuple(elsewhere.addresses)
 
     async def drain(self) -> None:
-        """Accept no more connections, and let end what is running, within the listeners' grace."""
+        """Accept no more connections, and let running calls finish within the listeners' grace."""
         with contextlib.suppress(NotRegistered):  # it has never served
             await terminate_child(self._company, "listeners")
 
 
-# --- Finding the server of this program again in another process: by the module that it stands in, and its name there.
+# --- Finding this program's server in another process: by its module, and its name there.
 
 _SHOWN: Final = 10
-"""Registrations that a message names."""
+"""How many missing registrations an error names."""
 _INSTEAD: Final = (
     "other processes import it by its name, so give it one at the top of a module: `server = Server(…)`, "
     "or `server = make_server()`"
@@ -453,16 +451,16 @@ class ServerLocation:
     found: ImportPath
     main: MainProgram | None
     registered: tuple[tuple[str, str], ...] = ()
-    """Each registration, and the module that its function is in."""
+    """Each registration with the module of its function."""
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The settings that were changed where the program was started."""
+    """The settings that were changed after the server was made."""
 
     def __str__(self) -> str:
         return str(self.found)
 
     def load(self) -> Server:
-        """Import the module, and take the server from it. Blocks for as long as that takes. Raises `NotLoaded`, and `ConfigError`."""
-        from .server import Server  # noqa: PLC0415 - which runs workers, which are found by this
+        """Import the module and return the server. Blocks for as long as that takes. Raises `NotLoaded`, and `ConfigError`."""
+        from .server import Server  # noqa: PLC0415 - `server` imports this module
 
         server: Any = load_function(self.found, self.main)
         if not isinstance(server, Server):
@@ -473,7 +471,7 @@ class ServerLocation:
         return server
 
     def _compare(self, server: Server) -> None:
-        """Raise `ConfigError` where the import has registered less than the program has: a worker would serve that in silence."""
+        """Raise `ConfigError` when the import has registered less than the program has: the worker would lack it without a word."""
         here = {what for what, _ in registrations_of(server)}
         missing = [(what, module) for what, module in self.registered if what not in here]
         if not missing:
@@ -495,7 +493,7 @@ class ServerLocation:
 
 
 def application_of(server: Server) -> ServerLocation:
-    """Where that one is. Raises `ConfigError` where another process could not find it."""
+    """The location of a server. Raises `ConfigError` when another process could not find it."""
     for module, names in sorted(_importable().items()):
         for name, value in names:
             if value is server:
@@ -510,7 +508,7 @@ def application_of(server: Server) -> ServerLocation:
 
 
 def registrations_of(server: Server) -> tuple[tuple[str, str], ...]:
-    """All that is registered with it, each with the module of its function; and whatever else workers would lack in silence."""
+    """All registrations with the modules of their functions, and lifespans and mounted hosts, which a worker would lack without a word."""
     found = [
         (f"{kind.replace('_', ' ')} {name!r}", _module_of(entry.handler.function))
         for kind in KINDS
@@ -526,7 +524,7 @@ def _module_of(function: Any) -> str:
 
 
 def _importable() -> dict[str, list[tuple[str, Any]]]:
-    """What stands in modules that another process can import by their name; the program itself is found in another way."""
+    """The names in all modules that another process can import; the main program is found in another way."""
     return {
         name: list(vars(module).items())
         for name, module in tuple(sys.modules.items())

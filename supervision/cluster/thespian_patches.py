@@ -125,7 +125,7 @@ if TYPE_CHECKING:
             """Send a message, and wait until it is written."""
 
         def ask(self, target: ActorAddress, message: object, timeout: object = None) -> Any:
-            """Send a message, and wait for the next message that comes, whoever sent it."""
+            """Send a message, and wait for the next message that comes, from any sender."""
             ...
 
         def listen(self, timeout: object = None) -> Any:
@@ -392,10 +392,10 @@ def free_port(bind: str, port: int) -> None:
 
 def is_stale(pid: int) -> bool:
     """Whether it is a process of a system of ours whose daemon is gone."""
-    everybody = os_processes.all_processes()
+    listed = os_processes.all_processes()
     if PROGRAM not in os_processes.read_proc(pid, "cmdline") or not os_processes.name_of(pid).startswith("gr-"):
         return False
-    while (seen := everybody.get(pid)) is not None:
+    while (seen := listed.get(pid)) is not None:
         if seen.name == "gr-daemon" and seen.state not in ("Z", "X"):
             return False
         pid = seen.parent

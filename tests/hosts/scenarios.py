@@ -66,7 +66,7 @@ async def a_machine_joins_and_takes_a_node_by_its_capability(field: Field, folde
 
 
 @act
-async def what_nobody_has_is_said(field: Field, folder: Path) -> str:
+async def an_unmet_requirement_lists_the_machines(field: Field, folder: Path) -> str:
     async with cluster(folder) as stage:
         await machine(stage, field, "b", "--nodes", "1")
         with pytest.raises(StartFailed) as caught:
@@ -80,7 +80,7 @@ async def what_nobody_has_is_said(field: Field, folder: Path) -> str:
 
 
 @act
-async def nobody_listens_on_all_addresses(field: Field, folder: Path) -> str:
+async def no_process_listens_on_all_addresses(field: Field, folder: Path) -> str:
     async with cluster(folder) as stage:
         await machine(stage, field)
         await placed(stage)
@@ -367,9 +367,9 @@ async def a_pool_there_is_cut_off_during_a_call_and_is_back(field: Field, folder
 async def an_annex_there_is_cut_off_during_a_call_and_is_back(field: Field, folder: Path) -> str:
     async with cluster(folder) as stage:
         await machine(stage, field)
-        annex = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})
+        process = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})
         program = Command(sys.executable, PROGRAM, cwd=ROOT)
-        async with ServersHost({"there": UpstreamSpec(program, isolation=annex)}) as host:
+        async with ServersHost({"there": UpstreamSpec(program, isolation=process)}) as host:
             clock = Clock()
             assert set(await host.call("there:where", into=list[int])) <= set(field.inside(field.there))
             first = str(clock)

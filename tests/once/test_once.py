@@ -55,7 +55,7 @@ LOST = ConnectFailed("nobody there")
         (ValueError("what is this?"), NONE),
     ],
 )
-def test_what_an_error_says_of_the_call(error: Exception, outcome: str) -> None:
+def test_an_error_of_the_client_keeps_its_reason(error: Exception, outcome: str) -> None:
     assert outcome_of(error) == outcome
 
 

@@ -1,7 +1,7 @@
-"""Servers of this machine's own Python: `module:server`, `file.py:server`, `file.py`.
+"""Imports of servers in Python code: `module:server`, `file.py:server`, `file.py`.
 
-What the code prints while it is imported goes to stderr: a command's stdout is its answer. What it raises is its author's affair, and is told with
-the line. `server.run()` without a guard ends the import, as it does in workers.
+Output of the imported code goes to stderr, because a command's stdout is its answer. An exception of that code is reported with its line in the author's
+file. `server.run()` without a `__main__` guard ends the import, as it does in workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What was typed of where to go and how."""
+    """The target of a command and its connection options, as typed."""
 
     target: str | None
     command: Sequence[str] | None
@@ -40,40 +40,40 @@ class TargetOptions:
 
 
 def is_server_name(target: str) -> bool:
-    """Whether it is written as a server's place in some code: `module:server`, `file.py:server`, `file.py`."""
+    """Whether the target names a server in Python code: `module:server`, `file.py:server`, `file.py`."""
     path, _, _ = target.rpartition(":")
     module = path or target
     return target.endswith(".py") or module.endswith(".py") or (bool(path) and module.replace(".", "_").isidentifier())
 
 
 def is_url(target: str) -> bool:
-    """Whether it is a server's address. Raises `UsageError` for an address of another scheme."""
+    """Whether the target is an http or https URL. Raises `UsageError` for another scheme."""
     scheme, found, _ = target.partition("://")
     if found and scheme.lower() not in ("http", "https"):
-        raise UsageError(f"{scheme}:// is no way to a server: there are http:// and https://")
+        raise UsageError(f"{scheme}:// cannot reach a server: write http:// or https://")
     return bool(found)
 
 
 def parse_pairs(option: str, texts: Sequence[str], *, bare: bool = False) -> dict[str, str]:
-    """What `--env` or `--header` says, over all that was typed; `bare` also takes spaces from around a variable's value. Raises `UsageError`."""
+    """All values of `--env` or `--header` as a dict; `bare` strips spaces around a variable's value as well. Raises `UsageError`."""
     separator, form = ("=", "NAME=value") if option == "--env" else (":", "'Name: value'")
     found: dict[str, str] = {}
     for text in texts:
         name, there, value = text.partition(separator)
         if not there or not name.strip():
-            raise UsageError(f"{option} is written {form}")  # not what was typed: that may be a secret
+            raise UsageError(f"{option} is written {form}")  # the typed text is not quoted: it may be a secret
         found[name.strip()] = value.strip() if bare or separator == ":" else value
     return found
 
 
 def split_server_name(name: str) -> tuple[str, str]:
-    """A place, and the server's name there, if that was said."""
+    """The module or file, and the server's name in it (empty if not given)."""
     place, _, attribute = (name, "", "") if name.endswith(".py") else name.rpartition(":")
     return (place, attribute) if place else (attribute, "")
 
 
 def load_server(name: str) -> Server:
-    """Import it. Raises `UsageError` that says what there is instead, and `CommandFailed` that says where its code has failed."""
+    """Import a server. Raises `UsageError` that lists the servers of the module, and `CommandFailed` with the line at which its code failed."""
     from greenroom.server import Server  # noqa: PLC0415 - `--help` needs none
 
     place, attribute = split_server_name(name)
@@ -98,7 +98,7 @@ def load_server(name: str) -> Server:
 
 @contextlib.contextmanager
 def report_author_errors(name: str) -> Generator[None]:
-    """While a server runs, what its own code raises is its author's affair: it is told with the line. Raises `CommandFailed`."""
+    """Report an exception of the server's own code as `CommandFailed`, with its line; other exceptions pass unchanged."""
     place, _ = split_server_name(name)
     folder = Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
     try:
@@ -116,14 +116,14 @@ def report_author_errors(name: str) -> Generator[None]:
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Generator[None]:
-    """Whatever is printed meanwhile, by Python or by anything else in the program, goes to stderr."""
+    """Send stdout to stderr while the block runs: prints of Python, and output of C code and child processes by replacing descriptor 1."""
     before = sys.stdout
     if before is not None:
         before.flush()
     try:
         kept = os.dup(1)
         os.dup2(2, 1)
-    except OSError:  # one of them is closed: then nothing can be printed where it would be read
+    except OSError:  # descriptor 1 or 2 is closed, so output cannot get into the answer
         kept = -1
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -137,34 +137,37 @@ def stdout_to_stderr() -> Generator[None]:
 
 
 def _import_module(name: str) -> ModuleType:
-    from greenroom.actors.pools.handler_spec import import_as_far_as_possible  # noqa: PLC0415 - as above
+    from greenroom.actors.pools.handler_spec import import_until_stopped  # noqa: PLC0415 - as above
 
     here = Path.cwd()
     if str(here) not in sys.path:
         sys.path.insert(0, str(here))
-    return _run_import(name, here, lambda: import_as_far_as_possible(name), wanted=name)
+    return _run_import(name, here, lambda: import_until_stopped(name), wanted=name)
 
 
 def _import_file(path: Path) -> ModuleType:
-    """By its name, so that other processes and other modules import the same; where the name is another's, as a program is run."""
-    from greenroom.actors.pools.handler_spec import import_as_far_as_possible, run_file  # noqa: PLC0415 - as above
+    """Import a file under its own name, so that workers and other modules import the same module.
+
+    A file whose name another module has (a file named json.py) is run as a program instead: an import of the name would bring the other module.
+    """
+    from greenroom.actors.pools.handler_spec import import_until_stopped, run_file  # noqa: PLC0415 - as above
 
     if not path.is_file():
-        raise UsageError(f"there is no file {path}")
+        raise UsageError(f"the file {path} does not exist")
     whole = path.resolve()
     folder = str(whole.parent)
     importlib.invalidate_caches()
     own = _is_importable_as(whole)
     if folder not in sys.path:
-        # A name that is another's stays so for whatever else is imported here: then the folder comes last.
+        # A file that shadows another module's name must not do so for other imports: its folder goes last in the path then.
         sys.path.insert(0 if own else len(sys.path), folder)
     return _run_import(
-        str(path), whole.parent, lambda: import_as_far_as_possible(whole.stem) if own else run_file(str(whole))
+        str(path), whole.parent, lambda: import_until_stopped(whole.stem) if own else run_file(str(whole))
     )
 
 
 def _is_importable_as(file: Path) -> bool:
-    """Whether an import of the file's name brings the file, and could bring nothing else that is wanted."""
+    """Whether `import name` loads this file, and no installed or standard module has that name."""
     name = file.stem
     known = sys.modules.get(name)
     if known is not None:
@@ -180,7 +183,7 @@ def _is_from(file: Path, origin: str | None) -> bool:
 
 
 def _run_import(place: str, folder: Path, load: Callable[[], ModuleType], *, wanted: str = "") -> ModuleType:
-    """`wanted` is the module's name, where it may be that there is none."""
+    """Run an import and report its failure. `wanted` is the module's name, if the module may be missing."""
     from greenroom.actors.pools.handler_spec import importing  # noqa: PLC0415 - as above
 
     try:
@@ -188,12 +191,14 @@ def _run_import(place: str, folder: Path, load: Callable[[], ModuleType], *, wan
             return load()
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{wanted}.".startswith(f"{error.name}."):
-            raise UsageError(f"there is no module {wanted!r} here, nor where Python looks: {sys.executable}") from None
+            raise UsageError(
+                f"the module {wanted!r} is neither in this folder nor on the path of {sys.executable}"
+            ) from None
         raise CommandFailed(FAILED, _failure_text(place, folder, error)) from error
 
 
 def _failure_text(place: str, folder: Path, error: BaseException, failed: str = "cannot be loaded") -> str:
-    """What its code has raised, and in which line of it."""
+    """The exception of the server's code, with the last line of that code in the traceback."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     own = _own_frames(folder, error)
     where = f" ({os.path.relpath(own[-1].filename)}, line {own[-1].lineno})" if own else ""
@@ -201,7 +206,7 @@ def _failure_text(place: str, folder: Path, error: BaseException, failed: str = 
 
 
 def _own_frames(folder: Path, error: BaseException) -> list[traceback.FrameSummary]:
-    """Where in its own code that was."""
+    """The frames of the traceback that are in files below the folder."""
     return [each for each in traceback.extract_tb(error.__traceback__) if _is_below(folder, each.filename)]
 
 

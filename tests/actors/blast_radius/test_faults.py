@@ -189,7 +189,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
 
 @pytest.mark.row("TF-09")
 @pytest.mark.parametrize("fault", one_in(2, FAULTS), ids=lambda fault: fault.__name__)
-async def test_nobody_is_lost_and_the_caller_gets_one_answer(fault: Callable[..., Any], wire: Wire) -> None:
+async def test_no_client_is_lost_and_the_caller_gets_one_answer(fault: Callable[..., Any], wire: Wire) -> None:
     stage = Stage(fault)
     async with house(stage.server, wire) as opened:
         guilty = await opened.peer()
@@ -252,7 +252,7 @@ async def test_a_call_that_is_cancelled_is_not_answered(tool: Callable[..., Any]
 
 
 @pytest.mark.parametrize("tool", [never_returns, notices_nothing, exits], ids=lambda tool: tool.__name__)
-async def test_a_client_that_disconnects_takes_nobody_along(tool: Callable[..., Any], wire: Wire) -> None:
+async def test_a_client_that_disconnects_affects_no_other(tool: Callable[..., Any], wire: Wire) -> None:
     stage = Stage(tool)
     async with house(stage.server, wire) as opened:
 
@@ -287,7 +287,7 @@ leave_behind: list[asyncio.Task[None]] = []
     "ignore::pytest.PytestUnhandledThreadExceptionWarning"
 )  # a thread that exits is what is meant
 @pytest.mark.parametrize("tool", [leaves_a_task_behind, leaves_a_thread_behind], ids=lambda tool: tool.__name__)
-async def test_what_a_tool_leaves_behind_may_exit_as_well(tool: Callable[..., Any], wire: Wire) -> None:
+async def test_a_thread_that_a_tool_leaves_behind_may_exit_as_well(tool: Callable[..., Any], wire: Wire) -> None:
     stage = Stage(tool)
     async with house(stage.server, wire) as opened:
         guilty = await opened.peer()

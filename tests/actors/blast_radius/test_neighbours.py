@@ -66,7 +66,7 @@ async def test_a_quick_call_does_not_wait_for_forty_slow_ones(wire: Wire) -> Non
 
 
 @pytest.mark.greenroom(clock="real")
-async def test_whoever_holds_all_threads_that_one_may_leaves_others_theirs(wire: Wire) -> None:
+async def test_a_principal_that_holds_all_its_threads_leaves_others_theirs(wire: Wire) -> None:
     """Without authentication each session is a principal of its own, as far as threads go."""
     server = Server("stage", settings=Settings(tool_threads=2, principal_threads=3))
     running = threading.Semaphore(0)
@@ -100,7 +100,7 @@ async def test_whoever_holds_all_threads_that_one_may_leaves_others_theirs(wire:
 
 
 @pytest.mark.greenroom(clock="real", watchdog=None)
-async def test_nobody_waits_for_an_async_tool_that_blocks_a_thread_of_its_own(wire: Wire) -> None:
+async def test_an_async_tool_that_blocks_a_thread_of_its_own_delays_no_other_call(wire: Wire) -> None:
     server = Server("stage")
     held = threading.Event()
     curtain = threading.Event()

@@ -8,8 +8,7 @@ import secrets
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.transports.http.engine_driver import EngineDriver
-from tests.transports.http.engine_driver import RecordedResponse, parse_events
+from tests.transports.http.engine_driver import EngineDriver, RecordedResponse, parse_events
 
 from greenroom import Context, Server, Settings
 from greenroom.actors.ensemble.session_router import EnsembleMember, NodeSlot

@@ -122,10 +122,10 @@ async def test_everything_is_said_there_on_behalf_of_its_peer() -> None:
         assert {(each.session, each.peer) for each in requests} == {("mcp_x", ALICE)}
         assert len({each.method for each in requests}) == 5
         assert unpack_message(requests[1].args[0]).error.message == "it broke"
-        assert "mcp_x" not in repr(at.session), "whoever reads an id can use it"
+        assert "mcp_x" not in repr(at.session), "a session id is a credential"
 
 
-async def test_what_its_session_takes_by_a_channel_comes_nowhere_here() -> None:
+async def test_messages_of_a_remote_channel_are_not_delivered_on_this_node() -> None:
     async with scene(channel=True) as at:
         feed: Any = await at.session.request(ASKED)
         channel: Any = at.session.channel
@@ -141,7 +141,7 @@ async def test_of_a_session_that_is_not_there_nothing_was_asked() -> None:
             await at.session.request(ASKED)
 
 
-async def test_of_a_session_that_ends_in_the_middle_nobody_knows_what_was_done() -> None:
+async def test_a_session_that_ends_during_a_request_leaves_its_outcome_unknown() -> None:
     async with scene() as at:
         await at.says(SessionEndedMeanwhile())
         with pytest.raises(ProcessExited) as caught:
@@ -247,7 +247,7 @@ async def test_a_reader_that_leaves_here_has_left_there() -> None:
         assert await reading.next() is None
 
 
-async def test_a_feed_that_nobody_fetches_is_taken_back() -> None:
+async def test_a_feed_that_is_never_fetched_is_closed() -> None:
     feed = Feed()
     async with inbox() as me:
         reading, _ = await borrowed(feed, me.pid)

@@ -80,7 +80,7 @@ class Scene:
         monkeypatch.setattr(doors, "RemoteSession", self._elsewhere)
         company: Any = SimpleNamespace(
             tasks=SimpleNamespace(store=store or Store(durable=False)),
-            own=self.own,
+            method_handlers=self.own,
             once=self._once,
             find=lambda id, peer: self.session,  # pyright: ignore[reportUnknownLambdaType]
         )
@@ -153,13 +153,15 @@ async def test_a_task_whose_process_is_gone_is_told_in_the_words_for_one_that_is
 
 
 @pytest.mark.parametrize("task", ["made up", 5, None, task_of(40)], ids=["made up", "a number", "none", "no such node"])
-async def test_what_is_no_task_of_any_node_is_answered_here(monkeypatch: pytest.MonkeyPatch, task: object) -> None:
+async def test_a_request_for_an_unknown_task_is_answered_on_this_node(
+    monkeypatch: pytest.MonkeyPatch, task: object
+) -> None:
     scene = Scene(monkeypatch)
     assert isinstance(await scene.get(task), JsonRpcError)
     assert scene.asked == [0]
 
 
-async def test_what_the_server_answers_itself_and_what_is_about_no_task_is_answered_here(
+async def test_requests_without_a_task_are_answered_on_this_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch)
@@ -169,7 +171,7 @@ async def test_what_the_server_answers_itself_and_what_is_about_no_task_is_answe
     assert scene.asked == [0, 0]
 
 
-async def test_a_task_from_before_is_looked_for_everywhere_until_somebody_has_it(
+async def test_a_task_from_before_is_searched_on_all_nodes_until_it_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, Store(durable=True))
@@ -178,7 +180,7 @@ async def test_a_task_from_before_is_looked_for_everywhere_until_somebody_has_it
     assert scene.asked == [1, 2]
 
 
-async def test_a_task_from_before_that_nobody_has_is_answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_from_before_that_no_node_has_is_answered_on_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, Store(durable=True))
     assert isinstance(await scene.get("an old one"), JsonRpcError)
     assert scene.asked == [1, 2, 0]
@@ -191,7 +193,7 @@ async def test_a_task_from_before_that_is_here_is_asked_for_nowhere_else(monkeyp
     assert scene.asked == [0]
 
 
-async def test_who_has_a_session_elsewhere_finds_a_task_that_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_with_a_session_on_another_node_finds_a_task_on_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.says[0] = working
     name = RoutedIds(KEY, 1).new("mcp")
@@ -228,7 +230,7 @@ async def test_a_session_of_one_who_may_have_tasks_elsewhere_is_that_session_in_
     assert scene.session.told == [*told, "end"]
 
 
-async def test_what_comes_by_a_channel_is_answered_by_its_session_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_by_a_channel_are_answered_by_their_session_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.session = Session(channel=object())
     session = scene.door.find("mcp_x", ALICE)
@@ -242,5 +244,5 @@ async def test_what_comes_by_a_channel_is_answered_by_its_session_alone(monkeypa
     ["made up", RoutedIds(KEY, 40).new("mcp"), RoutedIds(b"x" * 32, 1).new("mcp")],
     ids=["made up", "no such node", "another key"],
 )
-async def test_what_is_no_session_of_any_node_is_found_nowhere(monkeypatch: pytest.MonkeyPatch, id: str) -> None:
+async def test_an_unknown_session_id_is_found_on_no_node(monkeypatch: pytest.MonkeyPatch, id: str) -> None:
     assert Scene(monkeypatch).door.find(id, ALICE) is None

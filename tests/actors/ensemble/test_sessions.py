@@ -64,7 +64,7 @@ async def _status(client: Client, house: House) -> int:
     return paper.status
 
 
-def test_what_is_no_id_of_ours_is_asked_for_nowhere(two: Town) -> None:
+def test_a_foreign_task_id_is_asked_for_on_no_node(two: Town) -> None:
     client = two.client(0)
     good = client.session
     for forged in (good[:-1] + ("0" if good[-1] != "0" else "1"), "mcp_" + "0" * 40, good[:-8], good + "00", "x", "ü"):
@@ -141,7 +141,7 @@ def test_a_reader_that_left_there_reads_no_more_here(two: Town) -> None:
     two.at(0, _open, two.houses[0].server.gates)  # type: ignore[attr-defined]
 
 
-def test_what_belongs_to_no_call_comes_on_a_stream_that_is_open_elsewhere(two: Town) -> None:
+def test_messages_outside_of_calls_come_on_a_stream_opened_at_another_node(two: Town) -> None:
     client = two.client(0)
     ears: list[Any] = []
 

@@ -97,7 +97,7 @@ async def test_an_actor_that_is_there_already_is_asked_by_its_address(system: An
     assert reply.structured_content == {"result": 2}
 
 
-async def test_what_it_raises_is_an_error_with_the_reason(system: Any) -> None:
+async def test_an_exception_of_the_actor_is_a_tool_error_with_its_reason(system: Any) -> None:
     reply = await outcome(system, {"how": "raise"}, request=theirs.Misbehave)
     assert reply.is_error
     assert reply.text == "Calculator has failed at it: ValueError: that is more than I can take"
@@ -121,7 +121,7 @@ async def test_an_actor_that_ends_instead_of_answering_is_an_error_at_once_and_a
         assert (await client.call("how", how="pid")).isdecimal()
 
 
-async def test_one_who_cannot_be_made_is_an_error(system: Any) -> None:
+async def test_an_actor_that_cannot_be_made_is_an_error(system: Any) -> None:
     for actor in (f"{theirs.__name__}.Stillborn", "nowhere.Nobody"):
         reply = await outcome(system, {"a": 1}, actor=actor, request=theirs.Add)
         assert reply.is_error
@@ -185,7 +185,7 @@ async def test_a_call_that_is_cancelled_gives_its_thread_back(system: Any) -> No
 
 
 @OF_PROCESSES
-async def test_what_was_made_for_a_server_ends_with_it(system: Any) -> None:
+async def test_an_actor_made_for_a_server_ends_with_it(system: Any) -> None:
     server = Server("theirs")
     server.thespian_tool(system, theirs.Calculator, "how", request=theirs.Misbehave)
     async with server.started(), Client(server) as client:
@@ -219,7 +219,7 @@ def test_no_endpoint_is_left(system: Any) -> None:
         ({"request": theirs.Add, "descriptoin": ""}, "did you mean description"),
     ],
 )
-def test_what_is_wrong_is_said_at_registration(said: dict[str, Any], complaint: str) -> None:
+def test_errors_of_a_tool_are_raised_at_registration(said: dict[str, Any], complaint: str) -> None:
     with simple() as system, pytest.raises(RegistrationError, match=complaint):
         Server("theirs").thespian_tool(system, said.pop("actor", theirs.Calculator), "it", **said)
 

@@ -97,7 +97,7 @@ def soon(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_it_is_answered_whatever_it_asks(house: House) -> None:
+def test_a_guest_request_always_gets_one_answer(house: House) -> None:
     called = house.ask(CallTool("weather", "forecast", OSLO), ToolAnswer)
     assert (called.text, called.is_error) == ("sunny in Oslo", False)
     failed = house.ask(CallTool("weather", "fail"), ToolAnswer)
@@ -120,7 +120,7 @@ def test_lists_say_whose_they_are_and_who_is_away(house: House) -> None:
     assert house.ask(ListPrompts("weather"), Listed).items["weather"][0]["name"] == "pack"
 
 
-def test_what_cannot_be_asked_is_refused(house: House) -> None:
+def test_invalid_guest_requests_are_refused(house: House) -> None:
     assert house.refusal(CallTool("nobody", "forecast")) == "unknown_server"
     assert house.refusal(CallTool("weather", "nothing")) == "unknown_tool"
     assert house.refusal(CallTool("weather", "forecast", {"town": "Oslo"})) == "invalid_arguments"
@@ -240,7 +240,7 @@ def test_updates_are_messages_to_the_actor_that_subscribed(house: House, node: N
 
 
 @OF_PROCESSES
-def test_it_answers_many_at_once_each_its_own(house: House) -> None:
+def test_many_concurrent_calls_each_get_their_own_answer(house: House) -> None:
     answers: dict[int, GuestAnswer] = {}
 
     def one(number: int) -> None:
@@ -288,7 +288,7 @@ def test_told_to_connect_anew_it_lets_go_of_what_was(house: House, node: NodePro
     assert [type(answer) for answer in answers] == [Failed, Connected]
 
 
-def test_nonsense_is_answered_and_hurts_nobody(house: House) -> None:
+def test_invalid_messages_are_answered_and_harm_no_client(house: House) -> None:
     system = house.system
     if is_simple(system):
         answer = system.ask(house.guest, "hello", 1)
@@ -307,7 +307,7 @@ class Looking(Guest):
         super().__init__({})
 
 
-def test_where_nobody_watches_for_it_it_looks_from_time_to_time(system: Any, node: NodeProgram) -> None:
+def test_a_guest_polls_where_the_system_does_not_watch_its_descriptor(system: Any, node: NodeProgram) -> None:
     guest = Looking if is_simple(system) else f"{__name__}.Looking"
     house = House(system, node, guest)
     assert isinstance(house.hello, Connected)
@@ -315,7 +315,7 @@ def test_where_nobody_watches_for_it_it_looks_from_time_to_time(system: Any, nod
     assert house.refusal(CallTool("weather", "slow", {"seconds": 60}, timeout=0.2)) == "timeout"
 
 
-def test_it_reaches_a_port_as_well(system: Any, tmp_path: Path) -> None:
+def test_a_guest_reaches_a_tcp_port_as_well(system: Any, tmp_path: Path) -> None:
     from .systems import NodeProgram  # noqa: PLC0415 - for type checkers above
 
     node = NodeProgram(tmp_path, "tcp:127.0.0.1:0").start()

@@ -46,7 +46,7 @@ async def test_nothing_listens_unless_it_is_asked_for() -> None:
         assert f"@greenroom-{os.geteuid()}-guests" not in listening
 
 
-async def test_who_does_not_hold_the_key_learns_nothing() -> None:
+async def test_a_peer_without_the_key_learns_nothing() -> None:
     async with open_house() as (_, listener):
         assert "key" in await PlayedGuest(listener.address, b"another key than that").over()
         friend = await PlayedGuest(listener.address).enter()
@@ -80,7 +80,7 @@ async def test_there_are_so_many_and_no_more() -> None:
         second.link.close()
 
 
-async def test_strangers_who_say_nothing_keep_nobody_out() -> None:
+async def test_silent_strangers_do_not_keep_peers_out() -> None:
     async with open_house() as (_, listener):
         where = "\0" + listener.address.removeprefix("unix:@")
         strangers = [socket.socket(socket.AF_UNIX) for _ in range(20)]
@@ -108,7 +108,7 @@ async def test_strangers_who_say_nothing_keep_nobody_out() -> None:
         ["answer", 1],
     ],
 )
-async def test_what_no_guest_says_ends_its_link_and_no_other(item: list[Any]) -> None:
+async def test_an_invalid_item_ends_its_own_link_only(item: list[Any]) -> None:
     async with open_house() as (_, listener):
         good, bad = await PlayedGuest(listener.address).enter(), await PlayedGuest(listener.address).enter()
         bad.say(item)
@@ -208,7 +208,7 @@ async def test_an_answer_that_is_too_large_says_so(monkeypatch: pytest.MonkeyPat
         guest.link.close()
 
 
-async def test_one_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_guest_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guest_session, "_BACKLOG", 100_000)
     async with open_house() as (_, listener):
         guest = await PlayedGuest(listener.address).enter()
@@ -295,7 +295,7 @@ def test_an_address_that_is_none_is_said_at_once(address: str) -> None:
         PollingLink(address, KEY, "played guest", kind=KIND, largest=1)
 
 
-def test_a_link_to_nobody_is_lost() -> None:
+def test_a_link_to_a_missing_process_is_lost() -> None:
     link = PollingLink("unix:@greenroom-test-nobody", KEY, "played guest", kind=KIND, largest=1)
     assert isinstance(link.over, LinkLost)
     assert link.pump() == []
@@ -303,7 +303,7 @@ def test_a_link_to_nobody_is_lost() -> None:
     link.close()
 
 
-async def test_what_the_host_does_not_let_its_program_call_is_not_for_guests_either() -> None:
+async def test_tools_that_a_host_denies_its_program_are_denied_to_guests() -> None:
     async with Host({"weather": served()}) as before:
         await before.tools()
         pins = await before.pin()

@@ -22,7 +22,7 @@ def test_every_name_is_on_the_page(page: str) -> None:
     assert [name for name in greenroom.thespian.__all__ if f"`{name}" not in page] == []
 
 
-def test_every_reason_is_on_the_page_and_is_told_by_somebody(page: str) -> None:
+def test_every_reason_is_on_the_page_and_is_used(page: str) -> None:
     table = page.partition("## Why there is no other answer")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == REASONS
     sources = [each for each in (ROOT / "actors/guest").glob("*.py") if each.name != "messages.py"]

@@ -66,7 +66,7 @@ async def said(kind: str, fields: dict[str, Any], seconds: float = 5, **says: An
         (RequestLost("resources/read", ConnectionLost("it broke")), "lost", "it may have been done or not"),
         (RequestCancelled("enough of that"), "cancelled", "the request was cancelled: enough of that"),
         (RequestCancelled(), "cancelled", "the request was cancelled"),
-        (ProcessExited(NO_PROCESS, "somebody"), "failed", "somebody"),
+        (ProcessExited(NO_PROCESS, "some actor"), "failed", "some actor"),
         (GuestRequestRefused("bad_request", "uri is a text"), "bad_request", "uri is a text"),
         (GreenroomError("whatever"), "failed", "whatever"),
         (TimeoutError("its own patience was over"), "timeout", "its own patience was over"),
@@ -80,7 +80,7 @@ async def test_an_error_is_a_word_and_a_text(error: BaseException | None, reason
     assert text in told["text"]
 
 
-async def test_what_a_server_says_of_its_error_comes_with_it() -> None:
+async def test_the_data_of_a_servers_error_comes_with_it() -> None:
     error = PeerError(ErrorCode.RESOURCE_NOT_FOUND, "no such sky", {"uri": "sky://now"})
     assert (await said("ReadResource", READ, weather=error))[1]["data"] == {
         "code": ErrorCode.RESOURCE_NOT_FOUND,
@@ -94,7 +94,7 @@ async def test_an_error_of_ours_is_not_said_to_be_theirs() -> None:
             await said(kind, fields, weather=ZeroDivisionError())
 
 
-async def test_who_is_not_known_is_told_with_who_is() -> None:
+async def test_an_unknown_server_is_an_error_that_lists_the_servers() -> None:
     for fields in ({"server": "nobody"}, {"server": 5}):
         kind, told = await said("ListTools", fields, weather=[], news=[])
         assert (kind, told["reason"]) == ("Failed", "unknown_server")
@@ -102,7 +102,7 @@ async def test_who_is_not_known_is_told_with_who_is() -> None:
     assert "there is none" in (await said("ReadResource", READ))[1]["text"]
 
 
-async def test_who_does_not_say_what_it_offers_is_away_unless_nobody_else_was_asked() -> None:
+async def test_a_silent_server_is_listed_as_away_unless_it_alone_was_asked() -> None:
     tool = {"name": "forecast"}
     broken = GreenroomError("it is parked")
     assert await said("ListTools", {}, weather=[tool], news=broken) == (
@@ -113,7 +113,7 @@ async def test_who_does_not_say_what_it_offers_is_away_unless_nobody_else_was_as
     assert (kind, told["text"]) == ("Failed", "it is parked")
 
 
-async def test_what_a_server_should_not_send_is_left_out() -> None:
+async def test_invalid_content_of_a_server_is_left_out() -> None:
     contents = [{"uri": "sky://now", "text": "blue"}, "nonsense", 5]
     assert await said("ReadResource", READ, weather={"contents": contents}) == (
         "ResourceContents",

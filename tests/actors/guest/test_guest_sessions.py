@@ -49,7 +49,7 @@ async def until_there(listener: GuestListener, count: int) -> None:
 # --- brief ones
 
 
-async def test_a_guest_that_leaves_while_it_is_let_in_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_guest_that_leaves_while_it_is_admitted_affects_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     started = start_child
     leaving: list[PlayedGuest] = []
     left = asyncio.Event()
@@ -76,7 +76,7 @@ async def test_a_guest_that_leaves_while_it_is_let_in_takes_nobody_along(monkeyp
         await until_there(listener, 0)
 
 
-async def test_hundreds_of_brief_guests_harm_nobody() -> None:
+async def test_hundreds_of_brief_guests_harm_no_other() -> None:
     async with open_house() as (_, listener):
         friend = await PlayedGuest(listener.address).enter()
         acceptor = listener.acceptor
@@ -98,7 +98,7 @@ async def test_hundreds_of_brief_guests_harm_nobody() -> None:
         await until_there(listener, 0)
 
 
-async def test_a_acceptor_that_is_killed_while_it_lets_somebody_in_leaves_no_guest_session(
+async def test_an_acceptor_killed_while_it_admits_a_guest_leaves_no_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started = start_child
@@ -129,7 +129,7 @@ def test_a_payload_has_so_many_items_and_no_more() -> None:
         next(unpack_items(batch([item] * (MOST_ITEMS + 1)), TO_GUEST))
 
 
-async def test_who_says_too_much_at_once_is_let_go() -> None:
+async def test_a_guest_that_sends_too_much_at_once_is_disconnected() -> None:
     async with open_house() as (_, listener):
         flood = await PlayedGuest(listener.address).enter()
         flood.say(*[["drop", 1]] * (MOST_ITEMS + 1))
@@ -137,7 +137,7 @@ async def test_who_says_too_much_at_once_is_let_go() -> None:
         await until_there(listener, 0)
 
 
-async def test_what_a_guest_hears_comes_in_payloads_that_it_takes() -> None:
+async def test_answers_to_a_guest_come_in_payloads_that_it_accepts() -> None:
     async with open_house() as (_, listener):
         guest = await PlayedGuest(listener.address).enter()
         count = 3 * MOST_ITEMS
@@ -151,7 +151,7 @@ async def test_what_a_guest_hears_comes_in_payloads_that_it_takes() -> None:
 # --- which one is meant
 
 
-async def test_what_is_still_said_of_what_was_given_up_is_not_the_next_ones() -> None:
+async def test_late_messages_of_an_abandoned_call_are_not_delivered_to_the_next() -> None:
     async with open_house() as (_, listener):
         guest = await PlayedGuest(listener.address).enter()
         await guest.answer(guest.ask("Subscribe", **SKY))
@@ -217,7 +217,7 @@ class Line:
 
 
 @pytest.mark.parametrize("given_up", [False, True])
-async def test_who_joins_a_subscription_has_a_time_of_their_own(
+async def test_a_request_that_joins_a_subscription_has_its_own_timeout(
     given_up: bool,  # noqa: FBT001 - a table
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -239,7 +239,7 @@ async def test_who_joins_a_subscription_has_a_time_of_their_own(
         guest.link.close()
 
 
-async def test_who_joins_a_subscription_is_told_of_its_failure_and_may_ask_again(
+async def test_a_request_that_joins_a_subscription_gets_its_failure_and_may_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     line = Line()
@@ -258,7 +258,7 @@ async def test_who_joins_a_subscription_is_told_of_its_failure_and_may_ask_again
         guest.link.close()
 
 
-async def test_whoever_waits_for_the_same_counts() -> None:
+async def test_callers_that_wait_for_the_same_are_counted() -> None:
     async with open_house() as (_, listener):
         guest = await PlayedGuest(listener.address).enter()
         guest.say(*[["ask", id, "Subscribe", SKY, 30] for id in range(1, guest_session.MOST + 2)])

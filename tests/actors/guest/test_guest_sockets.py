@@ -87,17 +87,17 @@ async def gets_in(address: str) -> None:
 # --- paths
 
 
-async def test_a_path_that_somebody_answers_at_is_theirs(tmp_path: Path) -> None:
+async def test_a_path_at_which_a_process_answers_is_not_taken(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'door'}"
     async with house_at(address):
         why = await refused(house_at(address))
         assert "guests cannot be let in" in why
-        assert "somebody listens there" in why
+        assert "another process listens there" in why
         await gets_in(address)
     assert not (tmp_path / "door").exists()
 
 
-async def test_what_somebody_who_was_killed_has_left_is_taken_over(tmp_path: Path) -> None:
+async def test_the_socket_file_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "door"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
@@ -197,7 +197,7 @@ async def test_a_name_that_no_host_can_have_is_said() -> None:
     assert "guests cannot be let in" in await refused(house_at(f"tcp:{'ü' * 70}:80"))
 
 
-# --- whom it is waited for
+# --- the process at the address
 
 
 @pytest.fixture(name="squatter")
@@ -211,7 +211,7 @@ def _squatter() -> Generator[tuple[str, socket.socket]]:
         yield f"unix:@{name}", listening
 
 
-async def test_a_name_that_is_somebody_elses_is_said_once(
+async def test_an_address_held_by_a_stranger_is_reported_once(
     squatter: tuple[str, socket.socket], monkeypatch: pytest.MonkeyPatch, reports: list[Report]
 ) -> None:
     monkeypatch.setattr(guest_listener, "_TURN", 0.02)
@@ -237,10 +237,10 @@ async def test_a_name_that_is_somebody_elses_is_said_once(
     [told] = reports
     assert isinstance(told, GuestAddressTaken)
     assert told.address == address
-    assert "somebody else's: the other end does not" in str(told)
+    assert "another program: the other end does not" in str(told)
 
 
-async def test_one_of_ours_is_no_stranger_and_notices_nothing(reports: list[Report]) -> None:
+async def test_a_listener_with_the_same_key_is_no_stranger_and_notices_no_check(reports: list[Report]) -> None:
     async with open_house() as (_, listener):
         assert await knocking.address_conflict(listener.address, guest_link_key(KEY)) is None
         why = await knocking.address_conflict(listener.address, guest_link_key(b"another key than that"))
@@ -250,7 +250,7 @@ async def test_one_of_ours_is_no_stranger_and_notices_nothing(reports: list[Repo
     assert await knocking.address_conflict(listener.address, guest_link_key(KEY)) is None
 
 
-async def test_who_takes_the_call_and_says_nothing_is_a_stranger(
+async def test_a_listener_that_accepts_and_stays_silent_is_a_stranger(
     squatter: tuple[str, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "HANDSHAKE_SECONDS", 0.05)

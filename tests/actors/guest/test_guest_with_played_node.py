@@ -112,7 +112,7 @@ class Stage:
         self.now = 1000.0
         self.sent: list[Any] = []
         self.wakeups: list[float] = []
-        self.who: Any = ActorAddress("somebody")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        self.who: Any = ActorAddress("some actor")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
         self.address = f"unix:@greenroom-test-{uuid.uuid4().hex}"
         self.node = Node(self.address)
         monkeypatch.setattr(guests, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=None))
@@ -184,7 +184,7 @@ def test_its_descriptor_is_watched_as_long_as_there_is_one(stage: Stage) -> None
     assert watched(stage) is False
 
 
-def test_what_is_asked_during_the_handshake_waits_for_it(stage: Stage) -> None:
+def test_requests_made_during_the_handshake_wait_for_it(stage: Stage) -> None:
     assert stage.tell(Connect(stage.address, key=KEY), ListServers()) == []
     stage.enter()
     assert [type(each) for each in stage.ready()] == [Connected]
@@ -208,7 +208,7 @@ def test_a_handshake_that_does_not_end_is_given_up_and_tried_again(stage: Stage)
     assert [type(each) for each in stage.ready()] == [Connected]
 
 
-def test_it_tries_less_often_each_time_and_never_gives_up(stage: Stage) -> None:
+def test_a_guest_reconnects_with_growing_pauses_and_never_gives_up(stage: Stage) -> None:
     stage.node.close()
     [failed] = [*stage.tell(Connect(stage.address, key=KEY, timeout=1)), *stage.later(2)]
     assert (failed.reason, "within 1 s" in failed.text) == ("away", True)
@@ -235,7 +235,7 @@ def test_a_node_that_refuses_says_why(stage: Stage) -> None:
     assert "64 guests" in answers[1].text
 
 
-def test_what_speaks_another_protocol_is_refused(stage: Stage) -> None:
+def test_a_peer_with_another_protocol_is_refused(stage: Stage) -> None:
     for words in (b"HTTP/1.1 400 Bad Request\r\n\r\n", LENGTH.pack(4) + b"what", LENGTH.pack(40) + b"x" * 40):
         stage.tell(Connect(stage.address, key=KEY))
         stage.node.accept()
@@ -285,7 +285,7 @@ def test_a_late_answer_is_nobodys(stage: Stage) -> None:
     assert stage.ready() == []
 
 
-def test_what_came_before_the_end_is_heard(stage: Stage) -> None:
+def test_data_that_came_before_the_end_is_read(stage: Stage) -> None:
     stage.connected().tell(ListServers(), ListServers())
     first = stage.node.heard()[0][1]
     stage.node.say(["answer", first, "Servers", {"states": {}}])
@@ -295,7 +295,7 @@ def test_what_came_before_the_end_is_heard(stage: Stage) -> None:
     assert answers[1].data == {"maybe_done": True}
 
 
-def test_what_was_subscribed_to_is_asked_for_again_or_ends(stage: Stage) -> None:
+def test_subscriptions_are_renewed_after_a_reconnection_or_end(stage: Stage) -> None:
     wanted = [Subscribe("x", "sky://now"), Subscribe("x", "sky://soon")]
     stage.connected().tell(*wanted)
     for number in [item[1] for item in stage.node.heard()]:
@@ -366,7 +366,7 @@ def test_an_address_that_is_none_is_refused_once(stage: Stage, port: str) -> Non
     assert stage.tell(ListServers())[0].reason == "refused"
 
 
-def test_what_a_connect_cannot_have_is_said(stage: Stage) -> None:
+def test_invalid_arguments_of_connect_are_refused(stage: Stage) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"address": 7}, "address is a text"),
         ({"address": stage.address, "key_file": 7}, "key_file is a path"),
@@ -418,7 +418,7 @@ def test_a_fault_is_one_answer_to_what_was_asked_then(
     assert stage.later(20) == []
 
 
-def test_a_fault_when_nobody_asks_keeps_nobody_waiting_and_is_not_repeated_at_once(
+def test_a_fault_without_a_request_delays_no_request_and_is_not_repeated_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.connected().tell(ListServers(timeout=5))

@@ -60,7 +60,7 @@ def test_losses(error: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [RemoteProtocolError, Unacceptable])
-def test_what_is_no_message(kind: type[RemoteProtocolError]) -> None:
+def test_invalid_handshake_messages_are_refused(kind: type[RemoteProtocolError]) -> None:
     error = kind(-32600, "no message", {"why": 1 << 70}, "a", 413)
     error.answers = 12
     (broken,) = there_and_back(InvalidMessage(error, "sample"))

@@ -42,7 +42,9 @@ def test_no_process_is_left_of_a_program_that_was_ended(number: signal.Signals, 
             assert program.stdout.readline() == b"ready\n"
             there = marked_processes(mark)
             assert sum("ledger" in each for each in there.values()) == 2
-            assert len(there) >= 8, there  # the program, two connection processes, what starts and guards them, and the servers
+            assert len(there) >= 8, (
+                there
+            )  # the program, two connection processes, what starts and guards them, and the servers
             program.send_signal(number)
             program.wait(PATIENCE)
             began = time.monotonic()

@@ -250,7 +250,10 @@ async def test_credentials_of_a_class_of_their_own_arrive_as_what_they_are() -> 
 @pytest.mark.parametrize("value", [object(), ["secret"], "secret \ud800"], ids=["object", "list", "surrogate"])
 async def test_credentials_that_cannot_travel_are_an_answer(value: Any) -> None:
     async with scripted_server() as server, neighbour() as place:
-        async with open_http_wire(far(HttpRoute(server.url, credentials=Odd(value)), place)) as owner, asyncio.timeout(20):
+        async with (
+            open_http_wire(far(HttpRoute(server.url, credentials=Odd(value)), place)) as owner,
+            asyncio.timeout(20),
+        ):
             owner.ask("initialize", {})
             told = await owner.hear()
         assert isinstance(told, UnansweredRequest)

@@ -1,4 +1,4 @@
-"""What takes an annex down takes its own servers' calls with it, and nothing else: each gets one error, and the tools are back."""
+"""What takes a connection process down takes its own servers' calls with it, and nothing else: each gets one error, and the tools are back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from greenroom.client_targets import route_of
 from greenroom.supervision.cluster.node_records import NodeLost
 from greenroom.transports.client.errors import NodeEnded
 
-from .isolated_hosts import all_gone, annex_of, in_state, ledger, poisoned
+from .isolated_hosts import all_gone, connection_process_of, in_state, ledger, poisoned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark
 
 MIB = 1024 * 1024
 TOLD = 0.05 * 5
-"""Seconds from the death of an annex until its callers know of it, where other tests run beside;"""
+"""Seconds from the death of a connection process until its callers know of it, where other tests run beside;"""
 SILENT = 3.0 + 2.0
 """or from the moment when one does not answer any more: after three heartbeats it is taken for hung."""
 
@@ -54,8 +54,8 @@ async def test_an_answer_that_takes_its_reader_down(manner: str, tmp_path: Path)
     async with Host(servers) as host:
         bad, sharing, apart, home = (host.server(id) for id in servers)
         assert len(await host.tools()) == 12
-        before = await annex_of(host, "bad")
-        assert await annex_of(host, "sharing") == before
+        before = await connection_process_of(host, "bad")
+        assert await connection_process_of(host, "sharing") == before
         async with bystanders([apart, home]):
             calls = [*await begun(bad, 2), *await begun(sharing, 2)]
             began = time.perf_counter()
@@ -71,12 +71,12 @@ async def test_an_answer_that_takes_its_reader_down(manner: str, tmp_path: Path)
                 assert DEATHS[manner] in str(outcome)
             assert await bad.call("book", what="lamp") == "lamp"
             assert await sharing.call("book", what="table") == "table"
-            assert await annex_of(host, "bad") == await annex_of(host, "sharing") != before
+            assert await connection_process_of(host, "bad") == await connection_process_of(host, "sharing") != before
             assert len(await host.tools()) == 12
     assert book.read_text().split() == [manner, "lamp", "table"], "what may have been done is not done again"
 
 
-async def test_an_answer_that_takes_all_memory_is_its_connections_end_or_its_annexs(tmp_path: Path) -> None:
+async def test_an_answer_that_takes_all_memory_ends_its_connection_or_its_process(tmp_path: Path) -> None:
     servers = {
         "bad": poisoned(tmp_path / "book", isolation=ConnectionProcess(memory=256 * MIB)),
         "home": ledger(tmp_path / "book"),
@@ -92,7 +92,7 @@ async def test_an_answer_that_takes_all_memory_is_its_connections_end_or_its_ann
 
 @pytest.mark.deep
 @pytest.mark.parametrize("with_what", ["SIGKILL", "SIGTERM", "SIGSEGV"])
-async def test_an_annex_that_is_killed_from_outside(with_what: str, mark: str, tmp_path: Path) -> None:
+async def test_a_connection_process_that_is_killed_from_outside(with_what: str, mark: str, tmp_path: Path) -> None:
     number = signal.Signals[with_what]
     servers = {"one": ledger(tmp_path / "book", isolation="process"), "home": ledger(tmp_path / "book")}
     async with Host(servers) as host:
@@ -100,9 +100,9 @@ async def test_an_annex_that_is_killed_from_outside(with_what: str, mark: str, t
         server = await one.call("where", into=int)
         async with bystanders([home]):
             calls = await begun(one, 8)
-            annex = await annex_of(host, "one")
+            process = await connection_process_of(host, "one")
             began = time.perf_counter()
-            os.kill(annex, number)
+            os.kill(process, number)
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             assert time.perf_counter() - began < TOLD
             assert all(isinstance(each, RequestLost) and isinstance(each.cause, NodeEnded) for each in outcomes)
@@ -115,7 +115,7 @@ async def test_an_annex_that_is_killed_from_outside(with_what: str, mark: str, t
     await all_gone(mark)
 
 
-async def test_an_annex_that_is_stopped_from_outside(tmp_path: Path) -> None:
+async def test_a_connection_process_that_is_stopped_from_outside(tmp_path: Path) -> None:
     servers = {"one": ledger(tmp_path / "book", isolation="process"), "home": ledger(tmp_path / "book")}
     async with Host(servers) as host:
         one, home = (host.server(id) for id in servers)
@@ -123,14 +123,16 @@ async def test_an_annex_that_is_stopped_from_outside(tmp_path: Path) -> None:
         async with bystanders([home]):
             calls = await begun(one, 3)
             began = time.perf_counter()
-            os.kill(await annex_of(host, "one"), signal.SIGSTOP)
+            os.kill(await connection_process_of(host, "one"), signal.SIGSTOP)
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             assert time.perf_counter() - began < SILENT
             assert all(isinstance(each, RequestLost) for each in outcomes)
             assert await one.call("book", what="lamp") == "lamp"
 
 
-async def test_a_server_that_takes_its_annex_down_too_often_is_parked_and_comes_back_when_asked(tmp_path: Path) -> None:
+async def test_a_server_that_kills_its_connection_process_too_often_is_parked_and_returns_on_demand(
+    tmp_path: Path,
+) -> None:
     book = tmp_path / "book"
     servers = {"bad": poisoned(book, isolation="process", intensity=1), "other": ledger(book, isolation="process")}
     async with Host(servers) as host:
@@ -150,7 +152,7 @@ async def test_a_server_that_takes_its_annex_down_too_often_is_parked_and_comes_
             assert await bad.call("book", what="lamp") == "lamp"
 
 
-async def test_who_shares_is_counted_by_its_own_budget(tmp_path: Path) -> None:
+async def test_proxied_callers_are_counted_by_their_own_budgets(tmp_path: Path) -> None:
     book, group = tmp_path / "book", ConnectionProcess()
     servers = {
         "bad": poisoned(book, isolation=group, intensity=1),
@@ -166,17 +168,17 @@ async def test_who_shares_is_counted_by_its_own_budget(tmp_path: Path) -> None:
         assert await patient.call("book", what="lamp") == "lamp"
 
 
-async def test_the_annex_is_closed_behind_the_last_who_leaves(mark: str, tmp_path: Path) -> None:
+async def test_the_connection_process_ends_with_its_last_connection(mark: str, tmp_path: Path) -> None:
     book, group = tmp_path / "book", ConnectionProcess()
     async with Host({"one": ledger(book, isolation=group), "two": ledger(book, isolation=group)}) as host:
         one, two = [await host.server(id).call("where", into=int) for id in ("one", "two")]
-        annex = await annex_of(host, "one")
+        process = await connection_process_of(host, "one")
         await host.remove("one", grace=0.0)
         assert not _lives(one)
         assert await host.server("two").call("where") == two
-        assert _lives(annex)
+        assert _lives(process)
         await host.remove("two", grace=0.0)
-        while _lives(annex):  # noqa: ASYNC110 - another program
+        while _lives(process):  # noqa: ASYNC110 - another program
             await asyncio.sleep(0.02)
         assert not host.status()
         await host.add("three", ledger(book, isolation=group))
@@ -194,24 +196,24 @@ async def test_all_of_it_stops_in_order(mark: str, tmp_path: Path, caplog: pytes
     assert not [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
 
 
-async def test_a_server_is_replaced_by_one_in_an_annex_and_back(tmp_path: Path) -> None:
+async def test_a_server_is_replaced_by_one_in_a_connection_process_and_back(tmp_path: Path) -> None:
     book = tmp_path / "book"
     async with Host({"one": ledger(book)}) as host:
         one = host.server("one")
         calls = [asyncio.ensure_future(one.call("book", what=f"a{number}")) for number in range(5)]
         await host.replace("one", ledger(book, isolation="process"))
-        assert await annex_of(host, "one")
+        assert await connection_process_of(host, "one")
         calls += [asyncio.ensure_future(one.call("book", what=f"b{number}")) for number in range(5)]
         await host.replace("one", ledger(book))
         await asyncio.gather(*calls)
     assert len(book.read_text().split()) == 10
 
 
-def test_what_cannot_be_isolated_says_so() -> None:
+def test_a_server_that_cannot_be_isolated_is_refused_with_the_reason() -> None:
     server = Server("here")
     with pytest.raises(ConfigError, match="is a server of this program"):
         UpstreamSpec(route_of(server), isolation="process")
-    with pytest.raises(ConfigError, match="isolation is 'process' or an Annex"):
+    with pytest.raises(ConfigError, match="isolation is 'process' or a ConnectionProcess"):
         UpstreamSpec(route_of("http://x/mcp"), isolation="thread")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="memory must be"):
         ConnectionProcess(memory=1)
@@ -239,9 +241,9 @@ async def test_all_servers_of_a_host_that_says_no_more_of_them(tmp_path: Path) -
     one, two = (ledger(tmp_path / id).route for id in ("one", "two"))
     async with Host({"one": one, "two": two}, isolation="process") as host:
         await asyncio.gather(*(host.server(id).call("where") for id in ("one", "two")))
-        assert await annex_of(host, "one") != await annex_of(host, "two")
+        assert await connection_process_of(host, "one") != await connection_process_of(host, "two")
     async with Host({"one": one, "two": two}, isolation=ConnectionProcess()) as host:
         await asyncio.gather(*(host.server(id).call("where") for id in ("one", "two")))
-        assert await annex_of(host, "one") == await annex_of(host, "two")
+        assert await connection_process_of(host, "one") == await connection_process_of(host, "two")
     with pytest.raises(ConfigError, match="is a server of this program"):
         Host({"here": Server("here")}, isolation="process")

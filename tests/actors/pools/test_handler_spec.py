@@ -36,7 +36,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("function", "why"), REFUSED, ids=lambda value: str(value)[:20])
-def test_what_no_other_process_could_find_is_refused_with_the_reason(function: Any, why: str) -> None:
+def test_handlers_that_no_other_process_could_find_are_refused_with_the_reason(function: Any, why: str) -> None:
     with pytest.raises(RegistrationError, match=f"tool 't': .*{why}.*: write it as a function at the top of a module"):
         import_path_of("tool 't'", function)
 
@@ -50,7 +50,7 @@ def test_a_function_is_found_where_it_stands_under_all_its_wrappers(function: An
     assert load_function(found, None) is function
 
 
-def test_a_function_whose_name_is_somebody_elses_is_refused_before_it_is_called() -> None:
+def test_a_function_whose_name_leads_to_another_is_refused_before_it_is_called() -> None:
     shadowed = handlers.timed(handlers.add)  # it has the name of `add`, and is not what stands there
     entry = tool_entry("t", shadowed, ToolOptions(isolation="process"))
     with pytest.raises(RegistrationError, match="is not the function that was registered"):

@@ -39,7 +39,7 @@ def numbers(calls: Iterable[Any]) -> list[int]:
     return [call.number for call in calls]
 
 
-def test_one_that_begins_with_nothing_hangs_and_its_calls_are_for_others() -> None:
+def test_a_worker_that_starts_no_call_hangs_and_its_calls_move_to_others() -> None:
     first, second, third = FakeCall(1), FakeCall(2), FakeCall(3)
     hung = worker(first, second, third)
     check = find_hung_workers([hung], 1.5, late=False)
@@ -50,7 +50,7 @@ def test_one_that_begins_with_nothing_hangs_and_its_calls_are_for_others() -> No
     assert (first.moves, second.moves) == (1, 0)
 
 
-def test_one_that_has_begun_is_asked_once() -> None:
+def test_a_worker_that_has_started_its_call_is_checked_once() -> None:
     good = worker(FakeCall(1), FakeCall(2), begun=(1,))
     assert find_hung_workers([good], 1.5, late=False) == ([], [], False)
     assert len(good.calls) == 2
@@ -59,7 +59,7 @@ def test_one_that_has_begun_is_asked_once() -> None:
     assert find_hung_workers([good], 60, late=False) == ([], [], False)
 
 
-def test_one_that_comes_to_itself_in_that_moment_is_let_alone() -> None:
+def test_a_worker_that_starts_a_call_during_the_check_is_not_ended() -> None:
     awake = worker(FakeCall(1), FakeCall(2), begun=(2,))
     check = find_hung_workers([awake], 1.5, late=False)
     assert check.hung == []
@@ -69,19 +69,19 @@ def test_one_that_comes_to_itself_in_that_moment_is_let_alone() -> None:
     assert not awake.is_leaving
 
 
-@pytest.mark.parametrize(("moved", "longest"), [(0, 1.0), (1, 2.0), (3, 8.0)])
+@pytest.mark.parametrize(("moves", "longest"), [(0, 1.0), (1, 2.0), (3, 8.0)])
 def test_where_all_are_slow_each_next_one_has_longer(moves: int, longest: float) -> None:
     slow = worker(FakeCall(1, moves))
     assert find_hung_workers([slow], longest - 0.01, late=False) == ([], [], True)
     assert find_hung_workers([slow], longest, late=False).hung == [slow]
 
 
-def test_whoever_was_held_up_judges_nobody() -> None:
+def test_a_scheduler_that_was_held_up_ends_no_worker() -> None:
     slow = worker(FakeCall(1))
     assert find_hung_workers([slow], 60, late=True) == ([], [], True)
 
 
-def test_nobody_is_judged_whose_call_could_not_be_given_to_another() -> None:
+def test_a_worker_whose_call_cannot_move_is_not_checked() -> None:
     idle, unknown, unwanted, leaving = (
         worker(),
         worker(FakeCall(1), locks=None),

@@ -68,7 +68,7 @@ async def test_a_question_that_is_open_at_the_end_of_its_call_is_taken_back(hous
         assert text_of(await probe.call("add", a=1, b=2)) == "3"
 
 
-async def test_a_user_whom_a_handler_sends_to_a_page_is_known_at_home(house: House) -> None:
+async def test_a_url_elicitation_of_a_worker_is_registered_in_the_server(house: House) -> None:
     await opened(house, "sends_away")
     async with house.probe(capabilities={"elicitation": {"url": {}}}) as probe:
         with pytest.raises(PeerError, match="visit a page first"):
@@ -79,7 +79,7 @@ async def test_a_user_whom_a_handler_sends_to_a_page_is_known_at_home(house: Hou
         ]
 
 
-async def test_a_handler_that_has_seen_the_user_has_home_tell_whoever_sent_them(house: House) -> None:
+async def test_a_completed_elicitation_in_a_worker_is_reported_to_the_session(house: House) -> None:
     await opened(house, "sends_away", "has_seen")
     async with house.probe(capabilities={"elicitation": {"url": {}}}) as probe:
         with pytest.raises(PeerError, match="visit a page first"):
@@ -96,7 +96,7 @@ async def test_a_call_that_steps_aside_is_answered_all_the_same(house: House) ->
         assert text_of(await probe.call("steps_aside")) == "True"
 
 
-async def test_what_a_handler_tells_by_its_server_reaches_those_who_listen_at_home(house: House) -> None:
+async def test_changes_reported_by_a_worker_reach_the_subscribers_of_the_server(house: House) -> None:
     house.resource("test://page", handlers.page, POOL)
     await opened(house, "changes", "changes_from_thread", "add")
     async with house.probe() as probe:
@@ -110,7 +110,7 @@ async def test_what_a_handler_tells_by_its_server_reaches_those_who_listen_at_ho
         await probe.wait_for_notifications("notifications/tools/list_changed")
 
 
-def test_who_tells_something_where_nothing_runs_is_heard_by_nobody() -> None:
+def test_a_change_reported_before_the_node_runs_reaches_no_node() -> None:
     odd_handlers.SERVER.notify_resource_updated("test://page")
     odd_handlers.SERVER.notify_list_changed("tool")
     assert not odd_handlers.SERVER.elicitation_complete(odd_handlers.PAGE)
@@ -153,7 +153,7 @@ async def test_nonsense_on_the_way_is_reported_and_the_call_is_answered(house: H
 # --- lost
 
 
-async def test_a_process_without_anybody_in_it_is_ended_and_its_call_answered(
+async def test_a_process_without_its_worker_is_ended_and_its_call_answered(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Room, "traps_exit", True)
@@ -198,7 +198,7 @@ async def test_a_process_that_ends_while_it_begins_is_told_as_that(
     [
         (Shutdown(WorkerLost("it is so")), "it is so"),
         (Crash(WorkerLost("it is so")), "it is so"),
-        (Crash(ValueError("of ours")), "whoever minds its process has crashed (ValueError)"),
+        (Crash(ValueError("of ours")), "the proxy of its process has crashed (ValueError)"),
         (NO_CONNECTION, "its process cannot be reached any more"),
         (NO_PROCESS, f"its process was stopped ({NO_PROCESS})"),
     ],

@@ -55,7 +55,7 @@ async def test_a_process_is_asked_to_end_and_soon_not_asked_any_more(
         assert not is_alive(owner)
 
 
-async def test_one_on_another_machine_is_ended_by_who_stands_for_it() -> None:
+async def test_a_process_on_another_machine_is_ended_through_its_owner() -> None:
     far: Any = SimpleNamespace(requires={"gpu": True})
     async with inbox():
         owner: Any = await start(Host)

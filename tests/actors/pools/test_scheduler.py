@@ -59,7 +59,7 @@ async def test_workers_come_as_they_are_needed_and_no_more_than_there_may_be(hou
         assert house.provider.attempts == 3
 
 
-async def test_warm_workers_are_there_before_anybody_calls(house: House) -> None:
+async def test_warm_workers_are_there_before_the_first_call(house: House) -> None:
     house.tool(handlers.pid, Pool(size=3, warm=2))
     await house.open()
     await settled()
@@ -88,7 +88,7 @@ async def test_a_worker_is_replaced_after_so_many_calls(house: House) -> None:
     assert house.provider.attempts == 3
 
 
-async def test_one_pool_is_shared_by_those_that_have_it(house: House) -> None:
+async def test_a_pool_is_shared_by_the_handlers_that_have_it(house: House) -> None:
     shared = Pool(size=1)
     house.tool(handlers.add, shared)
     house.tool(handlers.echo, shared)
@@ -219,7 +219,7 @@ async def test_a_cancelled_call_that_notices_leaves_its_worker_to_the_next(house
     assert house.provider.processes[0].ends == 0
 
 
-async def test_one_that_notices_nothing_costs_its_process_its_life(house: House) -> None:
+async def test_a_handler_that_ignores_its_cancellation_costs_the_process(house: House) -> None:
     pool = Pool(size=1)
     house.tool(handlers.stays, pool)
     house.tool(handlers.add, pool)
@@ -284,7 +284,7 @@ async def test_many_that_are_lost_at_once_are_replaced_at_once(house: House) -> 
         assert text_of(await probe.call("add", a=1, b=1)) == "2"
 
 
-async def test_who_waits_behind_it_is_served_by_the_next_worker(house: House) -> None:
+async def test_calls_behind_a_hung_one_are_served_by_the_next_worker(house: House) -> None:
     pool = Pool(size=1)
     house.tool(handlers.waits, pool)
     house.tool(handlers.add, pool)
@@ -309,7 +309,7 @@ async def test_resources_and_prompts_get_an_error_that_says_it(house: House) -> 
         assert error["message"] == "Internal error: its process exited with code 3"
 
 
-async def test_whoever_minds_a_worker_may_die_too(house: House) -> None:
+async def test_a_worker_proxy_may_die_too(house: House) -> None:
     pool = Pool(size=1)
     house.tool(handlers.waits, pool)
     house.tool(handlers.add, pool)
@@ -385,7 +385,7 @@ async def test_a_call_that_a_worker_is_given_twice_before_its_worker_proxy_read_
     house.provider.processes.clear()  # each holds a file
 
 
-async def test_a_handler_that_nobody_finds_any_more_is_one_failed_call_and_no_second_hand(
+async def test_a_handler_that_cannot_be_found_any_more_fails_one_call_and_starts_no_second_worker(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = Pool(size=1)
@@ -484,7 +484,7 @@ def _mislead(scheduler: Any, number: int, place: Any) -> None:
     scheduler._plans[number] = _encoder.encode(HandlerSpec("tool", "add", place, None, {}))
 
 
-async def test_one_that_dies_of_nothing_is_not_started_again_and_again(house: House) -> None:
+async def test_a_worker_that_dies_idle_is_not_restarted_again_and_again(house: House) -> None:
     house.tool(handlers.add, Pool(size=1, warm=1))
     await house.open()
     for _ in range(600):

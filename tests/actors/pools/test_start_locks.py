@@ -72,7 +72,7 @@ def test_each_call_is_one_ends(locks: StartLocks) -> None:
 
 
 @pytest.mark.parametrize("how", ["lives", "closes", "dies"])
-def test_what_a_worker_has_begun_is_never_taken_whatever_has_become_of_it(locks: StartLocks, how: str) -> None:
+def test_a_call_that_a_worker_has_started_is_never_taken_back(locks: StartLocks, how: str) -> None:
     with worker(locks, *["closes"] * (how == "closes")) as process:
         tell(process)
         assert len(said(process).split()) == CALLS - 1

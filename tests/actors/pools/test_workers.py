@@ -91,7 +91,7 @@ async def test_bytes_come_back_as_what_they_are(house: House) -> None:
     assert block["mimeType"] == "image/png"
 
 
-async def test_what_a_handler_raises_on_purpose_is_the_answer(house: House) -> None:
+async def test_an_error_that_a_handler_raises_on_purpose_is_the_answer(house: House) -> None:
     house.tool(handlers.refuses, POOL)
     assert await result(house, "complains") == {"content": [{"type": "text", "text": "no luck"}], "isError": True}
     async with house.probe() as probe:
@@ -191,7 +191,7 @@ async def test_reports_that_are_not_sent_cost_a_few_messages_a_second_at_most(
         assert set(touched) == {0.25}, "what is not told of lies within that time"
 
 
-async def test_a_handler_that_says_too_much_is_told_that_nobody_hears_it(house: House) -> None:
+async def test_a_handler_that_sends_too_much_is_told_that_it_is_not_delivered(house: House) -> None:
     house.tool(handlers.floods, POOL)
     await house.open()
     async with house.probe() as probe:
@@ -225,7 +225,7 @@ async def test_two_questions_may_be_open_at_once(house: House) -> None:
         assert text_of(await probe.call("asks_both")) == "['file:///a'] this"
 
 
-async def test_what_a_client_cannot_do_is_the_handlers_error(house: House) -> None:
+async def test_a_question_that_the_client_cannot_answer_is_the_handlers_error(house: House) -> None:
     house.tool(handlers.asks, POOL)
     await house.open()
     async with house.probe() as probe:

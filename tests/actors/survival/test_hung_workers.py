@@ -43,7 +43,7 @@ async def all_workers(stage: Stage) -> set[int]:
     return found
 
 
-async def test_a_worker_that_is_found_hanging_is_gone_before_anybody_calls(stage: Stage) -> None:
+async def test_a_worker_found_hanging_is_gone_before_the_next_call(stage: Stage) -> None:
     before = int(await stage.result("who"))
     await stopped([before])
     async with asyncio.timeout(SILENT * SLACK):

@@ -39,7 +39,7 @@ async def test_processor_time_is_counted_for_each_call_and_not_for_the_life_of_i
         assert await stage.result("burns", seconds=0.1) not in workers
 
 
-async def test_a_worker_that_is_warm_is_there_before_anybody_calls() -> None:
+async def test_a_warm_worker_is_there_before_the_first_call() -> None:
     async with Stage(size=2, warm=1) as stage:
         async with asyncio.timeout(SLACK):
             while not (ready := nodes()):  # noqa: ASYNC110 - the system has no event for it

@@ -88,7 +88,7 @@ async def _ended(client: Client, fault: str, arguments: dict[str, Any]) -> None:
         await client.call_tool(fault, arguments)
 
 
-async def _nobody_minds(fault: str, **arguments: Any) -> None:
+async def _no_other_caller_notices(fault: str, **arguments: Any) -> None:
     async with opened(fault) as client:
         found: list[float] = []
         while not found or (min(found) > TIMES and len(found) < ATTEMPTS):
@@ -98,16 +98,16 @@ async def _nobody_minds(fault: str, **arguments: Any) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("fault", ["kills_itself", "spins"])
-async def test_nobody_minds(fault: str) -> None:
-    await _nobody_minds(fault)
+async def test_no_other_caller_notices(fault: str) -> None:
+    await _no_other_caller_notices(fault)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fault", [*QUICK, *HARMLESS, *ENDLESS])
-async def test_nobody_minds_any_of_them(fault: str) -> None:
-    await _nobody_minds(fault)
+async def test_no_other_caller_notices_any_of_the_faults(fault: str) -> None:
+    await _no_other_caller_notices(fault)
 
 
 @pytest.mark.soak
-async def test_nobody_minds_who_holds_the_interpreter_in_another_process() -> None:
-    await _nobody_minds("holds_interpreter", seconds=10)
+async def test_a_handler_that_holds_the_gil_in_its_process_delays_no_other_call() -> None:
+    await _no_other_caller_notices("holds_interpreter", seconds=10)

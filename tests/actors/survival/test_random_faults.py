@@ -139,7 +139,7 @@ async def test_no_call_is_run_twice_and_none_is_lost_that_was_not_run(tmp_path: 
             assert runs[number] == 1
 
 
-async def test_what_lies_behind_a_call_that_lasts_goes_to_another_worker() -> None:
+async def test_calls_behind_a_long_call_move_to_another_worker() -> None:
     async with Stage(size=2) as stage:
         await asyncio.gather(*(stage.result("who") for _ in range(20)))
         lasting = asyncio.ensure_future(stage.result("lasts", seconds=3))
@@ -153,7 +153,7 @@ def worker_proxies() -> list[Pid]:
     return [each.pid for each in current_node().processes.values() if (each.label or "").startswith("Worker proxy")]
 
 
-async def test_what_was_begun_when_whoever_minded_it_died_is_not_begun_by_another(tmp_path: Path) -> None:
+async def test_a_call_that_was_started_when_its_proxy_died_is_not_started_by_another_worker(tmp_path: Path) -> None:
     """The worker proxy dies, and its process lives on for a while: with calls before it of which home does not know whether they have begun."""
     written = tmp_path / "marks"
     async with Stage(size=1) as stage:

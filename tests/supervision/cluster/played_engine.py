@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import Inbox, Pid
     from greenroom.supervision.cluster.node_records import NodeStarted, ProcessEnding
 
-NOBODY = 4_000_002
+NO_SUCH_PID = 4_000_002
 """More than any process has: there is no descriptor of it, and so its signals go by the daemon."""
 KILL = signal.SIGKILL
 
@@ -67,8 +67,8 @@ class Town(NamedTuple):
 
     async def ready(self, name: str = "node") -> None:
         """Its process is there, and so is its node, which this test is the node stopper of."""
-        self.engine.send(ProcessForked(name, NOBODY))
-        self.engine.send(NodeReady(name, NOBODY, self.me.pid))
+        self.engine.send(ProcessForked(name, NO_SUCH_PID))
+        self.engine.send(NodeReady(name, NO_SUCH_PID, self.me.pid))
         await settled()
 
     async def running(self) -> dict[str, int]:

@@ -113,7 +113,7 @@ class PlayedMachineHost(MachineHost):
 
 
 class PlayedPeers:
-    """The links of a node: to whom they lead is decided by the test."""
+    """The links of a node, whose peers are decided by the test."""
 
     def __init__(self) -> None:
         self.addresses = ("unix:/home",)
@@ -163,7 +163,7 @@ class PlayedDaemon:
 
     def send(self, order: DaemonMessage) -> None:
         self.sent.append(order)
-        if type(order).__name__ == "Finish" and self.dies_of_finish:
+        if type(order).__name__ == "FinishDaemon" and self.dies_of_finish:
             self.end(0)
 
     def kill(self) -> None:

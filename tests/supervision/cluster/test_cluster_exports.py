@@ -44,7 +44,7 @@ def test_the_table_and_the_imports_for_type_checkers_agree() -> None:
     assert set(engine) < set(cluster.__all__)
 
 
-def test_who_links_nodes_loads_no_engine_and_who_asks_for_them_no_thespian() -> None:
+def test_linking_nodes_loads_no_engine_and_starting_them_no_thespian() -> None:
     links = loaded("from greenroom.supervision.cluster import Peers, start_on")
     assert not set(cluster._HOMES) & links
     engine = loaded("from greenroom.supervision.cluster import *")

@@ -73,7 +73,9 @@ async def hold(monkeypatch: pytest.MonkeyPatch, program: str) -> AsyncGenerator[
     assert descriptors() == before
 
 
-async def test_its_end_is_told_once_with_its_status_and_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_a_daemon_is_reported_once_with_its_status_and_error_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with hold(
         monkeypatch, f"control.sendall({PONG!r}); print('no such port', file=sys.stderr); sys.exit(3)"
     ) as it:
@@ -86,13 +88,13 @@ async def test_its_end_is_told_once_with_its_status_and_its_last_words(monkeypat
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1"], ids=["too long", "nonsense"])
-async def test_one_that_talks_nonsense_is_killed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+async def test_a_daemon_that_sends_invalid_messages_is_killed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     async with hold(monkeypatch, f"control.sendall({PONG!r} + {data!r}); time.sleep(1000)") as it:
         assert await it.end() == -signal.SIGKILL
         assert it.told == [DaemonPong(7), None]
 
 
-async def test_one_that_closes_its_end_and_goes_on_is_over_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_daemon_that_closes_its_socket_counts_as_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_handle, "_UNREAPED", 0.01)
     async with hold(monkeypatch, "control.close(); time.sleep(1000)") as it:
         async with asyncio.timeout(PATIENCE):
@@ -117,7 +119,9 @@ control.sendall({PONG!r})
 """
 
 
-async def test_what_it_takes_slowly_arrives_whole_and_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_to_a_slow_daemon_arrive_whole_and_do_not_block_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with hold(monkeypatch, READS) as it:
         turns, word = 0, pack(DaemonPing(1))
         for _ in range(4_000_000 // len(word) + 1):
@@ -130,7 +134,7 @@ async def test_what_it_takes_slowly_arrives_whole_and_keeps_nobody_waiting(monke
         assert turns > 100
 
 
-async def test_what_is_sent_to_one_that_has_just_ended_is_lost_and_its_end_is_told(
+async def test_messages_to_a_process_that_just_ended_are_lost_and_its_end_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with hold(monkeypatch, "os._exit(4)") as it:
@@ -153,14 +157,14 @@ async def test_where_there_are_no_descriptors_of_processes_it_is_looked_at(monke
         assert it.told == [None]
 
 
-async def test_where_somebody_else_has_waited_for_it_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_daemon_reaped_by_other_code_counts_as_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async with hold(monkeypatch, "os._exit(4)") as it:
         os.waitpid(it.process.pid, 0)  # noqa: ASYNC222 - before the loop can
-        assert await it.end() == 0, "nobody can tell how"
+        assert await it.end() == 0, "its status is unknown"
         assert it.told == [None]
 
 
-async def test_one_that_is_let_go_is_not_listened_to_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_released_daemon_is_not_read_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     program = "os.read(int(sys.argv[2]), 1); control.sendall(b'nonsense'); sys.exit(6)"
     async with hold(monkeypatch, program) as it:
         it.process.release()

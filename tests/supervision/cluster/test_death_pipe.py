@@ -50,7 +50,7 @@ def wait() -> bool:
         os.close(other)
 
 
-def test_what_waits_is_given_up_when_the_application_ends(line: tuple[DeathPipe, int]) -> None:
+def test_a_wait_is_aborted_when_the_application_ends(line: tuple[DeathPipe, int]) -> None:
     made, below = line
     ending = threading.Timer(0.05, made.cut)
     ending.start()
@@ -66,7 +66,7 @@ def test_nothing_is_begun_when_it_has_ended_already(line: tuple[DeathPipe, int])
         raise AssertionError
 
 
-def test_what_comes_to_its_end_is_not_disturbed_afterwards(line: tuple[DeathPipe, int]) -> None:
+def test_a_call_that_has_ended_is_not_cancelled_afterwards(line: tuple[DeathPipe, int]) -> None:
     made, below = line
     with abort_when_application_ends(below):
         pass
@@ -83,7 +83,7 @@ def test_where_the_kernel_cannot_be_asked_it_is_just_waited(
         made.cut()
 
 
-def test_whose_end_was_closed_by_somebodys_code_is_not_armed(line: tuple[DeathPipe, int]) -> None:
+def test_a_process_whose_descriptor_was_closed_is_not_armed(line: tuple[DeathPipe, int]) -> None:
     _, below = line
     closed = os.dup(below)
     os.close(closed)
@@ -115,7 +115,9 @@ def test_where_the_kernel_cannot_be_asked_a_thread_ends_the_process(
     assert codes == [1]
 
 
-def test_who_closes_all_descriptors_lets_it_be(line: tuple[DeathPipe, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_death_pipe_survives_code_that_closes_all_descriptors(
+    line: tuple[DeathPipe, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, below = line
     assert not is_death_pipe(below)
     assert not is_death_pipe(-1)
@@ -123,7 +125,7 @@ def test_who_closes_all_descriptors_lets_it_be(line: tuple[DeathPipe, int], monk
     assert is_death_pipe(below)
 
 
-def test_a_fork_does_not_keep_those_alive_whom_the_application_has_left(line: tuple[DeathPipe, int]) -> None:
+def test_a_fork_of_the_application_does_not_hold_the_death_pipe_open(line: tuple[DeathPipe, int]) -> None:
     made, below = line
     reading, writing = os.pipe()
     child = os.fork()

@@ -58,7 +58,7 @@ async def test_stopping_the_host_stops_the_node_in_order() -> None:
         assert not os_processes.is_alive(pid)
 
 
-async def test_what_is_left_to_be_said_is_said_before_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_last_output_is_sent_before_the_node_ends(caplog: pytest.LogCaptureFixture) -> None:
     async with staged() as stage:
         host = await stage.host()
         hand = await stage.hand(host)

@@ -84,7 +84,7 @@ async def test_a_part_of_thespian_that_is_stopped_holds_up_no_node(part: str) ->
         assert "SIGKILL" in str(await wait_down(host))
 
 
-async def test_a_fork_server_that_is_stopped_is_replaced_when_somebody_needs_it() -> None:
+async def test_a_stopped_fork_server_is_replaced_when_it_is_needed() -> None:
     async with staged() as stage:
         await stage.host()
         fork_server = await stage.part("forkserver")
@@ -109,7 +109,7 @@ async def test_too_many_deaths_of_thespian_are_the_engines() -> None:
         assert "2 times within 60 s" in str(down.reason)
 
 
-async def test_the_daemon_dies_and_nobody_is_left_and_another_begins() -> None:
+async def test_when_the_daemon_dies_no_process_is_left_and_another_daemon_starts() -> None:
     async with staged() as stage, inbox():
         host = await stage.host()
         running = await stage.running()
@@ -216,7 +216,7 @@ async def test_ten_thousand_monitors_hear_of_a_lost_node_at_once() -> None:
         assert time.monotonic() - began < 2.0  # by its silence alone it would be lost after three seconds
 
 
-async def test_whoever_supervises_a_node_decides_whether_it_is_started_again() -> None:
+async def test_the_supervisor_of_a_node_decides_whether_it_is_restarted() -> None:
     async with staged() as stage:
         tree = await start(Supervisor, [node_child(stage.cluster, spec())], intensity=1, period=60.0)
         (first,) = await which_children(tree)
@@ -244,7 +244,7 @@ async def test_a_host_that_is_killed_takes_its_process_along() -> None:
         await gone(pid)
 
 
-async def test_the_engine_is_killed_and_nobody_is_left() -> None:
+async def test_when_the_engine_is_killed_no_process_is_left() -> None:
     async with staged() as stage:
         host = await stage.host()
         running = await stage.running()

@@ -129,7 +129,7 @@ async def ending_of(host: Ref[NodeOwner]) -> AsyncGenerator[asyncio.Future[Proce
     told.set_result(reason.error.ending)
 
 
-async def test_it_is_where_its_spec_says(tmp_path: Path) -> None:
+async def test_a_child_runs_on_the_node_of_its_spec(tmp_path: Path) -> None:
     async with staged() as stage:
         host = await stage.host(cwd=str(tmp_path), env={"FROM_THE_SPEC": "yes"})
         cwd, path, found, _ = await (await tool(stage, host)).call(Tool.where)
@@ -204,7 +204,7 @@ async def test_a_module_that_is_never_done_is_ended(tmp_path: Path) -> None:
         )
 
 
-async def test_what_it_may_use() -> None:
+async def test_a_nodes_process_has_its_limits() -> None:
     async with staged() as stage:
         host = await stage.host(limits=ProcessLimits(memory=256 * MEGA, open_files=100))
         one = await tool(stage, host)
@@ -243,7 +243,7 @@ def test_specs_that_cannot_be_are_refused(make: Callable[[], object], words: str
         make()
 
 
-async def test_what_its_code_prints_and_logs_is_told_at_home(caplog: pytest.LogCaptureFixture) -> None:
+async def test_output_and_logs_of_a_node_reach_the_application(caplog: pytest.LogCaptureFixture) -> None:
     async with staged() as stage:
         one = await tool(stage, await stage.host())
         with caplog.at_level(logging.INFO):
@@ -308,7 +308,7 @@ async def test_an_exit_code_is_told() -> None:
         assert "exited with code 7" in str(ending)
 
 
-async def test_what_it_has_started_ends_with_it() -> None:
+async def test_processes_started_by_a_node_end_with_it() -> None:
     async with staged() as stage:
         host, other = await stage.host(), await stage.host()
         left = await (await tool(stage, host)).call(Tool.leave_behind)
@@ -320,7 +320,7 @@ async def test_what_it_has_started_ends_with_it() -> None:
     await gone(*others)
 
 
-async def test_one_that_does_not_stop_is_ended() -> None:
+async def test_a_worker_that_does_not_stop_is_killed() -> None:
     async with staged() as stage:
         host = await stage.host(stop_timeout=0.2)
         one = await tool(stage, host)

@@ -85,7 +85,7 @@ async def test_names_that_are_no_text_are_told_byte_for_byte(tmp_path: Path) -> 
 
 
 @pytest.mark.greenroom(clock="real")
-async def test_what_is_too_much_is_refused_and_no_other_node_ends_of_it() -> None:
+async def test_too_large_boot_messages_are_refused_and_end_no_other_node() -> None:
     async with staged() as stage:
         hand = await stage.hand(await stage.host())
         for wanted, why in (({"env": {"A": "x" * 1_000_000}}, "look at its env"), ({"preload": (ODD,)}, "no text")):
@@ -109,7 +109,7 @@ async def test_what_is_too_much_is_refused_and_no_other_node_ends_of_it() -> Non
     ],
     ids=str,
 )
-def test_what_can_be_known_before_is_refused_where_it_is_written(wanted: dict[str, Any], why: str) -> None:
+def test_invalid_options_are_refused_at_registration(wanted: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         NodeSpec(**wanted)
 

@@ -32,7 +32,7 @@ def left(of: dict[str, int], seconds: float) -> dict[str, int]:
 @pytest.mark.deep
 @pytest.mark.parametrize("way", ["wait", "busy"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_nobody_is_left_of_an_application_that_was_killed(way: str, number: signal.Signals) -> None:
+def test_no_process_is_left_of_an_application_that_was_killed(way: str, number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, APPLICATION, way], stdout=subprocess.PIPE) as application:
         try:
             assert application.stdout is not None
@@ -56,7 +56,7 @@ def test_nobody_is_left_of_an_application_that_was_killed(way: str, number: sign
 @pytest.mark.parametrize(
     "stopped", [("daemon",), ("daemon", "admin", "logger", "forkserver", "executed")], ids="+".join
 )
-def test_what_is_stopped_does_not_outlive_the_application(stopped: tuple[str, ...], number: signal.Signals) -> None:
+def test_a_stopped_process_does_not_outlive_the_application(stopped: tuple[str, ...], number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, APPLICATION, "busy"], stdout=subprocess.PIPE) as application:
         try:
             assert application.stdout is not None
@@ -68,7 +68,7 @@ def test_what_is_stopped_does_not_outlive_the_application(stopped: tuple[str, ..
         assert not left(running, SECONDS)
 
 
-def test_nobody_is_left_of_an_application_that_is_killed_while_thespian_is_replaced() -> None:
+def test_no_process_is_left_of_an_application_killed_while_thespian_is_replaced() -> None:
     """The process that starts it waits for processes that end at once, as all do that have no application left to serve."""
     with subprocess.Popen([sys.executable, APPLICATION, "wait"], stdout=subprocess.PIPE) as application:
         try:
@@ -85,7 +85,7 @@ def test_nobody_is_left_of_an_application_that_is_killed_while_thespian_is_repla
 
 
 @pytest.mark.parametrize(("way", "code"), [("in order", 0), ("at once", 3)])
-def test_whoever_captures_the_output_of_an_application_goes_on_when_it_has_ended(way: str, code: int) -> None:
+def test_a_program_that_captures_the_output_goes_on_when_the_application_has_ended(way: str, code: int) -> None:
     began = time.monotonic()
     done = subprocess.run([sys.executable, APPLICATION, way], capture_output=True, timeout=60, check=False)
     assert done.returncode == code, done.stderr
@@ -112,7 +112,7 @@ os._exit(0)
 """
 
 
-def test_a_fork_of_the_application_keeps_nobody_alive() -> None:
+def test_a_fork_of_the_application_keeps_no_process_alive() -> None:
     """It has copies of the application's descriptors, and outlives it; who waits for the end of the death pipe does not wait for it."""
     with subprocess.Popen([sys.executable, "-c", FORKING], stdout=subprocess.PIPE) as application:
         assert application.stdout is not None

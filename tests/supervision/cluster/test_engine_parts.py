@@ -58,7 +58,7 @@ def test_orders_arrive_whole_however_they_are_cut(boots: list[bytes], step: int)
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\1\x01", b"\0\0\0\2\x81\xa0"])
-def test_what_is_no_order_is_refused(data: bytes) -> None:
+def test_invalid_daemon_messages_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="message"):
         list(protocol.MessageUnpacker().feed(data))
 
@@ -75,7 +75,7 @@ def ends() -> Generator[tuple[socket.socket, socket.socket]]:
         yield one, other
 
 
-def test_one_end_tells_the_other(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_both_ends_of_a_socket_exchange_messages(ends: tuple[socket.socket, socket.socket]) -> None:
     mine, theirs = (protocol.DaemonSocket(end) for end in ends)
     assert theirs.take() == []
     mine.send(protocol.DaemonPing(1))
@@ -111,7 +111,7 @@ def test_a_note_keeps_its_end_when_it_is_too_long(monkeypatch: pytest.MonkeyPatc
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_note_is_refused(data: bytes) -> None:
+def test_invalid_notes_are_ignored(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         order = protocol.decode_message(data)
         assert protocol.decode_message(protocol.encode_message(order)) == order
@@ -142,7 +142,7 @@ def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- seals
 
 
-def test_what_was_sealed_is_taken_and_nothing_else() -> None:
+def test_only_sealed_frames_are_unpickled() -> None:
     refused: list[str] = []
     sealed = hardening.SealedPickle(KEY, refused.append)
     assert sealed.loads(sealed.dumps({"a": 1})) == {"a": 1}
@@ -185,7 +185,7 @@ def test_a_frame_that_is_one_is_taken() -> None:
 # --- pids
 
 
-def test_who_is_below_and_how_it_ended() -> None:
+def test_descendants_and_exit_statuses_are_found() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"]) as shell:
         try:
             while len(os_processes.descendants(shell.pid)) < 2:
@@ -214,7 +214,7 @@ def test_who_is_below_and_how_it_ended() -> None:
     assert not os_processes.was_started_with(shell.pid, "ANY", "thing")
 
 
-def test_whose_it_is_stands_in_its_environment() -> None:
+def test_the_name_of_the_node_is_in_its_environment() -> None:
     environment = {"OF": "node-1", "PATH": os.environ["PATH"]}
     with subprocess.Popen(["sh", "-c", "echo; sleep 1000 & wait"], env=environment, stdout=subprocess.PIPE) as child:
         try:
@@ -234,7 +234,7 @@ def test_a_signal_without_a_name() -> None:
 # --- the death pipe
 
 
-def test_it_is_cut_once() -> None:
+def test_the_death_pipe_can_be_cut_again() -> None:
     line = DeathPipe()
     below = os.dup(line.reading)
     line.handed_over()
@@ -323,17 +323,17 @@ OURS = """Current thread 0x1 (most recent call first):
     ("text", "brief"),
     [(CRASHED, BRIEF), (OURS, OURS), ("", ""), ("Thread 0x1", ""), ("no\n\n\n\nthreads", "no\n\nthreads")],
 )
-def test_last_words_are_about_what_ran_there(text: str, brief: str) -> None:
+def test_crash_stacks_are_shortened_to_the_code_that_ran(text: str, brief: str) -> None:
     assert crash_output.shorten_stacks(text) == brief
 
 
 @given(st.lists(st.sampled_from([*CRASHED.splitlines(), "", "  File ", "Thread 0x", '  File "' + "/asyncio" * 2000])))
-def test_last_words_may_be_anything(lines: list[str]) -> None:
+def test_crash_stacks_may_be_any_text(lines: list[str]) -> None:
     text = "\n".join(lines)
     assert crash_output.shorten_stacks(crash_output.shorten_stacks(text)) == crash_output.shorten_stacks(text)
 
 
-def test_last_words_are_read_by_whoever_holds_them() -> None:
+def test_crash_stacks_are_read_through_their_descriptor() -> None:
     memory = os.memfd_create("words")
     os.write(memory, b"Fatal Python error: at the end\n\0\0")
     assert crash_output.read_stacks(memory) == "Fatal Python error: at the end"

@@ -65,7 +65,7 @@ async def placed(at: Town, **wanted: Any) -> asyncio.Task[NodeStarted]:
     return asked
 
 
-async def test_who_joins_learns_who_is_there_and_is_told_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_joining_machine_gets_the_members_and_later_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         joining = asyncio.create_task(at.engine.call(NodeEngine.join, Ref(at.me.pid)))
         await settled()
@@ -84,7 +84,7 @@ async def test_a_node_of_another_machine_is_ready_signalled_and_ended_by_its_mac
     async with is_placing(monkeypatch) as at:
         asked = await placed(at)
         at.engine.send(HostedNodeStarted("node", 55))
-        at.engine.send(HostedNodeStarted("nobody", 56))
+        at.engine.send(HostedNodeStarted("unknown", 56))
         assert (await at.running())["node"] == 55
         at.engine.send(NodeReady("node", 55, at.me.pid))
         await asked
@@ -92,7 +92,7 @@ async def test_a_node_of_another_machine_is_ready_signalled_and_ended_by_its_mac
         assert await at.me.receive() == LEAVE
         await asyncio.sleep(2.1)
         assert await at.me.receive() == SignalProcess("node", signal.SIGTERM)
-        at.engine.send(HostedNodeEnded("nobody", 0, ""))
+        at.engine.send(HostedNodeEnded("unknown", 0, ""))
         at.engine.send(HostedNodeEnded("node", 0, "its words"))
         assert await ended == ProcessEnding(code=0, asked=True, words="its words")
         assert await at.me.receive(lambda each: isinstance(each, NodeReleased)) == NodeReleased("node")
@@ -172,7 +172,7 @@ async def test_where_no_process_was_made_another_place_is_looked_for(
         assert not asked.done()
 
 
-async def test_whoever_asks_where_nodes_go_may_be_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restarted_membership_is_asked_again_for_placements(monkeypatch: pytest.MonkeyPatch) -> None:
     async with is_placing(monkeypatch) as at, inbox() as other:
         await at.want(requires=NEEDS)
         assert await at.me.receive() == PlacementRequest("node", NEEDS, 0)

@@ -26,7 +26,7 @@ from greenroom.supervision.cluster.daemon_protocol import (
 from greenroom.supervision.cluster.node_records import EngineFailed, NodeFailed, NodeProcessEnded, ProcessEnding
 from greenroom.supervision.cluster.peers import NodeDown, NodeUp
 
-from .played_engine import KILL, NOBODY, Town, idle, town
+from .played_engine import KILL, NO_SUCH_PID, Town, idle, town
 from .played_processes import PlayedDaemon, settled
 
 
@@ -79,7 +79,7 @@ async def test_a_daemon_that_answers_is_asked_on_and_on_and_one_that_does_not_is
         assert said == "the daemon did not answer for 10 s, and was killed"
 
 
-async def test_what_the_daemon_says_at_its_end_is_why_there_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_message_of_the_daemon_is_the_error_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         watch = monitor(at.engine)
         await at.want()
@@ -96,7 +96,7 @@ async def test_a_daemon_that_just_ends_is_told_with_its_status(monkeypatch: pyte
         assert await why_it_died(at, watch) == "the daemon was ended by signal 11 (SIGSEGV). Its last words."
 
 
-async def test_nobody_is_started_by_a_daemon_that_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_node_is_started_by_a_daemon_that_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         await at.want("first")
         at.daemon.over = True
@@ -120,7 +120,7 @@ async def test_in_order_the_daemon_ends_first_and_is_killed_when_it_does_not(
         assert at.daemon.killed == (not obeys)
 
 
-async def test_what_the_daemon_should_not_say_is_an_error_in_the_log(
+async def test_an_unexpected_message_of_the_daemon_is_logged_as_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with town(monkeypatch) as at:
@@ -143,17 +143,17 @@ async def test_lines_of_nodes_and_notes_are_logged_and_those_of_strangers_are_no
         await asked
         at.engine.send(NodeOutput("node", [("a.logger", logging.WARNING, "a line", None)], 0))
         at.engine.send(NodeOutput("node", [], 3))
-        at.engine.send(NodeOutput("nobody", [("a.logger", logging.WARNING, "of nobody", None)], 1))
-        at.engine.send(LogNote(logging.WARNING, "a note of nobody's", "nobody"))
+        at.engine.send(NodeOutput("unknown", [("a.logger", logging.WARNING, "of an unknown node", None)], 1))
+        at.engine.send(LogNote(logging.WARNING, "a note of an unknown node's", "unknown"))
         at.engine.send(LogNote(logging.ERROR, "where it was", "node"))
-        at.engine.send(ProcessGone("node", NOBODY, -11))
+        at.engine.send(ProcessGone("node", NO_SUCH_PID, -11))
         ended = await at.me.receive()
         assert isinstance(ended, NodeProcessEnded)
         assert ended.ending == ProcessEnding(signal=11, words="where it was"), "what it noted is its last word"
     assert [each for each in caplog.messages if "Inbox" not in each] == [
         "a line",
         "node node: 3 lines of output were dropped, since they came faster than they could be sent",
-        "a note of nobody's",
+        "a note of an unknown node's",
         "where it was",
     ]
 
@@ -167,9 +167,9 @@ async def test_a_host_hears_of_its_process_and_of_its_end(monkeypatch: pytest.Mo
         assert not asked.done()
         await at.ready()
         started = await asked
-        assert (started.os_pid, started.stopper) == (NOBODY, at.me.pid)
-        assert await at.running() == {"daemon": at.daemon.pid, "node": NOBODY}
-        at.engine.send(ProcessGone("node", NOBODY, 3, "its words"))
+        assert (started.os_pid, started.stopper) == (NO_SUCH_PID, at.me.pid)
+        assert await at.running() == {"daemon": at.daemon.pid, "node": NO_SUCH_PID}
+        at.engine.send(ProcessGone("node", NO_SUCH_PID, 3, "its words"))
         ended = await at.me.receive()
         assert ended.ending == ProcessEnding(code=3, words="its words")
         assert await at.running() == {"daemon": at.daemon.pid}
@@ -187,7 +187,7 @@ async def test_two_nodes_of_one_name_are_one_too_many(monkeypatch: pytest.Monkey
 async def test_a_process_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         asked = await at.start()
-        at.engine.send(ProcessNotStarted("nobody", "of another"))
+        at.engine.send(ProcessNotStarted("unknown", "of another"))
         at.engine.send(ProcessNotStarted("node", "there are too many"))
         with pytest.raises(NodeFailed, match="node node did not come up: there are too many"):
             await asked
@@ -198,7 +198,7 @@ async def test_a_process_that_cannot_be_made_says_why(monkeypatch: pytest.Monkey
 async def test_a_process_that_ends_before_its_node_is_ready_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at:
         asked = await at.start()
-        at.engine.send(ProcessGone("node", NOBODY, 1))
+        at.engine.send(ProcessGone("node", NO_SUCH_PID, 1))
         with pytest.raises(NodeFailed, match="its process exited with code 1"):
             await asked
 
@@ -207,17 +207,17 @@ async def test_a_node_that_is_not_fit_or_late_is_killed_and_says_why(monkeypatch
     async with town(monkeypatch) as at:
         unfit, late = await at.start("unfit"), await at.start("late", start_timeout=7)
         for name in ("unfit", "late"):
-            at.engine.send(ProcessForked(name, NOBODY))
-        at.engine.send(NodeImportFailed("nobody", "of another"))
+            at.engine.send(ProcessForked(name, NO_SUCH_PID))
+        at.engine.send(NodeImportFailed("unknown", "of another"))
         at.engine.send(NodeImportFailed("unfit", "there is no module called x"))
         await settled()
         assert at.signals() == [("unfit", KILL)]
-        at.engine.send(ProcessGone("unfit", NOBODY, -9))
+        at.engine.send(ProcessGone("unfit", NO_SUCH_PID, -9))
         with pytest.raises(NodeFailed, match="there is no module called x"):
             await unfit
         await asyncio.sleep(7)
         assert at.signals() == [("unfit", KILL), ("late", KILL)]
-        at.engine.send(ProcessGone("late", NOBODY, -9))
+        at.engine.send(ProcessGone("late", NO_SUCH_PID, -9))
         with pytest.raises(NodeFailed, match="it was not ready within 7 s"):
             await late
 
@@ -235,12 +235,12 @@ async def test_a_node_is_ended_in_order_then_asked_then_killed(monkeypatch: pyte
         assert {each[1] for each in at.signals()} == {signal.SIGTERM}
         await asyncio.sleep(0.5)
         assert {each[1] for each in at.signals()} == {signal.SIGTERM, KILL}
-        at.engine.send(ProcessGone("node", NOBODY, -9))
+        at.engine.send(ProcessGone("node", NO_SUCH_PID, -9))
         assert [await each for each in ends] == [ProcessEnding(signal=9, asked=True)] * 2
         before = at.signals()
         await asyncio.sleep(20)
         assert at.signals() == before
-        assert await (await at.end("nobody")) == ProcessEnding(lost=True, asked=True)
+        assert await (await at.end("unknown")) == ProcessEnding(lost=True, asked=True)
 
 
 async def test_a_node_that_is_not_ready_yet_is_killed_as_soon_as_it_has_a_process(
@@ -250,11 +250,11 @@ async def test_a_node_that_is_not_ready_yet_is_killed_as_soon_as_it_has_a_proces
         asked = await at.start()
         ended = await at.end()
         assert at.signals() == [("node", KILL)]
-        at.engine.send(ProcessForked("nobody", NOBODY))
-        at.engine.send(ProcessForked("node", NOBODY))
+        at.engine.send(ProcessForked("unknown", NO_SUCH_PID))
+        at.engine.send(ProcessForked("node", NO_SUCH_PID))
         await settled()
         assert at.signals() == [("node", KILL)] * 2, "the first may have come before there was one"
-        at.engine.send(ProcessGone("node", NOBODY, -9))
+        at.engine.send(ProcessGone("node", NO_SUCH_PID, -9))
         assert (await ended).asked
         with pytest.raises(NodeFailed):
             await asked
@@ -265,7 +265,7 @@ async def test_a_node_whose_host_is_gone_is_killed(monkeypatch: pytest.MonkeyPat
         host = spawn(idle)
         await at.want("theirs", host)
         await at.want("mine")
-        at.engine.send(ProcessForked("theirs", NOBODY))
+        at.engine.send(ProcessForked("theirs", NO_SUCH_PID))
         kill(host)
         await settled()
         assert at.signals() == [("theirs", KILL)]
@@ -279,8 +279,8 @@ async def test_a_node_without_a_link_is_killed_unless_its_end_is_told_soon(monke
             await asked
             at.engine.send(NodeDown(name, "it was silent"))
             at.engine.send(NodeDown(name, "once is enough"))
-        at.engine.send(NodeDown("nobody", "it was silent"))
-        at.engine.send(ProcessGone("told", NOBODY, 0))
+        at.engine.send(NodeDown("unknown", "it was silent"))
+        at.engine.send(ProcessGone("told", NO_SUCH_PID, 0))
         await asyncio.sleep(1)
         assert at.signals() == [("silent", KILL)]
         assert (await at.me.receive()).ending == ProcessEnding(code=0)

@@ -40,7 +40,7 @@ async def test_an_address_that_is_not_this_machines() -> None:
         assert "192.0.2.1" in await refused(stage)
 
 
-async def test_a_port_that_somebody_has() -> None:
+async def test_a_port_that_another_process_has_is_an_error_that_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         async with staged(ClusterSettings(port=other.getsockname()[1])) as stage:
             why = await refused(stage)
@@ -110,7 +110,7 @@ async def test_a_system_that_lives_is_no_leftover() -> None:
 
 
 @pytest.mark.deep
-async def test_one_port_again_and_again() -> None:
+async def test_the_same_port_can_be_used_again_and_again() -> None:
     """Nothing that was stopped keeps it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

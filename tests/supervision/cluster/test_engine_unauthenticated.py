@@ -77,7 +77,7 @@ async def works(stage: Stage, host: object) -> None:
     assert await (await stage.hand(await stage.host())).call(Hand.process_id)
 
 
-async def test_nobody_listens_but_on_loopback() -> None:
+async def test_the_processes_listen_on_loopback_only() -> None:
     async with staged() as stage:
         await stage.host()
         running = await stage.running()
@@ -86,7 +86,7 @@ async def test_nobody_listens_but_on_loopback() -> None:
             assert address == "127.0.0.1", name
 
 
-async def test_nothing_of_a_stranger_is_unpickled_and_nobody_falls(
+async def test_nothing_of_a_stranger_is_unpickled_and_no_process_dies(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with staged() as stage:
@@ -105,7 +105,7 @@ async def test_nothing_of_a_stranger_is_unpickled_and_nobody_falls(
         await works(stage, host)
 
 
-async def test_strangers_who_say_nothing_keep_nobody_out() -> None:
+async def test_silent_strangers_do_not_keep_peers_out() -> None:
     async with staged() as stage:
         host = await stage.host()
         ((_, port),) = listeners(await stage.part("forkserver"))

@@ -133,11 +133,11 @@ def test_each_process_is_told_by_its_pid_and_then_by_its_end_once(stage: Stage) 
     ]
     assert stage.fork_server.booted == [("address", b"1"), ("address", b"2")]
     for pid in (100, 100, 555):
-        stage.fork_server._exited(pid, -9)
+        stage.fork_server._on_exit(pid, -9)
     assert stage.daemon.take() == [ProcessGone("one", 100, -9)]
 
 
-def test_what_cannot_be_made_is_told_and_the_next_one_can(stage: Stage) -> None:
+def test_a_process_that_cannot_be_made_is_reported_and_the_next_can_be(stage: Stage) -> None:
     stage.fork_server.fails = OSError("too many processes")
     assert stage.order(StartProcess("one", b"1", {})) == [ProcessNotStarted("one", "OSError: too many processes")]
     stage.fork_server.fails, stage.fork_server.makes = None, False
@@ -148,7 +148,7 @@ def test_what_cannot_be_made_is_told_and_the_next_one_can(stage: Stage) -> None:
     assert stage.order(StartProcess("one", b"1", {})) == [ProcessForked("one", 100)]
 
 
-def test_a_process_of_another_machine_is_asked_for_and_told_when_nobody_took_it(stage: Stage) -> None:
+def test_a_forwarded_request_that_no_machine_took_is_reported(stage: Stage) -> None:
     assert stage.order(StartProcess("one", b"1", REQUIRED), StartProcess("two", b"2", REQUIRED)) == [
         StartForwarded("one"),
         StartForwarded("two"),
@@ -161,10 +161,10 @@ def test_a_process_of_another_machine_is_asked_for_and_told_when_nobody_took_it(
     assert stage.hear(Poison(b"something else")) == []
 
 
-def test_it_remembers_so_many_that_it_has_asked_for(stage: Stage) -> None:
+def test_the_fork_server_remembers_a_bounded_number_of_forwarded_requests(stage: Stage) -> None:
     for number in range(300):
         stage.order(StartProcess(f"node-{number}", b"%d" % number, REQUIRED))
-    assert len(stage.fork_server._sent) == 256
+    assert len(stage.fork_server._forwarded) == 256
     assert stage.hear(Poison(b"0")) == []
     assert [type(each) for each in stage.hear(Poison(b"299"))] == [ProcessNotStarted]
 
@@ -177,7 +177,7 @@ def test_a_signal_goes_to_the_process_of_that_name_alone(stage: Stage, monkeypat
 
     monkeypatch.setattr(os_processes, "send_signal", send_signal)
     stage.order(StartProcess("one", b"1", {}), StartProcess("two", b"2", {}))
-    stage.order(SignalProcess("two", signal.SIGTERM), SignalProcess("nobody", signal.SIGTERM))
+    stage.order(SignalProcess("two", signal.SIGTERM), SignalProcess("unknown", signal.SIGTERM))
     assert sent == [(signal.SIGTERM, 101)]
 
 
@@ -193,7 +193,7 @@ def test_each_time_it_is_to_register_anew_something_changes(stage: Stage) -> Non
     assert stage.fork_server.nudged == [1, 2]
 
 
-def test_who_comes_to_the_convention_and_leaves_it_is_told_and_strangers_are_not(stage: Stage) -> None:
+def test_machines_that_join_or_leave_the_convention_are_reported_and_strangers_are_not(stage: Stage) -> None:
     assert stage.hear(Update("address", TOLD, added=True)) == [MachineJoined("b-1", "{}", "system-b")]
     assert stage.hear(Update("address", TOLD, added=False)) == [MachineAbsent("b-1", "system-b")]
     for strange in ({}, {**TOLD, ID: 5}, {ID: "b-1"}):
@@ -201,7 +201,7 @@ def test_who_comes_to_the_convention_and_leaves_it_is_told_and_strangers_are_not
     assert stage.hear("whatever else") == []
 
 
-def test_what_is_not_for_it_is_told_in_the_log(stage: Stage, notes: socket.socket) -> None:
+def test_unexpected_commands_are_logged(stage: Stage, notes: socket.socket) -> None:
     assert stage.order(FinishDaemon()) == []
     assert noted(notes) == "unexpected message to the fork server: FinishDaemon()"
 
@@ -214,7 +214,7 @@ def test_whatever_goes_wrong_is_told_in_the_log_and_it_goes_on(stage: Stage, not
     assert "ValueError" in text
 
 
-def test_it_is_over_with_its_daemon(stage: Stage) -> None:
+def test_the_engine_ends_with_its_daemon(stage: Stage) -> None:
     stage.daemon.send(StartProcess("one", b"1", {}))
     stage.daemon.sock.close()
     assert stage.fork_server.receiveMessage(Watch([]), None) is None
@@ -222,7 +222,7 @@ def test_it_is_over_with_its_daemon(stage: Stage) -> None:
     assert stage.fork_server.receiveMessage(Watch([]), None) is None
 
 
-def test_before_it_has_begun_it_listens_to_nobody() -> None:
+def test_before_it_has_begun_the_fork_server_ignores_all_messages() -> None:
     assert Played().receiveMessage("something", None) is None
 
 

@@ -92,7 +92,7 @@ async def test_links_for_other_machines_serve_a_cluster_without_any_as_well() ->
     assert current_node().remote_nodes is None
 
 
-async def test_links_that_somebody_else_has_opened_are_left_to_them() -> None:
+async def test_links_opened_by_other_code_are_left_to_it() -> None:
     async with here() as peers:
         links = await start(HomeLinks, ALONE)
         assert links_of_home() is peers

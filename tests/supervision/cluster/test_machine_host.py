@@ -84,7 +84,7 @@ async def test_a_place_that_was_given_back_is_not_taken_by_the_clock_of_the_one_
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["asked", "told"])
-async def test_who_is_not_to_come_after_all_is_ended_when_it_has(told: bool) -> None:  # noqa: FBT001
+async def test_a_released_node_is_ended_when_it_has_started(told: bool) -> None:  # noqa: FBT001
     async with house() as at, inbox() as me:
 
         async def release(name: str) -> None:
@@ -93,7 +93,7 @@ async def test_who_is_not_to_come_after_all_is_ended_when_it_has(told: bool) -> 
             else:
                 await at.machine_host.call(MachineHost.release, name)
 
-        await release("nobody")
+        await release("unknown")
         await at.machine_host.call(MachineHost.reserve, "node", me.pid)
         await release("node")
         assert await at.hosted_nodes() == {}
@@ -118,7 +118,7 @@ async def test_two_nodes_of_one_name_are_one_too_many() -> None:
             await at.machine_host.call(MachineHost.reserve, "node", me.pid)
 
 
-async def test_what_came_without_a_place_is_ended_and_its_end_is_nobodys_business(
+async def test_a_node_without_a_reserved_place_is_killed_and_its_end_is_reported_to_no_application(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with house() as at, inbox() as me:
@@ -147,7 +147,7 @@ async def test_a_signal_for_a_node_goes_to_its_process() -> None:
         assert await at.ended() == [("node", signal.SIGTERM)]
 
 
-async def test_who_is_asked_to_register_twice_in_short_has_another_thespian_system() -> None:
+async def test_a_machine_told_twice_to_register_gets_another_thespian_system() -> None:
     async with house() as at:
         for wait in (0, 4, 4, 6, 4):
             await asyncio.sleep(wait)
@@ -179,7 +179,7 @@ async def test_an_application_of_another_version_is_refused_with_both_named() ->
         assert me.pending() == ()
 
 
-async def test_what_is_no_message_of_its_own_changes_nothing() -> None:
+async def test_unknown_messages_change_nothing() -> None:
     async with house() as at, inbox() as me:
         await at.machine_host.call(MachineHost.reserve, "node", me.pid)
         at.machine_host.send("nonsense")

@@ -84,7 +84,7 @@ def test_an_announcement_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "b"}', "null"])
-def test_what_somebody_else_has_announced_is_no_machine(text: str) -> None:
+def test_a_foreign_announcement_is_no_machine(text: str) -> None:
     assert Machine.announced("1", text) is None
 
 
@@ -106,7 +106,7 @@ def test_a_node_goes_where_the_fewest_are_of_those_that_fit() -> None:
     assert choose_machine({}, there) is plain
 
 
-def test_what_nobody_has_is_said_with_what_there_is() -> None:
+def test_an_unmet_requirement_is_an_error_that_lists_the_machines() -> None:
     with pytest.raises(
         NothingFits,
         match=r"requires gpu=true, and no machine .* has that; there are: a \(no capabilities\); b \(zone=x",
@@ -114,7 +114,7 @@ def test_what_nobody_has_is_said_with_what_there_is() -> None:
         choose_machine({"gpu": True}, [Candidate(machine("a"), 0), Candidate(machine("b", zone="x"), 0)])
 
 
-def test_who_is_full_is_said_to_be_so() -> None:
+def test_a_full_machine_is_reported_as_full() -> None:
     with pytest.raises(NothingFits, match=r"every machine that fits is full; there are: b \(gpu=true, 2 of 2 nodes\)"):
         choose_machine({"gpu": True}, [Candidate(machine("b", room=2, gpu=True), 2)])
 
@@ -147,7 +147,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
         read_key(path)
 
 
-def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+def test_invalid_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"No such file.*--new-key"):
         read_key(tmp_path / "nothing")
     with pytest.raises(ConfigError, match="is no file"):
@@ -188,7 +188,7 @@ def test_settings_that_cannot_work_are_refused_where_they_are_written(wrong: dic
         ClusterSettings(**wrong)  # type: ignore[arg-type]  # what is wrong with them
 
 
-def test_who_listens_where_the_leader_does_leads() -> None:
+def test_the_machine_that_listens_at_the_leaders_address_leads() -> None:
     leader = ClusterSettings(listen="10.0.0.1", convention="10.0.0.1:7400", key=KEY)
     other = ClusterSettings(listen="10.0.0.2", convention="10.0.0.1:7400", key=KEY)
     assert (leader.port_of_leader, leader.bind, leader.tcp) == (7400, "10.0.0.1", "10.0.0.1")

@@ -108,7 +108,7 @@ async def test_of_equals_each_gets_as_many(tmp_path: Path) -> None:
         assert [len(member.below("gr-node-")) for member in members] == [3, 3]
 
 
-async def test_what_nobody_has_or_has_room_for_is_said(tmp_path: Path) -> None:
+async def test_a_requirement_that_no_machine_meets_or_has_room_for_is_an_error(tmp_path: Path) -> None:
     async with gathered(tmp_path, capabilities={"disk": "fast"}) as stage:
         await stage.joined("small", "--capability", "gpu=true", "--nodes", "1")
         with pytest.raises(StartFailed) as refused:
@@ -247,7 +247,7 @@ async def test_machines_listen_where_they_were_told_to_alone(tmp_path: Path) -> 
         assert ("127.0.0.1", int(stage.convention.rpartition(":")[2])) in found
 
 
-async def test_who_has_another_key_is_no_machine_of_ours(tmp_path: Path) -> None:
+async def test_a_machine_with_another_key_does_not_join(tmp_path: Path) -> None:
     async with gathered(tmp_path) as stage:
         other = tmp_path / "other"
         other.mkdir()
@@ -259,7 +259,9 @@ async def test_who_has_another_key_is_no_machine_of_ours(tmp_path: Path) -> None
             await stage.host(requires={"machine": "stranger"})
 
 
-async def test_who_runs_another_version_is_told_so_with_both(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_machine_with_another_version_gets_an_error_with_both_versions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     old = tmp_path / "old"
     (old / "greenroom-0.0.1.dist-info").mkdir(parents=True)
     (old / "greenroom-0.0.1.dist-info" / "METADATA").write_text(
@@ -332,7 +334,7 @@ async def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
             await start(Supervisor, [Cluster(settings).child_spec()], intensity=0)
 
 
-async def test_what_is_required_of_others_needs_a_convention(tmp_path: Path) -> None:
+async def test_requirements_of_other_machines_need_a_convention(tmp_path: Path) -> None:
     del tmp_path
     cluster = Cluster(ClusterSettings(capabilities={"gpu": True}))
     tree = await start(Supervisor, [cluster.child_spec()])

@@ -41,11 +41,11 @@ async def test_a_pool_runs_on_another_machine(tmp_path: Path) -> None:
         await gone(pid, again)
 
 
-async def test_a_federations_annex_is_on_another_machine(tmp_path: Path) -> None:
+async def test_a_connection_process_runs_on_another_machine(tmp_path: Path) -> None:
     async with gathered(tmp_path) as stage:
         member = await stage.joined("b", "--capability", "gpu=true")
-        annex = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})
-        async with Host({"there": UpstreamSpec(THERE, isolation=annex)}) as host:
+        process = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})
+        async with Host({"there": UpstreamSpec(THERE, isolation=process)}) as host:
             pid, parent = await host.call("there:where", into=list[int])
             assert pid in member.below()
             assert parent in member.below("gr-")
@@ -77,13 +77,13 @@ async def test_a_pools_call_on_a_machine_that_is_lost_has_one_answer_and_the_nex
             assert await client.call("where", into=int) in again.below("gr-")
 
 
-async def test_an_annexs_call_on_a_machine_that_is_lost_has_one_answer_and_the_server_is_back_with_the_machine(
+async def test_a_call_to_a_connection_on_a_lost_machine_has_one_answer_and_the_server_returns_with_the_machine(
     tmp_path: Path,
 ) -> None:
     async with gathered(tmp_path) as stage:
         member = await stage.joined("b", "--capability", "gpu=true")
-        annex = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})
-        async with Host({"there": UpstreamSpec(THERE, isolation=annex)}) as host:
+        process = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})
+        async with Host({"there": UpstreamSpec(THERE, isolation=process)}) as host:
             mark = tmp_path / "there"
             call = asyncio.ensure_future(host.call("there:stay", mark=str(mark)))
             await eventually(mark.exists)
@@ -100,7 +100,7 @@ async def test_an_annexs_call_on_a_machine_that_is_lost_has_one_answer_and_the_s
             assert pid in again.below()
 
 
-def test_what_requires_something_needs_a_cluster_that_knows_other_machines() -> None:
+def test_a_pool_with_requirements_needs_a_cluster() -> None:
     with pytest.raises(ValueError, match="Cluster"):
         Pool(requires={"gpu": True})
     with pytest.raises(ConfigError, match="cluster"):

@@ -113,7 +113,7 @@ async def test_a_link_that_is_lost_says_why_and_is_tried_again(peers: PlayedPeer
         assert me.pending() == ()
 
 
-async def test_who_does_not_watch_any_more_hears_nothing_and_neither_does_who_is_gone(peers: PlayedPeers) -> None:
+async def test_watchers_that_unwatched_or_ended_get_no_events(peers: PlayedPeers) -> None:
     async with town(peers) as at, inbox() as me, inbox() as other:
         async with inbox() as gone:
             pass
@@ -127,14 +127,14 @@ async def test_who_does_not_watch_any_more_hears_nothing_and_neither_does_who_is
         assert other.pending() == ()
 
 
-async def test_one_that_cannot_be_reached_is_dialled_each_second_and_told_of_once(
+async def test_an_unreachable_machine_is_dialled_each_second_and_reported_once(
     peers: PlayedPeers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peers.fails = ActorError("nobody listens there")
+    peers.fails = ActorError("no process listens there")
     async with town(peers, joined(B)) as at:
         await asyncio.sleep(3.5 * AGAIN)
         assert len(peers.dialled) == 4
-        why = "machine b cannot be used: nobody listens there"
+        why = "machine b cannot be used: no process listens there"
         assert [each.levelname for each in caplog.records if each.getMessage() == why] == ["WARNING"]
         peers.fails = None
         await at.machine_host()
@@ -142,7 +142,9 @@ async def test_one_that_cannot_be_reached_is_dialled_each_second_and_told_of_onc
         assert await at.machines() == ["b-1"]
 
 
-async def test_one_that_answers_and_refuses_is_an_error(peers: PlayedPeers, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_machine_host_that_refuses_is_logged_as_an_error(
+    peers: PlayedPeers, caplog: pytest.LogCaptureFixture
+) -> None:
     peers.connected = (B.node,)
     async with town(peers, joined(B)) as at:
         await at.machines()
@@ -165,7 +167,7 @@ async def test_another_version_is_told_of_and_never_takes_nodes(
 
 
 @pytest.mark.parametrize("announced", ["", "nonsense", "{}", '{"name": 5}'])
-async def test_what_announces_nothing_of_ours_is_nobody(peers: PlayedPeers, announced: str) -> None:
+async def test_a_system_without_our_announcement_is_ignored(peers: PlayedPeers, announced: str) -> None:
     async with town(peers) as at:
         at.who.send(MachineJoined("x", announced, "system-x"))
         assert await at.machines() == []
@@ -192,7 +194,7 @@ async def test_a_machine_that_started_anew_is_not_taken_for_the_one_before(
         assert await at.machines() == ["b-2"]
         before = len(peers.dialled)
         await asyncio.sleep(3 * AGAIN)
-        assert len(peers.dialled) == before, "nobody looks for the one before any more"
+        assert len(peers.dialled) == before, "the former machine is not dialled any more"
 
 
 async def test_of_two_machines_with_one_name_the_first_is_used_until_it_goes(
@@ -214,7 +216,7 @@ async def test_of_two_machines_with_one_name_the_first_is_used_until_it_goes(
         assert await at.machines() == ["b-2"]
 
 
-async def test_one_that_has_left_the_convention_takes_no_nodes_and_is_told_to_register(peers: PlayedPeers) -> None:
+async def test_a_machine_that_left_the_convention_takes_no_nodes_and_is_told_to_register(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
         machine_host = await at.machine_host()
         assert await at.machines() == ["b-1"]
@@ -232,8 +234,8 @@ async def test_one_that_has_left_the_convention_takes_no_nodes_and_is_told_to_re
         assert await at.machines() == ["b-1"]
 
 
-async def test_one_that_left_and_cannot_be_reached_is_forgotten_in_the_end(peers: PlayedPeers) -> None:
-    peers.fails = ActorError("nobody listens there")
+async def test_a_machine_that_left_and_cannot_be_reached_is_forgotten_in_the_end(peers: PlayedPeers) -> None:
+    peers.fails = ActorError("no process listens there")
     async with town(peers, joined(B)) as at:
         await settled()
         at.who.send(MachineAbsent(B.id, "system-1"))
@@ -250,7 +252,7 @@ async def test_one_that_left_and_cannot_be_reached_is_forgotten_in_the_end(peers
         assert await at.machines() == ["b-1"]
 
 
-async def test_it_leaves_the_links_however_it_ends(peers: PlayedPeers) -> None:
+async def test_the_membership_stops_watching_the_links_however_it_ends(peers: PlayedPeers) -> None:
     async with town(peers) as at:
         assert peers.watchers == [at.who]
         kill(at.who)
@@ -258,7 +260,7 @@ async def test_it_leaves_the_links_however_it_ends(peers: PlayedPeers) -> None:
         assert peers.watchers == []
 
 
-async def test_what_is_no_message_of_its_own_changes_nothing(peers: PlayedPeers) -> None:
+async def test_unknown_messages_change_nothing(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
         await at.machine_host()
         at.who.send("nonsense")
@@ -303,7 +305,7 @@ async def _asked(at: Any) -> tuple[Any, asyncio.Event]:
     return machine_host, gate
 
 
-async def test_a_node_that_nobody_wants_any_more_gives_its_place_back(peers: PlayedPeers) -> None:
+async def test_a_cancelled_node_gives_its_place_back(peers: PlayedPeers) -> None:
     async with town(peers, joined(B)) as at:
         machine_host, gate = await _asked(at)
         at.who.send(NodeReleased("node"))

@@ -27,7 +27,7 @@ from greenroom.supervision.cluster.cluster_settings import NodeSpec
 from greenroom.supervision.cluster.daemon_protocol import ProcessGone
 from greenroom.supervision.cluster.node_records import NodeFailed, NodeLost, ProcessEnding
 
-from .played_engine import NOBODY, Town, town
+from .played_engine import NO_SUCH_PID, Town, town
 from .played_processes import settled
 
 if TYPE_CHECKING:
@@ -44,16 +44,16 @@ async def hosted(at: Town, engine: Ref[NodeEngine] | None = None) -> asyncio.Tas
     return starting
 
 
-async def test_it_comes_up_with_its_node_and_ends_as_its_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_owner_starts_with_its_node_and_ends_as_its_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at, inbox() as me:
         starting = await hosted(at)
         assert not starting.done()
         await at.ready()
         host = await starting
-        assert (await host.call(NodeOwner.node_name), await host.call(NodeOwner.process_id)) == ("node", NOBODY)
+        assert (await host.call(NodeOwner.node_name), await host.call(NodeOwner.process_id)) == ("node", NO_SUCH_PID)
         monitor(host)
         host.send("nonsense")
-        at.engine.send(ProcessGone("node", NOBODY, -11))
+        at.engine.send(ProcessGone("node", NO_SUCH_PID, -11))
         down: Down = await me.receive()
         assert isinstance(down.reason, Crash)
         assert isinstance(down.reason.error, NodeLost)
@@ -68,12 +68,12 @@ async def test_when_it_is_stopped_its_process_is_ended_first(monkeypatch: pytest
         exit(host, SHUTDOWN)
         assert await at.me.receive() == LEAVE
         assert is_alive(host)
-        at.engine.send(ProcessGone("node", NOBODY, 0))
+        at.engine.send(ProcessGone("node", NO_SUCH_PID, 0))
         await settled()
         assert not is_alive(host)
 
 
-async def test_when_the_engine_dies_nobody_can_tell_how_the_process_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_when_the_engine_dies_the_exit_status_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     async with town(monkeypatch) as at, inbox() as me:
         starting = await hosted(at)
         await at.ready()
@@ -114,5 +114,5 @@ async def test_an_engine_that_does_not_come_is_not_waited_for_for_ever(monkeypat
         with pytest.raises(StartFailed) as failed:
             await start(NodeOwner, engine, SPEC)
         assert isinstance(failed.value.__cause__, NodeFailed)
-        assert "nobody is registered as 'no engine'" in str(failed.value.__cause__)
+        assert "no process is registered as 'no engine'" in str(failed.value.__cause__)
         assert at.daemons == []

@@ -47,13 +47,13 @@ def test_ps_is_asked_who_there_is() -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_ps_is_asked_what_somebody_is_called() -> None:
+def test_process_names_come_from_ps() -> None:
     assert os_processes.name_of(4321) == "gr-daemon"
     assert os_processes.name_of(99) == ""
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_what_nobody_tells_is_not_guessed() -> None:
+def test_unknown_values_are_not_guessed() -> None:
     assert os_processes.start_tick(ME) == 0
     assert os_processes.is_alive(ME)
     assert not os_processes.was_started_with(ME, "GREENROOM_NODE", "a")
@@ -61,7 +61,7 @@ def test_what_nobody_tells_is_not_guessed() -> None:
     assert not os_processes.has_ended(ME, None)
 
 
-def test_whoever_is_somebody_elses_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_another_user_counts_as_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(pid: int, number: int) -> None:
         assert (pid, number) == (1, 0)
         raise PermissionError
@@ -70,14 +70,14 @@ def test_whoever_is_somebody_elses_lives(monkeypatch: pytest.MonkeyPatch) -> Non
     assert os_processes.is_alive(1)
 
 
-def test_a_signal_to_whoever_has_gone_is_nothing() -> None:
+def test_a_signal_to_a_process_that_has_gone_is_a_noop() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     os_processes.send_signal(signal.SIGTERM, child.pid)
     assert not os_processes.is_alive(child.pid)
 
 
-def test_who_has_no_descriptor_is_looked_for_by_its_pid() -> None:
+def test_a_process_without_a_pidfd_is_found_by_its_pid() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     assert os_processes.has_ended(child.pid, None)
@@ -86,7 +86,7 @@ def test_who_has_no_descriptor_is_looked_for_by_its_pid() -> None:
 def test_where_there_is_no_way_to_be_called_anything_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     before = Path("/proc/self/comm").read_text()
-    os_processes.set_process_name("somebody")
+    os_processes.set_process_name("a name")
     assert Path("/proc/self/comm").read_text() == before
 
 

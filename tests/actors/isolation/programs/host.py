@@ -1,4 +1,4 @@
-"""A host with servers in annexes: says when they run, and goes on until it is killed. `host.py BOOK MARK`."""
+"""A host with servers in connection processes: says when they run, and goes on until it is killed. `host.py BOOK MARK`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEDGER = Path(__file__).parents[2] / "under_fire" / "programs" / "ledger.py"
 
 
 async def main(book: str, mark: str) -> None:
-    """Two annexes with a server each."""
+    """Two connection processes with a server each."""
     route = Command(sys.executable, LEDGER, book, env={"GREENROOM_TEST_MARK": mark})
     async with Host({id: UpstreamSpec(route, isolation="process") for id in ("one", "two")}) as host:
         await asyncio.gather(*(host.server(id).call("where") for id in ("one", "two")))

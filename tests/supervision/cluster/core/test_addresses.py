@@ -22,7 +22,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 NONE = ("", "-1", "+1", " 1", "²", "٣", "65536", "99999", "1_0", "1" * 5000)
 
 
-def nobody() -> Link:
+def no_link() -> Link:
     raise AssertionError("nothing is connected to")
 
 
@@ -30,7 +30,7 @@ def nobody() -> Link:
 async def test_a_port_that_is_none_is_no_address(text: str) -> None:
     assert parse_port(text) is None
     with pytest.raises(LinkRefused, match="not an address"):
-        await dial(asyncio.get_running_loop(), nobody, f"tcp:127.0.0.1:{text}")
+        await dial(asyncio.get_running_loop(), no_link, f"tcp:127.0.0.1:{text}")
     with pytest.raises(LinkRefused, match="no address"):
         PollingLink(f"tcp:127.0.0.1:{text}", b"k" * 32, "x", kind="guest", largest=1)
 
@@ -44,7 +44,7 @@ def test_ports_are_from_one_on_or_any_where_one_is_given() -> None:
 @pytest.mark.parametrize("host", ["ü" * 70, "a\0b"])
 async def test_a_name_that_no_host_can_have_is_refused(host: str) -> None:
     with pytest.raises(LinkRefused, match="not an address"):
-        await dial(asyncio.get_running_loop(), nobody, f"tcp:{host}:80")
+        await dial(asyncio.get_running_loop(), no_link, f"tcp:{host}:80")
     link = PollingLink(f"tcp:{host}:80", b"k" * 32, "x", kind="guest", largest=1)
     assert isinstance(link.over, LinkRefused)
     assert "no address" in str(link.over)
@@ -54,7 +54,7 @@ async def test_a_file_that_is_gone_is_not_taken_away_twice(tmp_path: Path, monke
     monkeypatch.setattr(addresses, "_socket_path", lambda: str(tmp_path / "node"))
     for gone in (False, True):
         listening = NodeListener()
-        await listening.open(nobody, None)
+        await listening.open(no_link, None)
         assert listening.addresses == (f"unix:{tmp_path / 'node'}",)
         if gone:  # as of Python 3.13
             (tmp_path / "node").unlink()

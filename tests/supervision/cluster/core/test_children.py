@@ -89,7 +89,7 @@ async def pid_of(top: Ref[Any], name: str) -> Pid:
     return found
 
 
-async def test_far_children_start_in_order_and_stop_in_reverse() -> None:
+async def test_remote_children_start_in_order_and_stop_in_reverse() -> None:
     async with pair(), inbox() as me:
         top = await start(Supervisor, [there(Ordered, name, me.pid, name=name) for name in "abc"])
         begun = [await me.receive() for _ in range(3)]
@@ -99,7 +99,7 @@ async def test_far_children_start_in_order_and_stop_in_reverse() -> None:
         assert [await me.receive() for _ in range(3)] == [("ended", name, SHUTDOWN) for name in "cba"]
 
 
-async def test_a_far_child_that_ends_is_started_again() -> None:
+async def test_a_remote_child_that_ends_is_restarted() -> None:
     reports: list[Report] = []
     current_node().reports.subscribe(reports.append)
     async with pair():
@@ -135,7 +135,7 @@ async def test_the_loss_of_its_node_is_the_end_of_a_child_and_its_siblings_share
         await stop(top, SHUTDOWN)
 
 
-async def test_who_does_not_stop_in_time_is_killed_over_there() -> None:
+async def test_a_remote_child_that_does_not_stop_in_time_is_killed() -> None:
     reports: list[Report] = []
     current_node().reports.subscribe(reports.append)
     async with pair():
@@ -147,7 +147,7 @@ async def test_who_does_not_stop_in_time_is_killed_over_there() -> None:
         assert told.reason == KILLED
 
 
-async def test_brutal_kill_asks_nobody() -> None:
+async def test_brutal_kill_asks_no_process() -> None:
     reports: list[Report] = []
     current_node().reports.subscribe(reports.append)
     async with pair():
@@ -158,7 +158,7 @@ async def test_brutal_kill_asks_nobody() -> None:
         assert not [report for report in reports if isinstance(report, ShutdownError)]
 
 
-async def test_the_sudden_end_of_a_supervisor_ends_its_far_children_as_their_parents() -> None:
+async def test_the_sudden_end_of_a_supervisor_ends_its_remote_children() -> None:
     async with pair(), inbox() as me:
         top = await start(Supervisor, [there(Ordered, "a", me.pid)])
         pid = (await me.receive())[2]
@@ -181,10 +181,10 @@ async def test_dynamic_children_over_there() -> None:
         await wait_down(pids[0])
         await stop(top, SHUTDOWN)
         assert {await wait_down(pid) for pid in pids} == {NO_PROCESS}
-        assert await whereis_on("two", "anybody") is None
+        assert await whereis_on("two", "anything") is None
 
 
-async def test_the_tree_shows_far_children_and_looks_into_none() -> None:
+async def test_the_tree_shows_remote_children_without_their_children() -> None:
     async with pair():
         top = await start(Supervisor, [there(Counter, name="far")])
         drawn = draw(tree())
@@ -229,7 +229,7 @@ async def test_jobs_under_a_supervisor_over_there() -> None:
         assert me.pending() == ()
 
 
-async def test_a_far_child_has_a_name_there_and_a_spec_that_says_what_it_is() -> None:
+async def test_a_remote_child_has_a_name_on_its_node_and_a_spec_that_describes_it() -> None:
     async with pair():
         spec = child_on("two", Counter, 5).but(name="bob", restart="temporary")
         assert str(spec.start) == "Counter(5)"

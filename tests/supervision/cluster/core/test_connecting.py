@@ -79,7 +79,7 @@ async def test_after_a_loss_it_is_dialled_again_and_the_process_is_still_there()
         assert me.pending() == (), "what has fired once stays fired"
 
 
-async def test_who_cannot_be_reached_is_no_connection_and_who_was_of_another_life_is_no_process() -> None:
+async def test_an_unreachable_process_is_no_connection_and_one_of_an_earlier_incarnation_is_no_process() -> None:
     async with here() as one, inbox() as me:
         async with other_node() as two:
             await one.connect(two.peers.addresses)
@@ -98,7 +98,7 @@ async def test_who_cannot_be_reached_is_no_connection_and_who_was_of_another_lif
             assert await me.receive() == Down(seen, old.pid, NO_PROCESS)
 
 
-async def test_what_was_said_while_dialling_reaches_only_the_life_that_was_meant() -> None:
+async def test_items_posted_while_dialling_reach_only_the_incarnation_they_were_meant_for() -> None:
     async with here() as one, other_node() as two, inbox() as me:
         ref = await two.start(Counter)
         old = Pid("two", ref.pid.incarnation - 1, ref.pid.serial)
@@ -114,15 +114,15 @@ async def test_what_was_said_while_dialling_reaches_only_the_life_that_was_meant
         assert await Ref[Counter](ref.pid).call(Counter.add, 0) == 1
 
 
-async def test_who_was_meant_and_is_somebody_else_is_lost_at_once() -> None:
+async def test_a_node_that_answers_under_another_name_is_lost_at_once() -> None:
     async with here() as one, other_node("three") as three:
         one.introduce("two", three.peers.addresses)
         with pytest.raises(ProcessExited) as caught:
-            await Ref[Any](On("anybody", "two")).within(None).ask(1)
+            await Ref[Any](On("anything", "two")).within(None).ask(1)
         assert caught.value.reason == NO_CONNECTION
 
 
-async def test_nobody_there_is_said_at_once() -> None:
+async def test_an_address_without_a_listener_is_an_error_at_once() -> None:
     async with here() as one:
         for address in ("unix:@nobody-listens-here", "unix:/nobody/listens", "tcp:127.0.0.1:1"):
             with pytest.raises(LinkRefused, match="no node could be reached"):
@@ -241,7 +241,7 @@ async def test_two_nodes_of_one_name_are_refused() -> None:
             await one.connect(one.addresses)
 
 
-async def test_who_watches_the_nodes_hears_of_each() -> None:
+async def test_watchers_get_an_event_for_each_node() -> None:
     async with here() as one, inbox() as me:
         one.watch(Ref(me.pid))
         async with other_node() as two:
@@ -273,7 +273,7 @@ async def test_waiting_for_a_node() -> None:
 
 async def judged(peers: Peers, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait until that node has judged the silence of its links so many times."""
-    left, enough, look = times, asyncio.Event(), Peers._look
+    left, enough, look = times, asyncio.Event(), Peers._check_heartbeats
 
     def counted(looking: Peers) -> None:
         nonlocal left
@@ -325,7 +325,7 @@ async def test_a_node_whose_own_loop_hung_gives_up_no_other(monkeypatch: pytest.
 # --- who holds what
 
 
-async def test_a_far_process_is_forgotten_when_nobody_holds_it() -> None:
+async def test_a_remote_process_is_forgotten_when_it_is_not_held() -> None:
     async with pair() as (one, _), inbox() as me:
         remote = one._remotes["two"]
         pids = [(await start_on("two", Counter)).pid for _ in range(50)]
@@ -380,14 +380,14 @@ async def test_nothing_is_kept_of_what_is_over() -> None:
 # --- the end
 
 
-async def test_closing_tells_everybody_and_leaves_nothing() -> None:
+async def test_closing_notifies_all_watchers_and_leaves_nothing() -> None:
     async with other_node() as two, inbox() as me:
         peers = Peers(current_node(), KEY)
         peering = await start(Peering, peers)
         await peers.connect(two.peers.addresses)
         ref = await start_on("two", Counter)
         seen = monitor(ref)
-        waiting = asyncio.create_task(peers.wait_for("nobody", None))
+        waiting = asyncio.create_task(peers.wait_for("unknown", None))
         for _ in range(100):
             ref.cast(Counter.add)
         await asyncio.sleep(0)
@@ -405,7 +405,7 @@ async def test_closing_tells_everybody_and_leaves_nothing() -> None:
         assert await two.do(count) == 100, "what was said before it was closed has arrived"
 
 
-async def test_a_link_that_nobody_reads_any_more_does_not_hold_up_the_end() -> None:
+async def test_a_link_that_is_not_read_any_more_does_not_delay_closing() -> None:
     async with other_node() as two:
         peers = Peers(current_node(), KEY, heartbeat=60)
         peering = await start(Peering, peers)

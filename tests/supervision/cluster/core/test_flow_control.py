@@ -158,7 +158,7 @@ async def test_a_stream_arrives_whole_and_in_order_while_little_of_it_is_on_its_
         await settled(one, two)
 
 
-async def test_who_takes_nothing_holds_up_the_sender_alone_and_may_leave() -> None:
+async def test_a_receiver_that_takes_nothing_delays_only_its_sender_and_may_leave() -> None:
     async with pair() as (one, two), inbox() as me:
         there = await started(two)
         asked = ask_later(there, ["events", me.pid, 100, 0])

@@ -56,7 +56,7 @@ def test_both_ends_know_each_other_and_have_the_same_seals() -> None:
             assert back.check(0, out.mac(0, b"x%d" % number), b"x%d" % number)
 
 
-def test_who_has_another_key_is_refused_by_either_end() -> None:
+def test_an_end_with_another_key_is_refused_by_the_other() -> None:
     dialler, listener = ends(KEY, OTHER)
     hello = listener.take(dialler.first())
     with pytest.raises(LinkRefused, match="key"):
@@ -69,7 +69,7 @@ def test_who_has_another_key_is_refused_by_either_end() -> None:
     assert not listener.done
 
 
-def test_what_was_said_once_opens_nothing_again() -> None:
+def test_a_replayed_handshake_is_refused() -> None:
     dialler, listener = ends()
     first = dialler.first()
     hello = listener.take(first)
@@ -81,7 +81,7 @@ def test_what_was_said_once_opens_nothing_again() -> None:
         again.take(proof)
 
 
-def test_what_an_end_says_itself_proves_nothing_to_it() -> None:
+def test_a_reflected_handshake_is_refused() -> None:
     dialler, listener = ends()
     hello = listener.take(dialler.first())
     assert hello is not None
@@ -126,7 +126,7 @@ def test_more_than_a_handshake_has_is_refused() -> None:
             end.take(b"x")
 
 
-def test_keys_that_anybody_could_guess_and_secrets_in_reprs() -> None:
+def test_guessable_keys_are_refused_and_reprs_show_no_secrets() -> None:
     with pytest.raises(ValueError, match="at least 16 bytes"):
         check_key(b"short")
     assert check_key(KEY) is KEY
@@ -170,7 +170,7 @@ def test_payloads_come_out_as_they_went_in_however_they_are_cut(payloads: list[b
     assert found == payloads
 
 
-def test_one_byte_at_a_time() -> None:
+def test_a_handshake_works_byte_by_byte() -> None:
     payloads = [b"", b"a", b"b" * 100]
     unframer = Unframer(Seal(KEY))
     assert [each for byte in b"".join(sealed(payloads)) for each in unframer.feed(bytes((byte,)))] == payloads

@@ -72,7 +72,7 @@ async def test_an_error_that_cannot_travel_keeps_its_name() -> None:
         assert "its words" in str(down.reason.error)
 
 
-async def test_what_is_too_long_for_a_link_is_refused_where_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_item_too_long_for_a_link_is_refused_by_its_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     from greenroom.supervision.cluster import remote_node  # noqa: PLC0415 - for this alone
 
     async with pair(), inbox():

@@ -126,7 +126,7 @@ class World:
                 self.cuts += 1
                 self.two.background.node.loop.call_soon_threadsafe(self.two.peers.disconnect, "one")
             case "meet":
-                await asyncio.gather(whereis_on("two", "nobody"), return_exceptions=True)
+                await asyncio.gather(whereis_on("two", "unknown"), return_exceptions=True)
             case _:
                 await asyncio.sleep(0)
 

@@ -93,7 +93,7 @@ async def test_a_call_has_one_answer_whatever_becomes_of_the_callee() -> None:
         assert caught.value.reason == NO_PROCESS
 
 
-async def test_who_is_in_a_call_hears_of_the_end_at_once() -> None:
+async def test_a_waiting_caller_gets_the_end_of_the_actor_at_once() -> None:
     async with pair() as (_, two):
         ends: list[tuple[Callable[[Any], None], Any]] = [(kill, KILLED), (lambda who: exit(who, SHUTDOWN), SHUTDOWN)]
         for end, reason in ends:
@@ -118,7 +118,7 @@ async def _disconnect(two: Far) -> None:
         two.peers.disconnect(name)
 
 
-async def test_a_call_that_nobody_waits_for_any_more_is_over_there_too() -> None:
+async def test_a_call_whose_caller_stopped_waiting_ends_on_the_other_node_too() -> None:
     async with pair() as (_, two):
         ref = await start_on("two", Counter)
         with pytest.raises(CallTimeout):
@@ -148,7 +148,7 @@ async def test_a_late_answer_is_nobodys() -> None:
         assert await ref.call(Counter.add) == 2
 
 
-async def test_what_cannot_travel_is_refused_where_it_is_sent_and_hurts_nobody() -> None:
+async def test_a_value_that_cannot_travel_is_refused_by_its_sender_and_harms_no_link() -> None:
     async with pair():
         ref = await start_on("two", Counter)
         with pytest.raises(CannotTravel, match="Private"):
@@ -208,7 +208,7 @@ async def test_a_reason_that_cannot_travel_goes_in_words() -> None:
         assert all("Private" in str(reason) for reason in reasons)
 
 
-async def test_a_bounded_mailbox_says_no_to_far_callers() -> None:
+async def test_a_bounded_mailbox_refuses_remote_callers() -> None:
     async with pair():
         ref = await launch_on("two", Options(mailbox=1), Counter)
         held = asyncio.create_task(ref.within(None).call(Counter.hold))
@@ -268,9 +268,9 @@ async def test_names_of_another_node() -> None:
         by_name: Ref[Counter] = Ref(On("bob", "two"))
         assert await by_name.call(Counter.add) == 8
         assert await whereis_on("two", "bob") == ref.pid
-        assert await whereis_on("two", "nobody") is None
+        assert await whereis_on("two", "unknown") is None
         with pytest.raises(NotRegistered):
-            await Ref[Any](On("nobody", "two")).ask(1)
+            await Ref[Any](On("unknown", "two")).ask(1)
         with pytest.raises(ProcessExited) as caught:
             await Ref[Any](On("bob", "three")).ask(1)
         assert caught.value.reason == NO_CONNECTION
@@ -298,7 +298,7 @@ async def test_a_monitor_of_a_name_is_of_who_has_it_at_that_time() -> None:
             await call
 
 
-async def test_what_only_a_process_of_this_node_can_do_is_refused_in_words() -> None:
+async def test_operations_of_local_processes_only_are_refused_with_a_reason() -> None:
     async with pair(), inbox():
         ref = await launch_on("two", Options(name="bob"), Counter)
         with pytest.raises(ActorError, match="whereis_on"):
@@ -317,7 +317,7 @@ async def test_what_only_a_process_of_this_node_can_do_is_refused_in_words() -> 
 # --- monitors and links
 
 
-async def test_one_down_for_each_monitor_and_none_for_those_that_were_taken_back() -> None:
+async def test_each_monitor_gets_one_down_and_removed_monitors_get_none() -> None:
     async with pair(), inbox() as me:
         ref = await start_on("two", Counter)
         kept, lost = [monitor(ref) for _ in range(3)], [monitor(ref) for _ in range(3)]
@@ -345,7 +345,7 @@ class Talker(Counter):
     """Sends much, and ends."""
 
     def handle_info(self, message: Any) -> None:
-        """To whom, and how much."""
+        """The receiver, and the amount."""
         who, many = message
         for each in range(many):
             send(who, each)
@@ -422,7 +422,7 @@ async def test_a_link_to_the_dead_is_an_exit_at_once() -> None:
         assert await me.receive() == Exit(Pid("nowhere", 1, 1), NO_CONNECTION)
 
 
-async def test_exit_signals_are_trapped_there_and_say_from_whom() -> None:
+async def test_exit_signals_are_trapped_on_the_other_node_and_name_their_sender() -> None:
     async with pair(), inbox() as me:
         ref = await start_on("two", Trapper)
         exit(ref, Crash(ValueError("boo")))
@@ -433,7 +433,7 @@ async def test_exit_signals_are_trapped_there_and_say_from_whom() -> None:
         assert second.reason == NORMAL
 
 
-async def test_stop_of_a_far_server_runs_its_terminate() -> None:
+async def test_stop_of_a_remote_server_runs_its_terminate() -> None:
     async with pair(), inbox() as me:
         ref = await start_on("two", Leaver)
         ref.send(me.pid)
@@ -464,7 +464,7 @@ async def test_sending_from_another_thread_of_this_node() -> None:
             assert ref.send("from a thread")
             assert send(ref, "and again")
             assert ref.cast(Counter.add, 5)
-            assert send(On("nobody", "two"), "lost")
+            assert send(On("unknown", "two"), "lost")
             return 1
 
         assert await asyncio.to_thread(work) == 1
@@ -526,7 +526,7 @@ async def test_a_start_that_fails_says_why_as_it_would_here() -> None:
         assert me.pending() == (), "no exit besides the error"
 
 
-async def test_a_start_that_is_given_up_leaves_nobody() -> None:
+async def test_a_cancelled_start_leaves_no_process() -> None:
     async with pair() as (_, two):
         before = len(two.background.node.processes)
         starting = asyncio.create_task(launch_on("two", Options(name="slow"), Slow))

@@ -139,7 +139,7 @@ async def test_silence_and_slowness_are_given_up(monkeypatch: pytest.MonkeyPatch
         await until(lambda: not one._links)
 
 
-async def test_a_crowd_of_strangers_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crowd_of_strangers_does_not_keep_peers_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers_module, "_HANDSHAKES", 8)
     async with here() as one, other_node() as two:
         crowd = [await Stranger.at(one) for _ in range(30)]

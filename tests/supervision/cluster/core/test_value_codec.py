@@ -151,7 +151,7 @@ def kinds(value: Any) -> Any:
 
 
 @given(values)
-def test_what_travels_arrives_as_it_was(value: Any) -> None:
+def test_values_arrive_as_they_were_sent(value: Any) -> None:
     arrived = there(value)
     assert arrived == value
     assert kinds(arrived) == kinds(value)
@@ -376,12 +376,12 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
-def test_what_cannot_travel_is_refused_in_words(value: Any) -> None:
+def test_values_that_cannot_travel_are_refused_with_a_reason(value: Any) -> None:
     with pytest.raises(CannotTravel, match="cannot travel to another node"):
         encode(value, "here")
 
 
-def test_what_goes_round_in_circles_or_too_deep_is_refused() -> None:
+def test_cyclic_and_too_deep_values_are_refused() -> None:
     circle: list[Any] = []
     circle.append(circle)
     deep: Any = 0
@@ -392,7 +392,7 @@ def test_what_goes_round_in_circles_or_too_deep_is_refused() -> None:
             encode(value, "here")
 
 
-def test_what_nobody_sends_is_an_error_and_no_end() -> None:
+def test_bytes_that_no_node_sends_are_an_error_and_end_nothing() -> None:
     ext = msgspec.msgpack.Ext
     encoded = msgspec.msgpack.encode
     for strange in (
