@@ -101,7 +101,7 @@ class StreamReplySink:
 
     def reply_now(
         self,
-        id: str | int,
+        id: str | int,  # noqa: ARG002
         body: bytes | None,
         status: int = 200,
         needs: tuple[str, ...] = (),
@@ -199,7 +199,7 @@ class ChannelReplySink:
         self,
         id: str | int,
         body: bytes | None,
-        status: int = 200,
+        status: int = 200,  # noqa: ARG002
         needs: tuple[str, ...] = (),  # noqa: ARG002
     ) -> SessionReply:
         """Put the reply onto the channel."""
@@ -257,7 +257,7 @@ class AnswerOnlySink:
 
     def reply_now(
         self,
-        id: str | int,
+        id: str | int,  # noqa: ARG002
         body: bytes | None,
         status: int = 200,
         needs: tuple[str, ...] = (),

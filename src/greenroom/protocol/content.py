@@ -237,19 +237,19 @@ def check_sampling(params: Mapping[str, Any]) -> None:
         owed = _check_order(f"messages[{place}]", message, owed)
     if owed:
         raise _wrong(
-            f"the messages end before {_joined_ids(owed)}got its result: add a user message with a tool_result for each"
+            f"the messages end before {_joined_ids(owed)} got its result: add a user message with a tool_result for each"
         )
     names = _tool_names(params.get("tools") or ())
     choice: Any = params.get("toolChoice")
     mode = choice.get("mode", "auto") if is_object(choice) else "auto"
     if mode not in get_args(ToolChoice):
-        raise _wrong(f"tool_choice is one of {', '.join(get_args(ToolChoice))}, not {mode!r}")
+        raise _wrong(f"tool_choice must be one of {', '.join(get_args(ToolChoice))}, not {mode!r}")
     if mode == "required" and not names:
         raise _wrong("tool_choice is required, but there are no tools")
     if params.get("includeContext") not in (None, *get_args(IncludeContext)):
-        raise _wrong(f"include_context is one of {', '.join(get_args(IncludeContext))}")
+        raise _wrong(f"include_context must be one of {', '.join(get_args(IncludeContext))}")
     if not params.get("maxTokens", 1) > 0:
-        raise _wrong("max_tokens is 1 or more")
+        raise _wrong("max_tokens must be 1 or more")
 
 
 def _check_order(where: str, message: Any, owed: list[str]) -> list[str]:
@@ -311,7 +311,7 @@ def _tool_names(tools: Sequence[Any]) -> set[str]:
     for place, tool in enumerate(tools):
         name = tool.get("name") if is_object(tool) else None
         if not isinstance(name, str) or not name:
-            raise _wrong(f"tools[{place}]: a tool has a name")
+            raise _wrong(f"tools[{place}]: a tool needs a name")
         schema = tool.get("inputSchema")
         if not is_object(schema) or schema.get("type") != "object":
             raise _wrong(f'tools[{place}]: the inputSchema of {name} is of {{"type": "object"}}')

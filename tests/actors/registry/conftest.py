@@ -1,4 +1,4 @@
-"""An services for every test of the registry that wants one."""
+"""The `services` fixture of the registry tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from .registry_services import RegistryServices, start_registry
 
 @pytest.fixture
 async def services() -> RegistryServices:
-    """One that is ready."""
+    """A running registry."""
     return await start_registry()

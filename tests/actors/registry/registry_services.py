@@ -1,4 +1,4 @@
-"""What tests of the registry stand on: its processes under a supervisor, as a company has them, and a session that only listens."""
+"""Helpers of the registry tests: its processes under a supervisor, and a session that only listens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RegistryServices:
-    """The part of a company that the registry is."""
+    """The part of a company that belongs to the registry."""
 
     settings: Settings = field(default_factory=Settings)
     catalogue_ref: CatalogueRef = field(default_factory=CatalogueRef)
@@ -51,23 +51,23 @@ class RegistryServices:
         self.registry = ServerRegistry(self, self.registrar)
 
     def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
-        """No user is sent to a page here."""
+        """Unused here."""
         raise NotImplementedError
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """As a company does it that is on one node."""
+        """Announce a resource, as a company on one node does."""
         announce_resource_updated(self.subscriptions, self.subscription_table, uri, extra)
 
     def list_changed(self, kind: Kind) -> None:
-        """The same."""
+        """Announce a list, as a company on one node does."""
         announce_list_changed(self.subscriptions, self.subscription_table, kind)
 
     def completed(self, elicitation_id: str) -> bool:
-        """No user was sent to a page."""
+        """Unused here."""
         raise NotImplementedError(elicitation_id)
 
     async def open(self, wait_for: WaitFor = None, per_session: int = 1000) -> None:
-        """Start it."""
+        """Start the processes."""
         children = [
             subscriptions_child("subscriptions", self.subscription_table, per_session),
             registrar_child(
@@ -78,7 +78,7 @@ class RegistryServices:
 
 
 async def start_registry(wait_for: WaitFor = None) -> RegistryServices:
-    """One that runs."""
+    """Start the processes of a registry."""
     services = RegistryServices()
     await services.open(wait_for)
     return services
@@ -91,6 +91,6 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def next_announcement(session: Probe, within: float = 1.0) -> tuple[str, dict[str, Any]]:
-    """What a session is told next."""
+    """The next announcement that a session gets."""
     message = await session.expect(ChangeAnnouncement, within=within)
     return message.method, dict(message.params)

@@ -1,4 +1,4 @@
-"""Whatever dies in a company, in whatever order: each call has exactly one answer, and afterwards everything works."""
+"""Processes of a company are killed in any order: each call has exactly one reply, and afterwards everything works."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def error_of(probe: WireProbe, method: str, params: dict[str, Any]) -> dic
 
 
 @pytest.mark.row("RG-13", "WC-04")
-async def test_completions_are_declared_as_soon_as_somebody_completes(company: Company) -> None:
+async def test_completions_are_declared_once_one_is_registered(company: Company) -> None:
     async with WireProbe(company) as probe:
         assert "completions" not in probe.welcome["capabilities"]
     await company.registry.register_completion(("prompt", "p", "a"), lambda: ["x"])
@@ -69,7 +69,7 @@ async def test_completions_are_declared_as_soon_as_somebody_completes(company: C
 
 
 @pytest.mark.row("RG-21", "RG-06", "SC-04", "WC-26")
-async def test_what_is_registered_is_announced_called_and_after_it_is_taken_out_unknown(company: Company) -> None:
+async def test_a_tool_is_announced_called_and_unknown_once_it_is_unregistered(company: Company) -> None:
     async with WireProbe(company) as probe:
         await company.registry.register_tool("hello", hello)
         await probe.wait_for_notifications("notifications/tools/list_changed")
@@ -106,7 +106,7 @@ async def test_calls_and_lists_go_on_while_there_is_no_registrar(company: Compan
             assert (await probe.call("hello", name="Ada"))["content"][0]["text"] == "hello Ada"
 
 
-async def test_a_worker_that_is_killed_is_answered_for_and_nobody_else_is_touched(company: Company) -> None:
+async def test_a_killed_worker_fails_its_own_call_only(company: Company) -> None:
     began = asyncio.Event()
 
     async def waits() -> str:
@@ -128,7 +128,7 @@ async def test_a_worker_that_is_killed_is_answered_for_and_nobody_else_is_touche
 
 @pytest.mark.parametrize("where", ["directly", "in a gathered task", "in a thread", "in a loop of its own"])
 @pytest.mark.parametrize("what", [SystemExit(0), KeyboardInterrupt()])
-async def test_whoever_exits_is_answered_for_and_a_hundred_others_go_on(
+async def test_a_tool_that_exits_fails_its_own_call_and_a_hundred_others_go_on(
     company: Company, where: str, what: BaseException
 ) -> None:
     async def leave() -> None:

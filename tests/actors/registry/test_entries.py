@@ -1,4 +1,4 @@
-"""What can be registered, what cannot, and what is said to do about it."""
+"""Which entries can be registered, which cannot, and what the errors tell the author to write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def hello(name: str) -> str:
     """Say hello.
 
     Args:
-        name: Whom to greet.
+        name: The name to greet.
     """
     return f"hello {name}"
 
@@ -92,7 +92,7 @@ def unspeakable(thing: asyncio.Event) -> None: ...
         ("t", hello, {"meta": {"x": object()}}, "cannot be expressed in JSON"),
     ],
 )
-def test_what_cannot_be_a_tool_says_what_to_write_instead(
+def test_an_invalid_tool_is_refused_with_what_to_write_instead(
     name: Any, function: Any, options: dict[str, Any], say: str
 ) -> None:
     with pytest.raises(RegistrationError) as refused:
@@ -119,7 +119,7 @@ def test_a_tool_is_listed_with_all_that_was_said_of_it() -> None:
         "description": "Say hello.",
         "inputSchema": {
             "type": "object",
-            "properties": {"name": {"type": "string", "description": "Whom to greet."}},
+            "properties": {"name": {"type": "string", "description": "The name to greet."}},
             "required": ["name"],
             "additionalProperties": False,
         },
@@ -135,7 +135,7 @@ def test_a_tool_is_listed_with_all_that_was_said_of_it() -> None:
 
 
 @pytest.mark.row("RG-08", "RG-14")
-def test_what_was_not_said_is_not_listed() -> None:
+def test_fields_that_are_not_set_are_not_listed() -> None:
     async def bare(n: int = 0): ...  # type: ignore[no-untyped-def]  # noqa: ANN202 - nothing is said of it
 
     assert set(tool_entry("bare", bare).wire) == {"name", "inputSchema"}
@@ -240,7 +240,9 @@ def hello_resource() -> str:
         ("r", 7, "a://b", "cannot be called"),
     ],
 )
-def test_what_cannot_be_a_resource_says_what_to_write_instead(name: str, function: Any, uri: str, say: str) -> None:
+def test_an_invalid_resource_is_refused_with_what_to_write_instead(
+    name: str, function: Any, uri: str, say: str
+) -> None:
     with pytest.raises(RegistrationError, match=say):
         resource_entry(name, function, ResourceOptions(uri=uri))
 
@@ -265,7 +267,7 @@ def test_a_template_is_listed_with_its_text() -> None:
         (starred, "hi://{names}", "take a list"),
     ],
 )
-def test_what_cannot_be_a_template_says_what_to_write_instead(function: Any, text: str, say: str) -> None:
+def test_an_invalid_template_is_refused_with_what_to_write_instead(function: Any, text: str, say: str) -> None:
     with pytest.raises(RegistrationError, match=say):
         template_entry("t", function, TemplateOptions(uri_template=text))
 
@@ -307,7 +309,7 @@ def test_a_prompts_arguments_are_its_parameters_or_what_was_said_of_them() -> No
     ("arguments", "say"),
     [(["town"], "differ in town, city"), ([7], "is no argument"), ([{"names": "x"}], "is no argument")],
 )
-def test_what_cannot_be_a_prompt_says_what_to_write_instead(arguments: Any, say: str) -> None:
+def test_an_invalid_prompt_is_refused_with_what_to_write_instead(arguments: Any, say: str) -> None:
     async def plan(city: str) -> str:
         return city
 
@@ -319,7 +321,7 @@ def test_what_cannot_be_a_prompt_says_what_to_write_instead(arguments: Any, say:
 @pytest.mark.parametrize(
     "name", ["prompt", ("prompt", "p"), ("tool", "t", "a"), ["prompt", "p", "a"], ("prompt", 1, "a")]
 )
-def test_what_cannot_be_a_completion_says_what_to_write_instead(name: Any) -> None:
+def test_an_invalid_completion_is_refused_with_what_to_write_instead(name: Any) -> None:
     with pytest.raises(RegistrationError, match="a completion is for"):
         completion_entry(name, suggest)
 
@@ -353,7 +355,7 @@ def test_a_catalogue_never_changes() -> None:
     two = put(one, "b")
     assert [empty.count("tool"), one.count("tool"), two.count("tool")] == [0, 1, 2]
     assert [empty.version, one.version, two.version] == [0, 1, 2]
-    assert two.drop("tool", "nobody") is two
+    assert two.drop("tool", "unknown") is two
     assert two.drop("tool", "a").tool("a") is None
     assert two.tool("a") is not None
     with pytest.raises(TypeError):
@@ -384,7 +386,7 @@ def test_a_resource_is_found_by_its_uri_wherever_it_moves() -> None:
         moved.put(resource("s", "a://2"))
 
 
-def test_a_shelf_is_as_it_was_when_a_change_fails() -> None:
+def test_a_failed_change_leaves_the_catalogue_as_it_was() -> None:
     catalogue_ref = CatalogueRef()
     assert catalogue_ref.write(lambda catalogue: catalogue.put(tool_entry("t", hello)))
     before = catalogue_ref.current
@@ -393,7 +395,7 @@ def test_a_shelf_is_as_it_was_when_a_change_fails() -> None:
             lambda catalogue: catalogue.put(tool_entry("u", hello)).put(tool_entry("t", hello), replace=False)
         )
     assert catalogue_ref.current is before
-    assert not catalogue_ref.write(lambda catalogue: catalogue.drop("tool", "nobody"))
+    assert not catalogue_ref.write(lambda catalogue: catalogue.drop("tool", "unknown"))
 
 
 def test_errors_say_what_is_not_there() -> None:

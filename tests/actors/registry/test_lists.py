@@ -82,7 +82,7 @@ def test_a_cursor_that_was_never_given_is_an_error() -> None:
 
 
 @pytest.mark.row("WC-20")
-def test_what_changes_between_two_pages_shifts_nothing() -> None:
+def test_changes_between_two_pages_shift_no_entry() -> None:
     services = with_tools((f"t{n:03}" for n in range(100)), size=10)
     first = page(services, "tools/list")
     services.catalogue_ref.write(lambda catalogue: catalogue.drop("tool", "t003").put(tool_entry("t0055", hello)))
@@ -136,7 +136,7 @@ def test_every_list_is_told_as_the_revision_knows_it(version: str) -> None:
     assert ("outputSchema" in tool) == (version >= "2025-06-18")
 
 
-def test_what_needs_user_code_is_not_answered_at_once() -> None:
+def test_methods_with_user_code_are_not_answered_inline() -> None:
     facts = SessionFacts("s", LATEST, Peer("test"), {}, {})
     for method in ("tools/call", "resources/read", "prompts/get", "completion/complete", "ping"):
         assert answer_inline(JsonRpcRequest(1, method, {}), facts, RegistryServices()) is None
@@ -155,7 +155,7 @@ def test_a_handler_may_have_its_own_deadline() -> None:
     asked: list[tuple[str, dict[str, Any], float | None]] = [
         ("tools/call", {"name": "t"}, 300),
         ("tools/call", {"name": "u"}, None),
-        ("tools/call", {"name": "nobody"}, None),
+        ("tools/call", {"name": "unknown"}, None),
         ("prompts/get", {"name": "p"}, 5),
         ("resources/read", {"uri": "a://r"}, 2),
         ("resources/read", {"uri": "b://x"}, 3),

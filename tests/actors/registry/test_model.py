@@ -46,7 +46,7 @@ def returning(value: int) -> Callable[[], Any]:
 
 
 @given(STEPS)
-async def test_one_after_the_other_it_is_a_dict(steps: list[tuple[str, str, int]]) -> None:
+async def test_sequential_registrations_behave_like_a_dict(steps: list[tuple[str, str, int]]) -> None:
     services = await start_registry()
     session = Probe()
     await services.subscriptions.call(Subscriptions.join, session.pid)

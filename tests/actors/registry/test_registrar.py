@@ -47,7 +47,7 @@ async def test_without_anything_to_wait_for_it_is_ready_at_once(services: Regist
 
 
 @pytest.mark.row("RG-01", "RG-02")
-async def test_it_waits_for_a_process_and_nobody_is_refused_meanwhile() -> None:
+async def test_the_registrar_waits_for_a_process_and_its_callers_wait_too() -> None:
     services = await start_registry(wait_for="database")
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -72,14 +72,14 @@ async def test_waiting_for_it_has_a_deadline() -> None:
 
 
 @pytest.mark.row("RG-03")
-async def test_one_that_was_never_started_says_so() -> None:
+async def test_a_registry_that_was_never_started_raises_not_registered() -> None:
     with pytest.raises(NotRegistered):
         await RegistryServices().registry.ready()
 
 
 @pytest.mark.row("RG-02")
 @pytest.mark.parametrize("kind", ["event", "coroutine", "future", "function"])
-async def test_it_waits_for_anything_that_can_be_awaited(kind: str) -> None:
+async def test_the_registrar_waits_for_anything_awaitable(kind: str) -> None:
     event = asyncio.Event()
 
     async def comes() -> None:
@@ -127,7 +127,7 @@ async def test_once_it_was_ready_every_successor_is_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no database"), SystemExit(3)])
-async def test_what_it_waits_for_may_fail_and_then_it_never_comes_up(error: BaseException) -> None:
+async def test_a_failed_wait_keeps_the_registrar_from_coming_up(error: BaseException) -> None:
     async def fails() -> None:
         await asyncio.sleep(1)
         raise error
@@ -137,7 +137,7 @@ async def test_what_it_waits_for_may_fail_and_then_it_never_comes_up(error: Base
     assert "intensity" in str(reason).lower()
 
 
-async def test_whoever_waits_for_it_may_be_killed_and_the_next_one_waits_on() -> None:
+async def test_a_registrar_killed_while_it_waits_has_a_successor_that_waits() -> None:
     event = asyncio.Event()
     services = await start_registry(wait_for=event)
     async with restart_of(services.registrar):
@@ -149,7 +149,7 @@ async def test_whoever_waits_for_it_may_be_killed_and_the_next_one_waits_on() ->
     await ready
 
 
-async def test_what_is_no_call_is_reported_also_while_it_waits(reports: CollectedReports) -> None:
+async def test_unexpected_messages_are_reported_while_the_registrar_waits(reports: CollectedReports) -> None:
     services = await start_registry(wait_for="database")
     services.registrar.send("what?")
     with pytest.raises(CallTimeout):
@@ -157,7 +157,7 @@ async def test_what_is_no_call_is_reported_also_while_it_waits(reports: Collecte
     assert any("what?" in str(report) for report in reports)
 
 
-async def test_when_the_company_stops_nobody_waits_any_more() -> None:
+async def test_stopping_the_company_ends_the_wait() -> None:
     ended: list[str] = []
 
     async def comes() -> None:
@@ -193,7 +193,7 @@ async def test_writes_come_one_after_the_other(services: RegistryServices) -> No
 
 
 @pytest.mark.row("RG-04")
-async def test_reading_asks_nobody(services: RegistryServices) -> None:
+async def test_reading_asks_no_process(services: RegistryServices) -> None:
     await services.registry.register_tool("hello", hello)
     await stop(services.supervisor)
     assert [name for name, _ in services.registry.list_tools()] == ["hello"]
@@ -201,7 +201,7 @@ async def test_reading_asks_nobody(services: RegistryServices) -> None:
 
 
 @pytest.mark.row("RG-04", "RG-05")
-async def test_what_was_registered_survives_a_crash(services: RegistryServices) -> None:
+async def test_registrations_survive_a_crash(services: RegistryServices) -> None:
     for n in range(5):
         await services.registry.register_tool(f"t{n}", hello)
     await kill(services.registrar, successor=True)
@@ -210,7 +210,7 @@ async def test_what_was_registered_survives_a_crash(services: RegistryServices) 
     assert services.catalogue_ref.current.count("tool") == 6
 
 
-async def test_whoever_waits_for_a_registrar_that_dies_hears_of_it() -> None:
+async def test_callers_of_a_registrar_that_dies_get_an_error() -> None:
     services = await start_registry(wait_for="database")
     asked = asyncio.create_task(services.registry.register_tool("hello", hello))
     await asyncio.sleep(1)
@@ -242,7 +242,7 @@ async def test_a_registrar_that_is_killed_amid_writes_has_written_each_of_them_o
     assert {f"a{n}" for n in done} <= names
 
 
-async def test_a_cast_that_cannot_be_registered_is_reported_and_nobody_dies(
+async def test_a_cast_that_cannot_be_registered_is_reported_and_the_registrar_goes_on(
     services: RegistryServices, reports: CollectedReports
 ) -> None:
     services.registrar.cast(CatalogueRegistrar.put, [tool_entry("t", hello)], replace=False)
@@ -254,13 +254,13 @@ async def test_a_cast_that_cannot_be_registered_is_reported_and_nobody_dies(
     assert services.catalogue_ref.current.count("tool") == 0
 
 
-async def test_it_says_which_state_it_is_in_and_can_be_drawn() -> None:
+async def test_the_registrars_state_can_be_read_and_drawn() -> None:
     services = await start_registry(wait_for="database")
     assert (await get_state(services.registrar))["state"] is RegistrarState.NOT_READY
     assert "NOT_READY --> READY" in draw(CatalogueRegistrar)
 
 
-async def test_a_message_that_nobody_expects_is_reported(services: RegistryServices, reports: CollectedReports) -> None:
+async def test_an_unexpected_message_is_reported(services: RegistryServices, reports: CollectedReports) -> None:
     services.registrar.send("what?")
     await services.registry.ready()
     assert any("what?" in str(report) for report in reports)

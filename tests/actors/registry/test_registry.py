@@ -77,7 +77,7 @@ async def test_tools_have_short_words(services: RegistryServices) -> None:
 
 
 @pytest.mark.row("RG-07")
-async def test_what_is_registered_can_be_called_without_a_session(services: RegistryServices) -> None:
+async def test_registered_entries_can_be_called_without_a_session(services: RegistryServices) -> None:
     async def uri(ctx: Context) -> str:
         return f"{ctx.uri} {ctx.session_id!r} {ctx.request_id}"
 
@@ -140,7 +140,7 @@ async def test_local_calls_raise_what_went_wrong(services: RegistryServices) -> 
     await services.registry.register_tool("asks", asks)
     for call in (services.registry.call_tool, services.registry.read_resource, services.registry.get_prompt):
         with pytest.raises(NotFound):
-            await call("nobody")
+            await call("unknown")
     with pytest.raises(ToolError):
         await services.registry.call_tool("fails", {"how": "tool"})
     with pytest.raises(ValueError, match="no"):
@@ -204,7 +204,7 @@ def test_declaring_works_without_any_loop() -> None:
     services = RegistryServices()
     services.registry.declare(tool_entry("a", hello), tool_entry("b", hello))
     assert [name for name, _ in services.registry.list_tools()] == ["a", "b"]
-    assert repr(services.registry) == "<Registry, version 2>"
+    assert repr(services.registry) == "<ServerRegistry, version 2>"
 
 
 # --- notifications
@@ -231,7 +231,7 @@ async def test_every_change_of_a_list_is_announced_to_every_session(services: Re
         for session in sessions:
             assert await next_announcement(session) == (f"notifications/{which}/list_changed", {})
     await registry.register_completion(("prompt", "p", "name"), suggest)
-    await registry.unregister_tool("nobody")
+    await registry.unregister_tool("unknown")
     for session in sessions:
         await session.expect_nothing(within=1)
     registry.notify_list_changed("prompt")

@@ -1,4 +1,4 @@
-"""Who hears of which change: coalesced, bounded, never lost in silence, and gone with its session."""
+"""Announcements of changes: coalesced, bounded, never lost without a gap, and removed with their session."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ async def test_a_hot_resource_is_told_once_in_a_moment_with_the_last_word(servic
     await session.expect_nothing(within=1)
 
 
-async def test_what_nobody_subscribed_to_is_kept_nowhere(services: RegistryServices) -> None:
+async def test_updates_without_subscribers_are_dropped(services: RegistryServices) -> None:
     for n in range(100):
         services.registry.notify_resource_updated(f"a://{n}")
     await services.subscriptions.call(Subscriptions.join, Probe().pid)
     assert services.subscription_table.subscribers == {}
 
 
-async def test_after_a_crash_everybody_is_told_of_all_that_they_wait_for(services: RegistryServices) -> None:
+async def test_after_a_crash_every_session_is_notified_of_all_its_subscriptions(services: RegistryServices) -> None:
     session = Probe()
     await subscribe(services, session, "a://1", "a://2")
     services.registry.notify_resource_updated("a://1")
@@ -108,7 +108,7 @@ async def test_after_a_crash_everybody_is_told_of_all_that_they_wait_for(service
     assert await next_announcement(session) == ("notifications/resources/updated", {"uri": "a://2"})
 
 
-async def test_a_session_that_dies_while_nobody_watches_is_forgotten_by_the_successor(
+async def test_a_session_that_dies_unmonitored_is_removed_by_the_successor(
     services: RegistryServices,
 ) -> None:
     session = Probe()
@@ -136,17 +136,17 @@ async def test_a_flood_that_finds_no_room_leaves_a_gap_that_is_told(services: Re
     await session.expect_nothing(within=1)
 
 
-async def test_what_changes_while_nobody_is_there_is_a_gap_too(services: RegistryServices) -> None:
+async def test_changes_without_a_running_process_leave_a_gap(services: RegistryServices) -> None:
     session = Probe()
     await subscribe(services, session, "a://1")
-    announce_list_changed(Ref("nobody"), services.subscription_table, "tool")
+    announce_list_changed(Ref("unknown"), services.subscription_table, "tool")
     await services.subscriptions.call(Subscriptions.join, Probe().pid)
     services.registry.notify_list_changed("prompt")
     told = [await next_announcement(session) for _ in range(4)]
     assert len({method for method, _ in told}) == 4
 
 
-async def test_what_nobody_expects_is_reported(services: RegistryServices, reports: CollectedReports) -> None:
+async def test_unexpected_messages_are_reported(services: RegistryServices, reports: CollectedReports) -> None:
     services.subscriptions.send("what?")
     await services.subscriptions.call(Subscriptions.join, Probe().pid)
     assert any("what?" in str(report) for report in reports)

@@ -1,4 +1,4 @@
-"""Who plays in the tests of questions: a server with its real workers, and clients on a channel or on streams."""
+"""Helpers of the question tests: a server with real workers, and clients on a channel or on streams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 class QuestionServer:
-    """A server that runs, and how to get on it."""
+    """A running server, with clients."""
 
     def __init__(self, server: Server, company: Company, entered: AsyncExitStack) -> None:
         self.server = server
@@ -41,7 +41,7 @@ class QuestionServer:
         capabilities: Mapping[str, Any] = EVERYTHING,
         version: str = LATEST,
     ) -> WireProbe:
-        """A client on a channel. What it has no answer for it leaves open."""
+        """A client on a channel. Questions without an answer function stay open."""
         probe = WireProbe(self.company, capabilities=capabilities, answers=answers, version=version)
         return await self._entered.enter_async_context(probe)
 
@@ -50,7 +50,7 @@ class QuestionServer:
         return await join(self.company, version=version, capabilities=capabilities)
 
     async def questions(self) -> list[str]:
-        """Which questions are open, of whichever session."""
+        """The open questions of all sessions."""
         cards = await self.server.peers.all()
         return [id for card in cards for id in (await self.server.peers.snapshot(card.id))["questions"]]
 
@@ -68,5 +68,5 @@ async def running_question_server(
 
 
 def result_text(result: Mapping[str, Any]) -> str:
-    """What a tool said."""
+    """The text of a tool's result."""
     return "".join(block["text"] for block in result["content"])

@@ -1,4 +1,4 @@
-"""Forms that users fill in, through the context and over the wire: every field, the answers that fit, and those that do not."""
+"""Forms that users fill in, through the context and over the wire: every field, valid answers and invalid ones."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ async def test_a_no_needs_no_content_and_any_is_ignored(action: str, value: obje
 
 
 @pytest.mark.parametrize("answer", [{}, {"action": "maybe"}, {"action": 7}, {"action": "accept", "content": {"a": {}}}])
-async def test_what_is_no_answer_at_all(answer: dict[str, Any]) -> None:
+async def test_an_invalid_elicitation_answer_raises_bad_answer(answer: dict[str, Any]) -> None:
     async with running_question_server() as stage:
         await stage.probe({"elicitation/create": lambda _: answer})
         [card] = await stage.server.peers.all()
@@ -236,7 +236,7 @@ async def test_what_is_no_answer_at_all(answer: dict[str, Any]) -> None:
         (date, {"value": "2026-01-02"}, date(2026, 1, 2)),
     ],
 )
-async def test_one_thing_or_nothing_may_be_asked_for(kind: Any, content: Any, value: Any) -> None:
+async def test_a_form_may_have_one_field_or_none(kind: Any, content: Any, value: Any) -> None:
     async with running_question_server() as stage:
         peer = await peer_of(stage, content)
         assert await peer.elicit("Sure?", kind) == Accepted(value)
@@ -263,9 +263,9 @@ def one(**says: Any) -> dict[str, Any]:
 
 TWO = [{"const": "x", "title": "X"}, {"const": "y", "title": "Y"}]
 ILLEGAL: tuple[tuple[Any, str], ...] = (
-    ({}, "a form is an object"),
-    ({"type": "object"}, "a form is an object"),
-    ({"type": "array", "properties": {}}, "a form is an object"),
+    ({}, "a form must be an object"),
+    ({"type": "object"}, "a form must be an object"),
+    ({"type": "array", "properties": {}}, "a form must be an object"),
     ({**one(type="string"), "$defs": {}}, r"no \$defs"),
     ({**one(type="string"), "oneOf": []}, "no oneOf"),
     ({**one(type="string"), "required": ["b"]}, "a list of its fields"),
@@ -282,10 +282,10 @@ ILLEGAL: tuple[tuple[Any, str], ...] = (
     (one(type="string", enum=["x"], minLength=1), "says minLength"),
     (one(type="string", enum=["x"], oneOf=TWO), "says oneOf"),
     (one(type="string", const="x"), "says const"),
-    (one(type="string", title=7), "title is a text"),
-    (one(type="string", description=None), "description is a text"),
+    (one(type="string", title=7), "title must be a string"),
+    (one(type="string", description=None), "description must be a string"),
     (one(type="string", format="ipv4"), "format 'ipv4'"),
-    (one(type="string", pattern=7), "pattern is a text"),
+    (one(type="string", pattern=7), "pattern must be a string"),
     (one(type="string", minLength=-1), "minLength is a whole number"),
     (one(type="string", minLength=1.5), "minLength is a whole number"),
     (one(type="string", minLength=3, maxLength=2), "minLength is more than its maxLength"),
@@ -296,18 +296,18 @@ ILLEGAL: tuple[tuple[Any, str], ...] = (
     (one(type="string", enum=["x", 1]), "choices that are not strings"),
     (one(type="string", enum=["x", "x"]), "a choice twice"),
     (one(type="string", enum=["x", "y"], enumNames=["X"]), "a name for each"),
-    (one(type="string", oneOf=[{"const": "x"}]), "each of its choices is"),
+    (one(type="string", oneOf=[{"const": "x"}]), "each of its choices must be"),
     (one(type="string", oneOf=[{"const": 1, "title": "X"}]), "choices that are not strings"),
-    (one(type="string", oneOf=[{"const": "x", "title": 1}]), "each of its choices is"),
+    (one(type="string", oneOf=[{"const": "x", "title": 1}]), "each of its choices must be"),
     (one(type="string", oneOf=[]), "choices that are not strings, or none"),
     (one(type="array"), "items without choices"),
     (one(type="array", items={"type": "string"}), "items without choices"),
-    (one(type="array", items={"type": "integer", "enum": ["x"]}), "its items are of"),
-    (one(type="array", items={"enum": ["x"]}), "its items are of"),
-    (one(type="array", items={"type": "string", "enum": ["x"], "minLength": 1}), "choices and nothing else"),
-    (one(type="array", items={"anyOf": TWO, "type": "string"}), "choices and nothing else"),
+    (one(type="array", items={"type": "integer", "enum": ["x"]}), "its items must have"),
+    (one(type="array", items={"enum": ["x"]}), "its items must have"),
+    (one(type="array", items={"type": "string", "enum": ["x"], "minLength": 1}), "choices only"),
+    (one(type="array", items={"anyOf": TWO, "type": "string"}), "choices only"),
     (one(type="array", items={"anyOf": TWO}, uniqueItems=True), "says uniqueItems"),
-    (one(type="array", items={"anyOf": TWO}, minItems=3), "more choices than there are"),
+    (one(type="array", items={"anyOf": TWO}, minItems=3), "more choices than it has"),
     (one(type="array", items={"anyOf": TWO}, minItems=2, maxItems=1), "minItems is more than"),
     (one(type="string", default=7), "default of the form's field a"),
     (one(type="string", default="x", minLength=2), "default of the form's field a"),
@@ -324,7 +324,7 @@ ILLEGAL: tuple[tuple[Any, str], ...] = (
 
 @pytest.mark.row("SC-06")
 @pytest.mark.parametrize(("form", "why"), ILLEGAL)
-async def test_what_is_no_flat_form_is_sent_to_nobody(form: Any, why: str) -> None:
+async def test_a_form_that_is_not_flat_is_not_sent(form: Any, why: str) -> None:
     with pytest.raises(BadHint, match=why):
         form_of(form)
     async with running_question_server() as stage:
@@ -350,7 +350,7 @@ class Late:
     seats: Annotated[int, msgspec.Meta(ge=3)] = 1
 
 
-def test_a_default_that_nobody_could_send_back_is_refused() -> None:
+def test_a_default_that_no_client_could_send_back_is_refused() -> None:
     with pytest.raises(BadHint, match="default of the form's field seats"):
         form_of(Late)
 
@@ -393,7 +393,7 @@ async def test_a_choice_of_several_is_asked_only_where_it_is_known() -> None:
         ({}, "2024-11-05", False),
     ],
 )
-async def test_forms_are_for_those_who_have_said_so(elicitation: Any, version: str, *, asked: bool) -> None:
+async def test_forms_are_only_sent_to_clients_that_declare_them(elicitation: Any, version: str, *, asked: bool) -> None:
     async with running_question_server() as stage:
         capabilities = {} if elicitation is None else {"elicitation": elicitation}
         probe = await stage.probe(answering({"value": 1}), version=version, capabilities=capabilities)

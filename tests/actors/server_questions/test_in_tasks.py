@@ -1,4 +1,4 @@
-"""Questions of a task: they go to the caller that waits for its result, and the end of a page is told as for any other call."""
+"""Questions of a task: they go to the call that waits for its result, and URL elicitations end as for any other call."""
 
 from __future__ import annotations
 

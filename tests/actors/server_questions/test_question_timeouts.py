@@ -1,4 +1,4 @@
-"""How long a question stays open: until it is answered, or no handler waits for it any more, of which the peer is told."""
+"""How long a question stays open: until it is answered, or its handler stops waiting, which cancels it at the peer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.actors.session.session_client import messages_in as told
-from tests.actors.session.session_client import read, turns
+from tests.actors.session.session_client import messages_in, read, turns
 
 from greenroom import Accepted, Context, McpError, Root, Settings
 from greenroom.actors.company import UnknownSession
@@ -118,7 +117,7 @@ async def test_a_thread_that_stops_waiting_takes_its_question_back() -> None:
 
 
 @pytest.mark.row("SC-11")
-async def test_one_of_several_questions_is_taken_back_and_the_others_stay() -> None:
+async def test_one_of_several_questions_is_withdrawn_and_the_others_stay() -> None:
     async def ask(ctx: Context) -> str:
         async with asyncio.TaskGroup() as group:
             asking = [group.create_task(ctx.request("custom/ask", {"n": n})) for n in range(3)]
@@ -161,7 +160,7 @@ async def test_every_question_has_a_deadline(which: str) -> None:
 
 @pytest.mark.row("SC-11")
 @pytest.mark.parametrize("which", QUESTIONS)
-async def test_when_the_session_ends_whoever_asks_hears_it(which: str) -> None:
+async def test_askers_get_an_error_when_the_session_ends(which: str) -> None:
     async with running_question_server() as stage:
         await stage.probe(THINKING)
         [card] = await stage.server.peers.all()

@@ -201,7 +201,7 @@ async def test_only_what_the_client_has_declared_is_asked_of_it(
 
 
 @pytest.mark.row("SC-08")
-async def test_what_needs_no_declaring_is_asked_all_the_same() -> None:
+async def test_questions_that_need_no_capability_are_sent() -> None:
     asked: list[dict[str, Any]] = []
 
     def model(params: dict[str, Any]) -> dict[str, Any]:
@@ -231,18 +231,18 @@ RIGHT: tuple[list[Any], ...] = (
     [assistant(use("a")), {"role": "user", "content": result("a")}],
 )
 WRONG: tuple[tuple[list[Any], str], ...] = (
-    ([{"content": words()}], r"messages\[0\]: .*role is None"),
+    ([{"content": words()}], r"messages\[0\]: .*not None"),
     ([user(words()), {"role": "system", "content": words()}], r"messages\[1\]: .*'system'"),
     ([user()], r"messages\[0\]: it is empty"),
-    ([{"role": "user"}], r"messages\[0\]: 'NoneType' is no whole block"),
-    ([user("text")], "'str' is no whole block"),
-    ([user({"type": "text"})], "'text' is no whole block"),
-    ([user({"type": "resource_link", "uri": "a:b", "name": "c"})], "'resource_link' is no whole block"),
-    ([assistant({"type": "tool_use", "id": "a", "name": "b"})], "'tool_use' is no whole block"),
-    ([assistant({"type": "tool_use", "id": ["a"], "name": "b", "input": {}})], "'tool_use' is no whole block"),
-    ([assistant(use("a")), user({"type": "tool_result", "toolUseId": "a"})], "'tool_result' is no whole block"),
-    ([assistant(use("a")), user(result("a"), words())], r"messages\[1\]: .*nothing else in it, and this has text"),
-    ([assistant(use("a"))], "end before tool use 'a' got an answer"),
+    ([{"role": "user"}], r"messages\[0\]: 'NoneType' is no complete block"),
+    ([user("text")], "'str' is no complete block"),
+    ([user({"type": "text"})], "'text' is no complete block"),
+    ([user({"type": "resource_link", "uri": "a:b", "name": "c"})], "'resource_link' is no complete block"),
+    ([assistant({"type": "tool_use", "id": "a", "name": "b"})], "'tool_use' is no complete block"),
+    ([assistant({"type": "tool_use", "id": ["a"], "name": "b", "input": {}})], "'tool_use' is no complete block"),
+    ([assistant(use("a")), user({"type": "tool_result", "toolUseId": "a"})], "'tool_result' is no complete block"),
+    ([assistant(use("a")), user(result("a"), words())], r"messages\[1\]: .*nothing else in it, but this one has text"),
+    ([assistant(use("a"))], "end before tool use 'a' got its result"),
     ([assistant(use("a")), user(words())], r"messages\[1\]: tool use 'a' needs its tool_result here"),
     ([assistant(use("a")), assistant(words()), user(result("a"))], r"messages\[1\]: tool use 'a' needs"),
     ([assistant(use("a"), use("b")), user(result("a"))], r"messages\[1\]: tool use 'b' needs"),
@@ -251,19 +251,19 @@ WRONG: tuple[tuple[list[Any], str], ...] = (
     ([assistant(use("a")), user(result("a"), result("a"))], "'a' is answered twice"),
     ([assistant(use("a"), use("a")), user(result("a"))], "'a' is used twice"),
     ([user(use("a")), user(result("a"))], "only the assistant uses tools"),
-    ([assistant(use("a")), assistant(result("a"))], "are the user's to say"),
+    ([assistant(use("a")), assistant(result("a"))], "tool results belong to the user"),
 )
 
 
 @pytest.mark.row("SC-05")
 @pytest.mark.parametrize("messages", RIGHT)
-def test_what_may_be_said(messages: list[Any]) -> None:
+def test_valid_conversations(messages: list[Any]) -> None:
     check_sampling({"messages": messages, "maxTokens": 1})
 
 
 @pytest.mark.row("SC-05")
 @pytest.mark.parametrize(("messages", "why"), WRONG)
-def test_what_no_client_would_take(messages: list[Any], why: str) -> None:
+def test_invalid_conversations_are_refused(messages: list[Any], why: str) -> None:
     with pytest.raises(LocalProtocolError, match=why):
         check_sampling({"messages": messages, "maxTokens": 1})
 
@@ -271,19 +271,19 @@ def test_what_no_client_would_take(messages: list[Any], why: str) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"tools": [{"inputSchema": {"type": "object"}}]}, r"tools\[0\]: a tool has a name"),
+        ({"tools": [{"inputSchema": {"type": "object"}}]}, r"tools\[0\]: a tool needs a name"),
         ({"tools": [{"name": "a"}]}, "inputSchema of a"),
         ({"tools": [{"name": "a", "inputSchema": {"type": "array"}}]}, "inputSchema of a"),
         ({"tools": [WEATHER, WEATHER]}, r"tools\[1\]: there are two tools called weather"),
-        ({"tools": [WEATHER], "tool_choice": "weather"}, "tool_choice is one of auto, required, none"),
+        ({"tools": [WEATHER], "tool_choice": "weather"}, "tool_choice must be one of auto, required, none"),
         ({"tool_choice": "required"}, "there are no tools"),
-        ({"include_context": "everything"}, "include_context is one of"),
-        ({"max_tokens": 0}, "max_tokens is 1 or more"),
+        ({"include_context": "everything"}, "include_context must be one of"),
+        ({"max_tokens": 0}, "max_tokens must be 1 or more"),
         ({"max_tokens": "many"}, "maxTokens"),
         ({"messages": [user(result("a"))]}, "did not use"),
     ],
 )
-async def test_it_is_told_before_anybody_is_asked(options: dict[str, Any], why: str) -> None:
+async def test_bad_sampling_options_are_refused_before_the_client_is_asked(options: dict[str, Any], why: str) -> None:
     async with running_question_server() as stage:
         probe = await stage.probe()
         [card] = await stage.server.peers.all()
@@ -334,7 +334,7 @@ def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @given(conversations())
-def test_what_passes_keeps_the_rules_of_the_text(messages: list[dict[str, Any]]) -> None:
+def test_accepted_conversations_keep_the_specifications_rules(messages: list[dict[str, Any]]) -> None:
     try:
         check_sampling({"messages": messages})
     except LocalProtocolError as refused:
@@ -355,7 +355,7 @@ def test_what_passes_keeps_the_rules_of_the_text(messages: list[dict[str, Any]])
 
 
 @pytest.mark.row("SC-05")
-def test_what_a_model_says_is_typed() -> None:
+def test_the_models_answer_is_typed() -> None:
     picture = base64.b64encode(b"\x89PNG").decode()
     odd = {"type": "odd", "x": 1}
     found = Sampled.of(

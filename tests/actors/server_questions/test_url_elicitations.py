@@ -1,4 +1,4 @@
-"""Users who are sent to a page: who is asked, who is told of the end, and what is left of it when a session is gone."""
+"""URL elicitations: which client is asked, which one is told of the end, and what a dead session leaves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.actors.session.session_client import messages_in as told
-from tests.actors.session.session_client import read, turns
+from tests.actors.session.session_client import messages_in, read, turns
 
 from greenroom import (
     Accepted,
@@ -86,7 +85,7 @@ async def test_the_client_is_asked_to_send_its_user_to_the_page() -> None:
 
 @pytest.mark.row("SC-06")
 @pytest.mark.parametrize(("action", "value"), [("decline", Declined()), ("cancel", Dismissed())])
-async def test_whoever_does_not_go_is_expected_by_nobody(action: str, value: object) -> None:
+async def test_a_declined_url_elicitation_is_forgotten(action: str, value: object) -> None:
     async with running_question_server(pay) as stage:
         probe = await stage.probe({"elicitation/create": lambda _: {"action": action}})
         assert result_text(await probe.call("pay")) == action
@@ -107,7 +106,7 @@ async def test_only_the_client_that_was_asked_hears_of_the_end_and_hears_it_once
         assert stage.server.elicitation_complete(ids[0])
         assert await first.wait_for_notifications(DONE) == [{"elicitationId": ids[0]}]
         assert not stage.server.elicitation_complete(ids[0])
-        assert not stage.server.elicitation_complete("nobody's")
+        assert not stage.server.elicitation_complete("unknown")
         assert out(stage) == [ids[1]]
         await second.request("ping")
         assert second.notifications(DONE) == []
@@ -126,7 +125,7 @@ async def test_the_end_may_be_told_from_any_thread() -> None:
         known: list[bool] = []
 
         def webhook() -> None:
-            known.extend(stage.server.elicitation_complete(each) for each in (id, "nobody's"))
+            known.extend(stage.server.elicitation_complete(each) for each in (id, "unknown"))
 
         thread = threading.Thread(target=webhook)
         thread.start()
@@ -144,7 +143,7 @@ async def test_the_page_can_see_whose_user_it_is_for() -> None:
         card = stage.server.peers.elicited(id)
         assert card is not None
         assert (card.client_info["name"], card.peer.principal) == ("probe", None)
-        assert stage.server.peers.elicited("nobody's") is None
+        assert stage.server.peers.elicited("unknown") is None
 
 
 @pytest.mark.row("SC-06")
@@ -269,7 +268,7 @@ async def test_so_can_a_read_and_a_prompt() -> None:
         (EVERYTHING, "2024-11-05"),
     ],
 )
-async def test_whoever_has_not_said_that_it_can_is_not_asked(capabilities: dict[str, Any], version: str) -> None:
+async def test_url_elicitations_need_the_declared_capability(capabilities: dict[str, Any], version: str) -> None:
     async with running_question_server(pay, use) as stage:
         probe = await stage.probe({"elicitation/create": accepts}, capabilities=capabilities, version=version)
         for tool in ("pay", "use"):
@@ -296,11 +295,11 @@ async def test_without_sessions_the_error_is_all_that_can_be_said() -> None:
     ("message", "url", "why"),
     [
         ("", "https://a.b", "tells the user why"),
-        ("Go.", "http://a.b", "another"),
+        ("Go.", "http://a.b", "is not"),
         ("Go.", "https://a.b/\x1b", "percent"),
     ],
 )
-async def test_where_nobody_is_sent_is_the_handlers_error(message: str, url: str, why: str) -> None:
+async def test_a_refused_url_is_the_handlers_error(message: str, url: str, why: str) -> None:
     async with running_question_server() as stage:
         probe = await stage.probe({"elicitation/create": accepts})
         [card] = await stage.server.peers.all()
@@ -344,7 +343,7 @@ async def test_with_the_session_goes_what_it_waited_for() -> None:
 
 
 @pytest.mark.row("SC-06")
-async def test_one_session_waits_for_so_many_and_forgets_the_oldest() -> None:
+async def test_a_session_keeps_a_limited_number_of_elicitations_and_forgets_the_oldest() -> None:
     async with running_question_server(use) as stage:
         probe = await stage.probe()
         ids: list[str] = []
@@ -358,7 +357,7 @@ async def test_one_session_waits_for_so_many_and_forgets_the_oldest() -> None:
 
 
 @pytest.mark.row("SC-11")
-async def test_a_question_that_is_given_up_expects_nobody() -> None:
+async def test_an_abandoned_question_forgets_its_url_elicitation() -> None:
     async def impatient(ctx: Context) -> str:
         try:
             await ctx.elicit_url("Please pay.", URL, timeout=3)

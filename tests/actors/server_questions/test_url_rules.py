@@ -1,4 +1,4 @@
-"""Where a user may be sent, and what says so."""
+"""Which URLs an elicitation may have, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ GOOD = (
 )
 
 BAD = (
-    (None, "as a text"),
-    (7, "as a text"),
-    ("", "as a text"),
+    (None, "must be a string"),
+    (7, "must be a string"),
+    ("", "must be a string"),
     ("/connect", "absolute"),
     ("//example.com/", "absolute"),
     ("example.com/connect", "absolute"),
@@ -42,13 +42,13 @@ BAD = (
     ("javascript:alert(1)", "https://"),
     ("data:text/html,x", "https://"),
     ("file:///etc/passwd", "https://"),
-    ("http://example.com/", "example.com is another"),
-    ("http://localhost.example.com/", "is another"),
-    ("http://10.0.0.1/", "is another"),
-    ("http://0.0.0.0/", "is another"),
-    ("https://user@example.com/", "no name or password"),
-    ("https://user:secret@example.com/", "no name or password"),
-    ("https://example.com@evil.example/", "no name or password"),
+    ("http://example.com/", "example.com is not"),
+    ("http://localhost.example.com/", "is not"),
+    ("http://10.0.0.1/", "is not"),
+    ("http://0.0.0.0/", "is not"),
+    ("https://user@example.com/", "not contain a name or password"),
+    ("https://user:secret@example.com/", "not contain a name or password"),
+    ("https://example.com@evil.example/", "not contain a name or password"),
     ("https://example.com/\n", "percent-encode"),
     ("https://exa\tmple.com/", "percent-encode"),
     ("https://example.com/\x00", "percent-encode"),
@@ -62,8 +62,8 @@ BAD = (
     ("https://example.com/{id}", "percent-encode"),
     ("https://example.com/%zz", "percent-encode"),
     ("https://example.com/%", "percent-encode"),
-    ("https://example.com:99999/", "is an address"),
-    ("https://[::1/", "is an address"),
+    ("https://example.com:99999/", "must be a URL"),
+    ("https://[::1/", "must be a URL"),
     ("https://example.com/" + "x" * 8192, "at most 8192"),
 )
 
@@ -76,7 +76,7 @@ def test_where_a_user_may_be_sent(url: str) -> None:
 
 @pytest.mark.row("SC-06")
 @pytest.mark.parametrize(("url", "why"), BAD)
-def test_where_nobody_is_sent(url: Any, why: str) -> None:
+def test_refused_urls(url: Any, why: str) -> None:
     with pytest.raises(LocalProtocolError, match=why):
         check_url(url)
     with pytest.raises(LocalProtocolError):
@@ -84,7 +84,7 @@ def test_where_nobody_is_sent(url: Any, why: str) -> None:
 
 
 @given(st.text())
-def test_whatever_is_taken_is_visible_and_absolute(text: str) -> None:
+def test_accepted_urls_are_visible_and_absolute(text: str) -> None:
     for url in (text, f"https://{text}", f"https://example.com/{text}", f"http://localhost{text}"):
         try:
             taken = check_url(url)
@@ -97,7 +97,7 @@ def test_whatever_is_taken_is_visible_and_absolute(text: str) -> None:
 
 
 @pytest.mark.row("SC-06")
-def test_nobody_guesses_an_id_or_gets_anothers() -> None:
+def test_elicitation_ids_cannot_be_guessed_and_are_unique() -> None:
     ids = {new_elicitation_id() for _ in range(1000)}
     assert len(ids) == 1000
     assert min(map(len, ids)) >= 32
@@ -105,7 +105,7 @@ def test_nobody_guesses_an_id_or_gets_anothers() -> None:
 
 
 @pytest.mark.parametrize("id", ["", " ", "a b", "é", "a\n", "x" * 257, None, 7])
-def test_what_is_no_id(id: Any) -> None:
+def test_invalid_elicitation_ids(id: Any) -> None:
     with pytest.raises(LocalProtocolError, match="256 visible"):
         check_id(id)
     with pytest.raises(LocalProtocolError, match="256 visible"):

@@ -1,4 +1,4 @@
-"""Who plays in the tests of sessions: a company with a worker that does as a test says, and a client that plays the transport."""
+"""Helpers of the session tests: a company whose workers run scripted tools, and a client that stands in for the transport."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ CLIENT = {"name": "player", "version": "1"}
 
 
 def initialize_request(version: str = LATEST, id: str | int = 0, **changes: Any) -> JsonRpcRequest:
-    """The request that introduces a client."""
+    """An `initialize` request."""
     params = {"protocolVersion": version, "capabilities": CAPABILITIES, "clientInfo": CLIENT}
     return JsonRpcRequest(id, "initialize", params | changes)
 
 
 class ScriptedTools:
-    """What a company's workers do: a function for each name."""
+    """The tools of a company's workers: a function for each name."""
 
     def __init__(self, **tools: Tool) -> None:
         self.tools = tools
@@ -40,7 +40,7 @@ class ScriptedTools:
         self.jobs: list[Job] = []
 
     async def work(self, job: Job) -> None:
-        """Do what the tool of that name does, as the real worker would."""
+        """Run the tool of that name, and reply as the real worker would."""
         self.jobs.append(job)
         try:
             value = await self.tools[job.params["name"]](job)
@@ -56,7 +56,7 @@ async def echo(job: Job) -> Any:
 
 
 class SessionClient:
-    """A client of one session, and the transport between."""
+    """A client of one session, including the transport."""
 
     def __init__(self, company: Company, session: SessionHandle) -> None:
         self.company = company
@@ -64,24 +64,24 @@ class SessionClient:
         self._ids = 0
 
     async def reply(self, method: str, /, *, id: str | int | None = None, **params: Any) -> Any:
-        """Send a request; the seam's own reply."""
+        """Send a request; returns the `SessionReply` of the transport interface."""
         if id is None:
             self._ids += 1
             id = self._ids
         return await self.session.request(JsonRpcRequest(id, method, params))
 
     async def ask(self, method: str, /, *, id: str | int | None = None, **params: Any) -> dict[str, Any]:
-        """Send a request; the message that answers it."""
+        """Send a request; returns the message that answers it."""
         reply = await self.reply(method, id=id, **params)
         assert isinstance(reply, EncodedReply), reply
         return message(reply.body)
 
     async def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """Call a tool; the message that answers it."""
+        """Call a tool; returns the message that answers it."""
         return await self.ask("tools/call", name=name, arguments=arguments)
 
     def later(self, name: str, id: str | int | None = None, **arguments: Any) -> asyncio.Task[Any]:
-        """Call a tool, and go on."""
+        """Start a call of a tool, without waiting for its reply."""
         return asyncio.create_task(self.reply("tools/call", id=id, name=name, arguments=arguments))
 
     async def tell(self, method: str, /, **params: Any) -> None:
@@ -94,7 +94,7 @@ class SessionClient:
 
 
 def message(body: bytes) -> dict[str, Any]:
-    """A message as a peer reads it."""
+    """Decode a message."""
     assert b"\n" not in body
     found: dict[str, Any] = json.loads(body)
     assert found["jsonrpc"] == "2.0"
@@ -102,7 +102,7 @@ def message(body: bytes) -> dict[str, Any]:
 
 
 async def read(feed: Feed, timeout: float = 1.0) -> list[FeedEvent]:
-    """Whatever is on a feed until it ends, or is silent for so long."""
+    """All events of a feed until it ends, or is silent for so long."""
     found: list[FeedEvent] = []
     while events := await feed.next(timeout):
         found.extend(events)
@@ -115,14 +115,14 @@ def messages_in(events: list[FeedEvent]) -> list[dict[str, Any]]:
 
 
 async def open_company(tools: ScriptedTools | None = None, **options: Any) -> Company:
-    """A company under the test's supervisor."""
+    """Start a company under the test's supervisor."""
     company = Company(work=(tools or ScriptedTools(echo=echo)).work, **options)
     await start_supervised(company.child_spec())
     return company
 
 
 async def join(company: Company, peer: Peer | None = None, version: str = LATEST, **changes: Any) -> SessionClient:
-    """Introduce a client, to the end of the handshake."""
+    """Begin a session, to the end of the handshake."""
     peer = Peer("test") if peer is None else peer
     entered = await company.start_session(peer, initialize_request(version, **changes))
     assert entered.session is not None, entered.answer
@@ -132,6 +132,6 @@ async def join(company: Company, peer: Peer | None = None, version: str = LATEST
 
 
 async def turns(count: int = 20) -> None:
-    """Let all other tasks do what they can."""
+    """Let all other tasks run for some turns of the loop."""
     for _ in range(count):
         await asyncio.sleep(0)

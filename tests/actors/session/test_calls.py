@@ -126,9 +126,9 @@ async def test_a_session_is_busy_with_a_call_that_no_worker_has_begun_and_with_a
         for step in (
             lambda: None,
             lambda: table.add(SessionCall(1, "a", "tools/call", None)),
-            lambda: table.began(1, me.pid),
+            lambda: table.assign_worker(1, me.pid),
             lambda: table.take(1),
-            lambda: table.gone(me.pid),
+            lambda: table.forget_worker(me.pid),
         ):
             step()
             seen.append(table.busy)
@@ -387,7 +387,7 @@ async def test_what_a_worker_refuses_is_the_answer() -> None:
     assert (await player.call("refuses"))["error"] == {"code": -32099, "message": "no", "data": {"why": 1}}
 
 
-async def test_whoever_kills_a_worker_has_its_call_answered() -> None:
+async def test_the_call_of_a_killed_worker_gets_a_reply() -> None:
     pids: list[Any] = []
 
     async def tool(job: Job) -> Any:
@@ -411,7 +411,7 @@ async def test_a_worker_that_answers_twice_answers_once() -> None:
     assert (await player.call("echo", x=1))["result"] == {"echo": {"x": 1}}
 
 
-async def test_the_number_of_a_worker_is_nobody_elses() -> None:
+async def test_worker_keys_are_unique() -> None:
     """A worker that knows another call's number could answer it; it never learns one: each session counts its own."""
     tools = ScriptedTools(**TOOLS)
     company = await open_company(tools)
@@ -429,7 +429,7 @@ async def test_the_number_of_a_worker_is_nobody_elses() -> None:
 # --- what dies around it
 
 
-async def test_when_a_session_is_killed_whoever_waits_hears_it_and_its_workers_go() -> None:
+async def test_a_killed_session_ends_its_workers_and_fails_its_callers() -> None:
     pids: list[Any] = []
 
     async def tool(job: Job) -> Any:
@@ -489,7 +489,7 @@ async def test_without_workers_a_call_is_refused_at_once() -> None:
     assert "result" in await player.call("echo")
 
 
-async def test_when_the_sessions_are_killed_everybody_begins_anew() -> None:
+async def test_after_the_session_supervisor_is_killed_clients_begin_new_sessions() -> None:
     company = await open_company(ScriptedTools(**TOOLS))
     player = await join(company)
     feed = await player.session.listen()

@@ -1,4 +1,4 @@
-"""A channel loses nothing unsaid, and holds only so much back."""
+"""A channel feed is lossless, marks dropped notifications, and is bounded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.actors.settings import Settings
 from .session_client import read, turns
 
 
-async def test_everything_comes_in_order() -> None:
+async def test_a_channel_keeps_the_order() -> None:
     channel = ChannelFeed(Settings())
     assert channel.push(b"a", 1)
     assert channel.offer(b"b")
@@ -30,14 +30,14 @@ async def test_a_full_channel_refuses_notifications_and_marks_the_gap_once() -> 
     assert channel.offer(b"e")
 
 
-async def test_it_is_bounded_by_bytes_too() -> None:
+async def test_a_channel_is_bounded_by_bytes_too() -> None:
     channel = ChannelFeed(Settings(channel_bytes=10))
     assert channel.offer(b"x" * 10)
     assert channel.full
     assert not channel.offer(b"y")
 
 
-async def test_whoever_waits_for_room_goes_on_when_there_is_some() -> None:
+async def test_a_sender_that_waits_for_room_goes_on_when_there_is_some() -> None:
     channel = ChannelFeed(Settings(channel_events=1))
     channel.push(b"a")
     waiting = asyncio.create_task(channel.room())
@@ -47,7 +47,7 @@ async def test_whoever_waits_for_room_goes_on_when_there_is_some() -> None:
     await waiting
 
 
-async def test_whoever_waits_for_room_goes_on_when_it_is_over() -> None:
+async def test_a_sender_that_waits_for_room_goes_on_when_the_channel_ends() -> None:
     channel = ChannelFeed(Settings(channel_events=1))
     channel.push(b"a")
     waiting = asyncio.create_task(channel.room())

@@ -1,4 +1,4 @@
-"""Who is there, for how long, how many, and how they are told of things when no call is under way."""
+"""Connected sessions: how they are listed, limited and ended, and how they are notified outside of calls."""
 
 from __future__ import annotations
 

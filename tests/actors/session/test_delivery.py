@@ -1,4 +1,4 @@
-"""Where things are said: on the call's own stream, on the general one, or on the channel; and how a reader comes back."""
+"""Delivery of messages: on the call's own stream, the general one, or the channel; and how a reader resumes."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_older_clients_are_not_interrupted() -> None:
 
 @pytest.mark.row("SE-08")
 @pytest.mark.row("SE-21")
-async def test_what_is_said_while_nobody_listens_is_kept() -> None:
+async def test_messages_without_a_reader_are_kept() -> None:
     company, _, player = await begin()
     for number in range(3):
         assert await company.peers.broadcast("notifications/x", {"n": number}) == 1
@@ -228,7 +228,7 @@ async def test_a_reader_of_the_general_stream_comes_back_for_what_it_missed() ->
 
 @pytest.mark.row("SE-07")
 @pytest.mark.parametrize("id", ["g0:1", "g0:99", "p1:1", "nonsense", ""])
-async def test_whoever_comes_back_too_late_is_told_so_and_gets_nothing_twice(id: str) -> None:
+async def test_a_reader_that_reconnects_too_late_gets_a_marker_and_nothing_twice(id: str) -> None:
     company, _, player = await begin(buffer_events=2)
     feed = await player.session.listen()
     for number in range(6):
@@ -393,7 +393,7 @@ async def levels_heard(player: SessionClient) -> list[str]:
     return [each["params"]["level"] for each in messages_in(await read(feed)) if "params" in each]
 
 
-async def test_whoever_floods_is_told_that_it_is_too_much() -> None:
+async def test_a_flooding_handler_is_told_that_its_messages_are_dropped() -> None:
     _, _, player = await begin()
     feed = await player.reply("tools/call", name="flood")
     events = await read(feed)

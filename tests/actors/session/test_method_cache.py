@@ -1,4 +1,4 @@
-"""When a crowd of sessions has gone, Python forgets by which names it has found methods; once, and not for a few."""
+"""After many sessions have ended, the interpreter's method cache is cleared once; after few it is not."""
 
 from __future__ import annotations
 

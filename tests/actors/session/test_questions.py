@@ -1,4 +1,4 @@
-"""Questions to the peer: asked where they can be answered, answered once, and never by another peer."""
+"""Questions to the peer: sent where they can be answered, answered once, and never by another peer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ async def asks(job: Job) -> Any:
     """Ask the peer what the arguments say, and tell what came of it."""
     arguments = job.params["arguments"]
     try:
-        answer = await job.peer_channel.ask(arguments["method"], arguments.get("params", {}), arguments.get("timeout", 30))
+        answer = await job.peer_channel.ask(
+            arguments["method"], arguments.get("params", {}), arguments.get("timeout", 30)
+        )
     except CallTimeout:
         return {"timeout": True}
     except NoStream as error:
@@ -147,7 +149,7 @@ async def test_a_question_that_is_not_answered_in_time_is_given_up() -> None:
     await player.session.respond(JsonRpcResponse("srv-1", SAMPLED))
 
 
-async def test_whoever_waits_for_the_peer_is_not_silent() -> None:
+async def test_waiting_for_the_peer_does_not_count_as_silence() -> None:
     company = await open_company(ScriptedTools(asks=asks), settings=Settings(call_timeout=10))
     player = await join(company)
     feed, question = await asked(player, timeout=100)
@@ -241,7 +243,7 @@ async def test_a_question_after_the_call_is_over_is_refused() -> None:
         await kept[0].ask("roots/list", {}, 5)
 
 
-async def test_when_the_session_ends_whoever_asks_hears_it() -> None:
+async def test_askers_get_an_error_when_the_session_ends() -> None:
     company, player = await begin()
     feed = await player.session.listen()
     asking = asyncio.create_task(company.peers.roots(player.session.id))
@@ -277,12 +279,12 @@ async def test_a_server_asks_on_the_general_stream() -> None:
 
 
 @pytest.mark.row("SC-05")
-async def test_without_a_stream_nobody_can_be_asked() -> None:
+async def test_without_a_stream_the_peer_cannot_be_asked() -> None:
     company, player = await begin()
     with pytest.raises(NoStream, match="no stream"):
         await company.peers.roots(player.session.id)
     with pytest.raises(UnknownSession, match="no session"):
-        await company.peers.roots("mcp_nobody")
+        await company.peers.roots("mcp_unknown")
 
 
 @pytest.mark.row("SC-05")

@@ -47,7 +47,7 @@ class Call:
     says: tuple[int, ...]
     ends: str
     cancelled: int | None
-    heeds: bool
+    obeys: bool
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Death:
     """One kill: when it comes, and of which process."""
 
     at: int
-    whom: str
+    victim: str
 
 
 Calls = st.builds(
@@ -65,10 +65,10 @@ Calls = st.builds(
     says=st.lists(st.integers(0, 6), max_size=2).map(tuple),
     ends=st.sampled_from(["returns", "returns", "refuses", "raises", "exits", "never"]),
     cancelled=st.none() | Quarters,
-    heeds=st.booleans(),
+    obeys=st.booleans(),
 )
 Deaths = st.builds(
-    Death, at=Quarters, whom=st.sampled_from(["workers", "registry", "subscriptions", "session", "sessions"])
+    Death, at=Quarters, victim=st.sampled_from(["workers", "registry", "subscriptions", "session", "sessions"])
 )
 Seeds = st.none() | st.integers(0, 2**32)
 
@@ -83,7 +83,7 @@ class Crew(ScriptedTools):
         for number, quarter in enumerate(call.says):
             await asyncio.sleep(quarter * QUARTER)
             job.peer_channel.emit("notifications/progress", {"progressToken": job.request_id, "progress": number})
-        if call.heeds:
+        if call.obeys:
             waiting = asyncio.create_task(job.cancelled.wait())
             await asyncio.wait([waiting], timeout=call.takes * QUARTER)
             waiting.cancel()
@@ -131,12 +131,12 @@ async def cancel(player: SessionClient, number: int, call: Call) -> None:
 
 async def die(company: Company, player: SessionClient, death: Death) -> None:
     await asyncio.sleep(death.at * QUARTER)
-    if death.whom == "session":
+    if death.victim == "session":
         pid = company.peers.whereis(player.session.id)
         if pid is not None:
             kill(pid)
     else:
-        kill(company.name(death.whom))
+        kill(company.name(death.victim))
 
 
 def check(number: int, call: Call, answers: list[Any], deaths: set[str]) -> None:
@@ -178,15 +178,15 @@ async def play(calls: list[Call], deaths: list[Death]) -> None:
     await asyncio.gather(*doing)
     answers = await asyncio.wait_for(asyncio.gather(*collecting), 600)
     for number, call in enumerate(calls):
-        check(number, call, answers[number], {each.whom for each in deaths})
+        check(number, call, answers[number], {each.victim for each in deaths})
     await asyncio.sleep(10)
-    nobody_lingers()
-    if not any(each.whom == "sessions" for each in deaths):
+    no_process_lingers()
+    if not any(each.victim == "sessions" for each in deaths):
         assert "result" in await watcher.call("echo")
     assert "result" in await (await join(company)).call("echo")
 
 
-def nobody_lingers() -> None:
+def no_process_lingers() -> None:
     """Every session that lives has forgotten the calls, and every worker is gone."""
     for process in current_node().processes.values():
         if isinstance(process.behaviour, SessionProcess):
@@ -205,5 +205,7 @@ def test_cancel_result_and_deadline_decide_once(calls: list[Call], seed: int | N
 
 @settings(max_examples=examples(150))
 @given(calls=st.lists(Calls, min_size=1, max_size=5), deaths=st.lists(Deaths, max_size=3), seed=Seeds)
-def test_whoever_dies_meanwhile_nobody_waits_for_ever(calls: list[Call], deaths: list[Death], seed: int | None) -> None:
+def test_no_call_waits_for_ever_whichever_process_dies(
+    calls: list[Call], deaths: list[Death], seed: int | None
+) -> None:
     run(partial(play, calls, deaths), seed=seed)

@@ -1,4 +1,4 @@
-"""What a handler may try where there is no stream: over a channel, and in a request that stands alone."""
+"""Handlers without a stream: over a channel, and in a request without a session."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_channel_that_cannot_be_interrupted_goes_on() -> None:
         assert len(probe.notifications("notifications/message")) == 1
 
 
-async def test_a_request_that_stands_alone_gets_its_answer_and_nobody_can_be_asked_on_its_behalf() -> None:
+async def test_a_request_without_a_session_gets_its_reply_and_cannot_ask_the_client() -> None:
     server, said = talking()
     async with server.started() as company:
         answer = await company.once(Peer("http"), JsonRpcRequest(1, "tools/call", CALL), LATEST)

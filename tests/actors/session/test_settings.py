@@ -1,4 +1,4 @@
-"""What cannot be set is refused where it is written."""
+"""Invalid settings are refused where they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest whole life of a session: initialize, ping, call a tool, end."""
+"""The shortest whole session: initialize, ping, call a tool, end."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def play(steps: list[tuple[str, int]], kept: int) -> None:
             case "say":
                 for _ in range(number):
                     said += 1
-                    reply_sink.say(None, b"%d" % said, "2025-11-25")
+                    reply_sink.notify(None, b"%d" % said, "2025-11-25")
             case "read":
                 await client.read()
             case "lose":
@@ -95,7 +95,7 @@ async def play(steps: list[tuple[str, int]], kept: int) -> None:
                 assert before is None or await before.next(0.01) is None
             case _:
                 pass
-    reply_sink.say(None, b"%d" % (said + 1), "2025-11-25")
+    reply_sink.notify(None, b"%d" % (said + 1), "2025-11-25")
     await client.read()
     check(client.seen, said + 1)
 

@@ -1,4 +1,4 @@
-"""A client that is no more than HTTP: one session, and requests in it from any thread, whose answers may come as events."""
+"""A minimal HTTP client: one session, with requests from any thread, whose replies may arrive as events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = 30.0
 HELLO: dict[str, Any] = {
     "protocolVersion": "2025-11-25",
     "capabilities": {"elicitation": {}},
-    "clientInfo": {"name": "visitor", "version": "1"},
+    "clientInfo": {"name": "http client", "version": "1"},
 }
 
 
@@ -26,10 +26,10 @@ class HttpClient:
 
     @classmethod
     def enter(cls, port: int) -> HttpClient:
-        visitor = cls(port)
-        visitor.ask("initialize", **HELLO)
-        visitor.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        return visitor
+        client = cls(port)
+        client.ask("initialize", **HELLO)
+        client.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return client
 
     def post(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """Send a message; the answer, if it has one. Raises `OSError` or `HTTPException` when the server dies over it."""
@@ -63,7 +63,7 @@ class HttpClient:
         return id
 
     def status(self, id: str) -> str:
-        """Or "unknown"."""
+        """The task's status, or "unknown"."""
         answer = self.ask("tasks/get", taskId=id)
         return "unknown" if "error" in answer else str(answer["result"]["status"])
 

@@ -10,7 +10,7 @@ from greenroom.actors.task_record import TaskRecord
 
 
 def record(**said: Any) -> TaskRecord:
-    """A task that works, unless something else is said."""
+    """The record of a working task, with these fields changed."""
     now = time.time()
     given: dict[str, Any] = {
         "id": new_id("task"),
@@ -23,5 +23,5 @@ def record(**said: Any) -> TaskRecord:
 
 
 def ended(before: TaskRecord, text: str = "done", **said: Any) -> TaskRecord:
-    """The same, completed."""
+    """The same record, completed."""
     return before.moved("completed", said.pop("now", time.time()), result=text.encode())

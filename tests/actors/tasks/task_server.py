@@ -1,4 +1,4 @@
-"""Who plays in the tests of tasks: a server whose tools wait for the test, and clients on a channel or on streams."""
+"""Helpers of the task tests: a server whose tools wait for the test, and clients on a channel or on streams."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ CAPABILITIES: dict[str, Any] = {"elicitation": {}, "sampling": {}}
 
 
 class TaskServer:
-    """A server that runs, and how to get on it."""
+    """A running server, with clients."""
 
     def __init__(self, entered: AsyncExitStack, settings: Settings | None, task_store: TaskStore | None = None) -> None:
         self.server = Server("stage", settings=settings, task_store=task_store)
         self.gates: dict[str, asyncio.Event] = {}
         self.seen: list[str] = []
-        """What the tools have noticed."""
+        """The cancellations that the tools have seen."""
         self._entered = entered
         self._register()
 
@@ -45,7 +45,7 @@ class TaskServer:
         return self.server.company
 
     def gate(self, name: str) -> asyncio.Event:
-        """What a tool waits for."""
+        """The event that a tool waits for."""
         return self.gates.setdefault(name, asyncio.Event())
 
     def _register(self) -> None:
@@ -119,13 +119,13 @@ class TaskServer:
         return player
 
     def record(self, id: str) -> TaskRecord:
-        """How a task stands."""
+        """The record of a task."""
         found = self.server.tasks.get(id)
         assert found is not None
         return found
 
-    def collector(self, id: str) -> Pid | None:
-        """The process that keeps it."""
+    def process(self, id: str) -> Pid | None:
+        """The pid of the process of a task."""
         return whereis(self.company.tasks.name(id))
 
 
@@ -143,7 +143,7 @@ async def running_task_server(
 async def start_task(
     client: WireProbe | SessionClient, tool: str, ttl: float | None = None, /, **arguments: Any
 ) -> str:
-    """The id of a task that was asked for."""
+    """Start a task; returns its id."""
     task = {} if ttl is None else {"ttl": ttl}
     answer = await reply_to(client, "tools/call", name=tool, arguments=arguments, task=task)
     id: str = answer["result"]["task"]["taskId"]
@@ -151,7 +151,7 @@ async def start_task(
 
 
 async def reply_to(client: WireProbe | SessionClient, method: str, /, **params: Any) -> dict[str, Any]:
-    """The message that answers a request."""
+    """Send a request; returns the message that answers it."""
     if isinstance(client, WireProbe):
         return await client.answer(await client.ask(method, params), within=1000)
     reply = await client.reply(method, **params)
@@ -161,14 +161,14 @@ async def reply_to(client: WireProbe | SessionClient, method: str, /, **params: 
 
 
 async def status(client: WireProbe | SessionClient, id: str) -> str:
-    """How the peer sees it."""
+    """The task's status, as the peer sees it."""
     answer = await reply_to(client, "tasks/get", taskId=id)
     found: str = answer["result"]["status"]
     return found
 
 
 async def result(client: WireProbe | SessionClient, id: str) -> dict[str, Any]:
-    """The message that brings the result."""
+    """The reply to `tasks/result`."""
     return await reply_to(client, "tasks/result", taskId=id)
 
 
@@ -178,7 +178,7 @@ def texts(message: dict[str, Any]) -> list[str]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let the others go on until it does."""
+    """Let other tasks run until the condition holds."""
     for _ in range(400):
         if holds():
             return

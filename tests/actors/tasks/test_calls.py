@@ -49,7 +49,7 @@ async def test_a_tool_is_called_as_a_task_and_its_result_is_what_the_call_would_
 
 
 @pytest.mark.row("TF-15")
-async def test_what_fails_has_failed_and_the_result_is_the_same_failure() -> None:
+async def test_a_failing_tool_fails_its_task_with_the_same_result() -> None:
     async with running_task_server() as stage:
         client = await stage.probe()
         told, error, raised = [await start_task(client, "fail", how=how) for how in ("told", "error", "raised")]
@@ -71,7 +71,7 @@ async def test_what_fails_has_failed_and_the_result_is_the_same_failure() -> Non
 
 
 @pytest.mark.row("TF-13")
-async def test_what_a_tool_says_of_tasks_is_listed_and_held_to() -> None:
+async def test_a_tools_task_support_is_listed_and_enforced() -> None:
     async with running_task_server() as stage:
         client = await stage.probe()
         assert client.welcome["capabilities"]["tasks"] == CAPABILITY
@@ -94,7 +94,7 @@ async def test_what_a_tool_says_of_tasks_is_listed_and_held_to() -> None:
 
 
 @pytest.mark.row("TF-13")
-async def test_what_is_long_running_answers_at_once_with_a_task_and_says_so_in_words() -> None:
+async def test_a_long_running_tool_answers_at_once_with_a_task_and_a_text() -> None:
     async with running_task_server() as stage:
         client = await stage.probe()
         answer = (await reply_to(client, "tools/call", name="long", arguments={"gate": "a"}))["result"]
@@ -186,7 +186,7 @@ async def test_a_task_that_is_cancelled_is_told_and_ended_and_says_so() -> None:
         assert (await waiting)["error"] == {"code": -32602, "message": "Task cancelled: by request"}
         assert (await result(client, id))["error"]["code"] == -32602
         await until(lambda: stage.seen == ["a cancelled"])
-        await until(lambda: stage.collector(id) is None)
+        await until(lambda: stage.process(id) is None)
         again = (await reply_to(client, "tasks/cancel", taskId=id))["error"]
         assert again["code"] == -32602
         assert "is cancelled" in again["message"]
@@ -196,7 +196,7 @@ async def test_a_task_that_is_cancelled_is_told_and_ended_and_says_so() -> None:
 
 
 @pytest.mark.row("TF-14")
-async def test_what_has_ended_cannot_be_cancelled_and_stays_as_it_is() -> None:
+async def test_an_ended_task_cannot_be_cancelled() -> None:
     async with running_task_server() as stage:
         client = await stage.probe()
         stage.gate("a").set()
@@ -245,7 +245,7 @@ async def test_without_a_principal_a_task_ends_with_its_session() -> None:
         await result(client, over)
         await client.session.end()
         await until(lambda: stage.seen == ["a cancelled"])
-        await until(lambda: stage.collector(running) is None)
+        await until(lambda: stage.process(running) is None)
         assert not stage.server.tasks.all()
 
 
@@ -275,7 +275,7 @@ async def test_every_change_is_told_with_the_whole_task() -> None:
 
 
 @pytest.mark.row("TF-16")
-async def test_what_is_told_on_streams_waits_for_whoever_listens() -> None:
+async def test_status_notifications_wait_for_a_reader_of_the_stream() -> None:
     async with running_task_server() as stage:
         client = await stage.player()
         id = await start_task(client, "only")
@@ -305,7 +305,7 @@ async def test_progress_and_logs_go_on_for_the_life_of_the_task_and_name_it() ->
         assert all(each["_meta"] == {RELATED: {"taskId": id}} for each in (*progress, log))
 
 
-async def test_what_a_task_says_goes_onto_the_stream_of_whoever_waits_for_it() -> None:
+async def test_a_tasks_messages_go_onto_the_stream_of_the_waiting_call() -> None:
     async with running_task_server() as stage:
         client = await stage.player()
         params = {"name": "talk", "arguments": {"gate": "a"}, "task": {}, "_meta": {"progressToken": 1}}
@@ -342,7 +342,7 @@ async def test_a_wait_that_is_cancelled_is_over_and_the_task_is_not() -> None:
         assert texts(await result(client, id)) == ["through a"]
 
 
-async def test_whoever_waits_again_after_going_away_does_not_pile_up() -> None:
+async def test_repeated_waits_of_a_client_that_goes_away_do_not_pile_up() -> None:
     async with running_task_server(Settings(max_in_flight=3)) as stage:
         client = await stage.player()
         id = await start_task(client, "wait", gate="a")
@@ -355,23 +355,23 @@ async def test_whoever_waits_again_after_going_away_does_not_pile_up() -> None:
         assert texts(await result(client, id)) == ["through a"]
 
 
-async def test_nothing_is_kept_of_waits_that_are_over() -> None:
+async def test_finished_waits_leave_no_monitors() -> None:
     async with running_task_server() as stage:
         client = await stage.player()
         id = await start_task(client, "wait", gate="a")
-        pid = stage.collector(id)
+        pid = stage.process(id)
         process = None if pid is None else current_node().process(pid)
         assert process is not None
-        collector = process.behaviour
-        assert isinstance(collector, TaskProcess)
+        task_process = process.behaviour
+        assert isinstance(task_process, TaskProcess)
         for number in range(20):
             waiting = asyncio.create_task(client.reply("tasks/result", id=f"w{number}", taskId=id))
             await asyncio.sleep(0.1)
-            assert len(collector._waiters) == 1
+            assert len(task_process._waiters) == 1
             await client.cancel(f"w{number}")
             await waiting
             await asyncio.sleep(0.1)
-        assert len(collector._waiters) == 0
+        assert len(task_process._waiters) == 0
 
 
 async def test_several_may_wait_and_each_is_answered_under_its_own_id() -> None:
@@ -407,7 +407,7 @@ async def test_without_sessions_only_a_principal_can_have_tasks() -> None:
         assert (await once(stage, None, "tasks/get", taskId=id))["error"]["code"] == -32602
 
 
-async def test_a_task_that_talks_without_end_is_told_that_nobody_gets_it() -> None:
+async def test_a_flooding_task_is_told_that_its_messages_are_dropped() -> None:
     async with running_task_server() as stage:
         said: list[bool] = []
 
@@ -440,7 +440,7 @@ async def test_the_work_of_a_task_runs_on_while_its_session_does_nothing_else() 
         id = await start_task(client, "wait", gate="a")
         waiting = await client.ask("tasks/result", {"taskId": id})
         assert texts(await reply_to(client, "tools/call", name="plain")) == ["plain"]
-        collector = stage.collector(id)
-        assert collector is not None
-        kill(collector)
+        task_process = stage.process(id)
+        assert task_process is not None
+        kill(task_process)
         assert (await client.answer(waiting))["error"]["code"] == -32603

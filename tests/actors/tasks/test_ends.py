@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 async def worker_of(stage: TaskServer) -> Pid:
-    """The one that runs."""
+    """The one running worker."""
     (found,) = await which_children(stage.company.workers)
     assert found.pid is not None
     return found.pid
 
 
 def role(stage: TaskServer, name: str) -> Pid:
-    """One of the company's own."""
+    """The company's process with that role."""
     found = whereis(stage.company.name(name))
     assert found is not None
     return found
@@ -48,7 +48,7 @@ async def test_a_worker_that_dies_makes_its_task_fail_at_once() -> None:
         kill(await worker_of(stage))
         assert texts(await waiting) == ["Tool execution failed"]
         assert await status(client, id) == "failed"
-        await until(lambda: stage.collector(id) is None)
+        await until(lambda: stage.process(id) is None)
 
 
 async def test_where_a_crash_is_the_protocols_a_worker_that_dies_is_an_error() -> None:
@@ -120,14 +120,14 @@ async def test_a_worker_that_dies_before_its_first_step_too() -> None:
         assert "error" in (answer := await result(client, id)) or answer["result"]["isError"]
 
 
-@pytest.mark.parametrize("who", ["collector", "collectors", "tasks", "workers", "company"])
-async def test_whoever_is_killed_the_wait_is_over_and_the_task_has_failed(who: str) -> None:
+@pytest.mark.parametrize("who", ["task", "task_processes", "tasks", "workers", "company"])
+async def test_killing_any_process_ends_the_wait_and_fails_the_task(who: str) -> None:
     async with running_task_server() as stage:
         client = await stage.probe()
         id = await start_task(client, "wait", gate="a")
         number = await client.ask("tasks/result", {"taskId": id})
         await asyncio.sleep(0.1)
-        victim = stage.collector(id) if who == "collector" else role(stage, who)
+        victim = stage.process(id) if who == "task" else role(stage, who)
         assert victim is not None
         kill(victim)
         answer = await client.answer(number, within=60)
@@ -144,7 +144,7 @@ async def test_whoever_is_killed_the_wait_is_over_and_the_task_has_failed(who: s
 
 
 @pytest.mark.parametrize("principal", [None, "ann"])
-async def test_a_session_that_is_killed_takes_only_what_nobody_else_can_ask_for(principal: str | None) -> None:
+async def test_a_killed_session_takes_only_the_tasks_that_it_alone_could_read(principal: str | None) -> None:
     async with running_task_server() as stage:
         player = await stage.player(Peer("test", principal=principal))
         id = await start_task(player, "wait", gate="a")
@@ -181,7 +181,7 @@ async def test_a_tool_that_exits_or_does_not_listen_is_dealt_with(how: str) -> N
             assert (await reply_to(client, "tasks/cancel", taskId=id))["result"]["status"] == "cancelled"
         else:
             assert texts(await result(client, id)) == ["Tool execution failed"]
-        await until(lambda: stage.collector(id) is None)
+        await until(lambda: stage.process(id) is None)
         assert not await which_children(stage.company.workers)
 
 
@@ -229,14 +229,14 @@ def left(id: str, created: float = 1.0) -> TaskRecord:
     return TaskRecord(id=id, owner="principal ann", created=created, updated=max(2.0, created), ttl=1e10)
 
 
-async def test_what_an_earlier_life_has_left_unfinished_has_failed_and_what_had_ended_is_as_it_was() -> None:
+async def test_after_a_restart_unfinished_tasks_have_failed_and_ended_ones_are_unchanged() -> None:
     async with running_task_server() as stage:
         await stage.probe()
         tasks = stage.company.tasks
         done = left("task_done").moved("completed", 3.0, result=b'{"content":[],"isError":false}')
         tasks.store = Kept(left("task_a"), left("task_b").moved("input_required", 2.0), done)
         tasks.settled = False
-        kill(role(stage, "keeper"))
+        kill(role(stage, "task_sweeper"))
         await until(lambda: tasks.settled)
         player = await stage.player(Peer("test", principal="ann"))
         for id in ("task_a", "task_b"):
@@ -257,8 +257,8 @@ async def test_a_record_without_a_process_is_found_out() -> None:
         assert (stage.record("task_a").status, stage.record("task_a").message) == ("failed", LOST)
 
 
-@pytest.mark.parametrize("who", ["keeper", "collectors"])
-async def test_nothing_but_the_dead_ones_own_is_lost(who: str) -> None:
+@pytest.mark.parametrize("who", ["task_sweeper", "task_processes"])
+async def test_a_killed_task_process_loses_only_its_own_task(who: str) -> None:
     async with running_task_server() as stage:
         player = await stage.player(Peer("test", principal="ann"))
         done, runs = await start_task(player, "only"), await start_task(player, "wait", gate="a")
@@ -268,7 +268,7 @@ async def test_nothing_but_the_dead_ones_own_is_lost(who: str) -> None:
         await wait_down(victim)
         await until(lambda: whereis(ProcessName(stage.company.key, who)) not in (None, victim))
         assert texts(await result(player, done)) == ["done"]
-        assert await status(player, runs) == ("working" if who == "keeper" else "failed")
-        if who == "keeper":
+        assert await status(player, runs) == ("working" if who == "task_sweeper" else "failed")
+        if who == "task_sweeper":
             stage.gate("a").set()
             assert texts(await result(player, runs)) == ["through a"]

@@ -1,6 +1,6 @@
-"""Tasks under fault: whatever goes wrong with whom, none works for ever, and each wait is answered once.
+"""Tasks under fault: whichever process fails, none works for ever, and each wait is answered once.
 
-Peers begin tasks, wait for them, cancel them and look at them, while sessions, collectors, workers and the supervisors above them are
+Peers begin tasks, wait for them, cancel them and look at them, while sessions, task processes, workers and the supervisors above them are
 killed. A principal owns the tasks, so they outlive sessions, and are looked for again in the next one.
 """
 

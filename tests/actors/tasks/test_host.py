@@ -1,4 +1,4 @@
-"""The program's own tasks: begun and ended by its own code, from wherever that runs."""
+"""Tasks of the program itself: begun and ended by its own code, from any thread or node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_task_is_created_and_finished() -> None:
 
 
 @pytest.mark.row("TF-18")
-async def test_what_has_ended_stays_as_it_is() -> None:
+async def test_an_ended_task_stays_as_it_is() -> None:
     async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
         id = tasks.create(player.session.id)
@@ -88,7 +88,7 @@ async def test_all_of_it_works_from_a_thread() -> None:
         assert texts(await result(player, id)) == ["baked"]
 
 
-async def test_a_tool_hands_a_task_to_somebody_else_and_returns_its_name() -> None:
+async def test_a_tool_hands_a_task_to_other_code_and_returns_its_id() -> None:
     async with running_task_server() as stage:
         orders: list[str] = []
 
@@ -103,11 +103,11 @@ async def test_a_tool_hands_a_task_to_somebody_else_and_returns_its_name() -> No
         assert texts(await result(client, orders[0])) == ["here you are"]
 
 
-async def test_whose_session_is_unknown_has_no_task_and_nobody_has_too_many() -> None:
+async def test_tasks_need_a_known_session_and_room_for_one_more() -> None:
     async with running_task_server(Settings(max_tasks=2)) as stage:
         player, tasks = await stage.player(), stage.server.tasks
         with pytest.raises(UnknownSession):
-            tasks.create("mcp_nobody")
+            tasks.create("mcp_unknown")
         tasks.create(player.session.id)
         tasks.create(player.session.id)
         with pytest.raises(McpError, match="at most 2"):
@@ -128,7 +128,7 @@ async def test_a_peer_without_tasks_is_told_nothing_and_the_task_goes_with_its_s
         await until(lambda: stage.server.tasks.get(id) is None)
 
 
-async def test_what_the_host_returns_must_have_a_form() -> None:
+async def test_the_programs_value_must_have_a_wire_form() -> None:
     async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
         id = tasks.create(player.session.id)

@@ -62,7 +62,7 @@ async def test_a_peer_may_wish_for_another_time_within_bounds() -> None:
         assert (await reply_to(client, "tasks/get", taskId=long))["error"]["code"] == -32602
 
 
-async def test_whoever_waits_for_a_task_with_no_time_at_all_is_answered_all_the_same() -> None:
+async def test_a_wait_for_a_task_with_ttl_zero_gets_its_result() -> None:
     async with running_task_server() as stage:
         client = await stage.player()
         id = await start_task(client, "wait", 0, gate="a")

@@ -167,7 +167,7 @@ class Play:
                     assert worker.pid is not None
                     kill(worker.pid)
             case "kill collector":
-                collector = self.stage.collector(self.id)
+                collector = self.stage.process(self.id)
                 assert (collector is None) is was_over
                 if collector is not None:
                     kill(collector)
@@ -212,7 +212,7 @@ async def play(acts: list[str]) -> None:
             await real.look(model)
         for question in real.questions:
             question.cancel()
-        assert stage.collector(real.id) is None
+        assert stage.process(real.id) is None
         assert not await which_children(stage.company.workers)
 
 

@@ -1,4 +1,4 @@
-"""A task that needs its peer: `input_required`, the question where it can be heard, and back to work."""
+"""Questions of a task: `input_required`, delivery to a session that can answer, and back to work."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_on_a_channel_it_is_asked_at_once() -> None:
         assert states == ["working", "input_required", "working", "completed"]
 
 
-async def test_it_goes_out_on_the_general_stream_as_soon_as_somebody_listens_there() -> None:
+async def test_a_question_goes_onto_the_general_stream_once_it_has_a_reader() -> None:
     async with running_task_server() as stage:
         player = await stage.player()
         id = await start_task(player, "ask")
@@ -105,7 +105,7 @@ async def test_back_at_work_after_the_answer() -> None:
         assert texts(next(each for each in messages_in(await read(feed)) if "result" in each)) == ["both"]
 
 
-async def test_who_stops_waiting_without_an_answer_is_asked_again_when_they_wait_again() -> None:
+async def test_a_client_that_stops_waiting_without_an_answer_is_asked_again_when_it_waits_again() -> None:
     async with running_task_server() as stage:
         player = await stage.player()
         id = await start_task(player, "ask")
@@ -121,7 +121,7 @@ async def test_who_stops_waiting_without_an_answer_is_asked_again_when_they_wait
         assert texts(next(each for each in messages_in(await read(again)) if "result" in each)) == [ASKED_ANNE]
 
 
-async def test_whoever_lost_the_stream_with_the_question_is_asked_again_on_the_next() -> None:
+async def test_a_client_that_lost_the_stream_with_the_question_is_asked_again_on_the_next() -> None:
     async with running_task_server() as stage:
         player = await stage.player()
         id = await start_task(player, "ask")
@@ -193,7 +193,7 @@ async def test_when_the_task_is_over_its_questions_are_taken_back(end: str) -> N
         if end == "cancel":
             await reply_to(player, "tasks/cancel", taskId=id)
         elif end == "kill":
-            collector = stage.collector(id)
+            collector = stage.process(id)
             assert collector is not None
             kill(collector)
         else:
@@ -226,7 +226,7 @@ async def test_a_question_is_taken_back_at_once_also_when_its_tool_takes_its_tim
             assert [taken["requestId"]] == questions()
 
 
-async def test_a_question_that_nobody_answers_ends_as_any_other() -> None:
+async def test_an_unanswered_question_of_a_task_times_out() -> None:
     async with running_task_server(Settings(ask_timeout=30)) as stage:
         player = await stage.player()
         id = await start_task(player, "ask")

@@ -1,4 +1,4 @@
-"""What is on record of a task: its dates, its states, whose it is."""
+"""The record of a task: its dates, statuses and owner."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_time_does_not_go_back_and_nothing_expires_before_its_end(moments: list[
 
 
 @dataclass(frozen=True)
-class Somebody:
+class Person:
     """A principal."""
 
     name: str
@@ -87,7 +87,7 @@ class Nameless:
 @pytest.mark.row("TF-14")
 def test_an_owner_is_a_principal_or_else_a_session_or_the_local_user() -> None:
     assert owner_of(Peer("http", principal="ann"), "mcp_1") == owner_of(Peer("http", principal="ann"), "mcp_2")
-    people = ["ann", Somebody("ann"), ("ann",), 1, "1"]
+    people = ["ann", Person("ann"), ("ann",), 1, "1"]
     assert len({owner_of(Peer("http", principal=who), "mcp_1") for who in people}) == len(people)
     assert owner_of(Peer("http"), "mcp_1") != owner_of(Peer("http"), "mcp_2")
     assert belongs_to_session(owner_of(Peer("http"), "mcp_1"))

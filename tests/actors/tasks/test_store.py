@@ -1,4 +1,4 @@
-"""What a store promises, held against both; and what the one in a file promises besides."""
+"""The promises of a task store, checked for both stores, and the additional ones of the store in a file."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ async def test_readers_have_the_newest_of_each_owner_in_order(store: TaskStore) 
     assert (found.status, found.result) == ("completed", b"done")
     store.remove(ada.id)
     store.remove(ada.id)
-    store.remove("nobody's")
+    store.remove("unknown")
     assert store.get(ada.id) is None
     assert [each.name for each in store.list()] == ["2", "3"]
 
 
-async def test_what_was_put_is_there_in_the_next_life(tmp_path: Path) -> None:
+async def test_stored_records_are_there_after_a_restart(tmp_path: Path) -> None:
     file, now = tmp_path / "tasks.db", time.time()
     store = SqliteTasks(file)
     await store.open("company")
@@ -97,7 +97,7 @@ async def test_an_end_is_seen_when_it_is_safe_and_stays(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_sessions_are_written_by_their_hashes_and_nobody_else_may_read(tmp_path: Path) -> None:
+async def test_session_ids_are_written_as_hashes_and_the_file_is_private(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     store = SqliteTasks(file)
     await store.open("company")
@@ -153,7 +153,7 @@ async def test_a_record_that_could_not_be_read_again_is_refused_alone(tmp_path: 
     await store.close()
 
 
-async def test_one_file_is_one_servers(tmp_path: Path) -> None:
+async def test_a_task_file_belongs_to_one_server(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     store, other = SqliteTasks(file), SqliteTasks(file, patience=0.05)
     await store.open("company")
@@ -169,7 +169,7 @@ async def test_one_file_is_one_servers(tmp_path: Path) -> None:
     await other.close()
 
 
-async def test_what_cannot_be_written_is_told_shown_and_written_later(
+async def test_a_record_that_cannot_be_written_is_reported_shown_and_written_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, away = tmp_path / "tasks.db", tmp_path / "away.db"

@@ -1,4 +1,4 @@
-"""Which files a store of tasks takes, and what it says of the others, which it leaves as they are."""
+"""Which files a task store opens, and its errors for the others, which it leaves as they are."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ sys.stdin.read()
 """
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     file = TaskFile(tmp_path / "tasks.db")
     assert file.open(0) == []
     full = ended(record(poll=1.0, message="half way", name="press"))
     plain, gone = record(owner="local"), record()
     file.write({each.id: each for each in (full, plain, gone)})
-    file.write({gone.id: None, "nobody's": None})
+    file.write({gone.id: None, "unknown": None})
     file.close()
     file.close()
     assert file.open(0) == [full, plain]
@@ -53,7 +53,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     assert (mark, mode) == (APPLICATION_ID, "wal")
 
 
-def test_what_expired_meanwhile_is_gone_and_nothing_that_runs(tmp_path: Path) -> None:
+def test_opening_removes_expired_records_and_no_running_ones(tmp_path: Path) -> None:
     file, now = TaskFile(tmp_path / "tasks.db"), time.time()
     file.open(now)
     old = record(created=now - 100, updated=now - 100, ttl=1.0)
@@ -143,9 +143,7 @@ def whole(path: Path) -> None:
     ],
     ids=["short", "text", "folder", "foreign", "newer", "torn", "odd"],
 )
-def test_what_is_no_file_of_tasks_is_refused_and_left_alone(
-    tmp_path: Path, make: Callable[[Path], None], why: str
-) -> None:
+def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path, make: Callable[[Path], None], why: str) -> None:
     path = tmp_path / "tasks.db"
     make(path)
     path.chmod(0o744)

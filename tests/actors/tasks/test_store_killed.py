@@ -49,7 +49,7 @@ class Crowd:
         """What was to be said, by the id that came back."""
         self.seen: dict[str, dict[str, Any]] = {}
         """The last that was heard of each."""
-        self._visitor = HttpClient.enter(port)
+        self._client = HttpClient.enter(port)
         self._threads = [threading.Thread(target=self._go_on, args=(n,)) for n in range(count)]
         self._threads.append(threading.Thread(target=self._look))
         for thread in self._threads:
@@ -59,7 +59,7 @@ class Crowd:
         for count in range(1000):
             text, after = f"crowd {number} {count}", (0, 0.01, 0.03, 60)[count % 4]
             try:
-                answer = self._visitor.ask(
+                answer = self._client.ask(
                     "tools/call", name="say", arguments={"text": text, "after": after}, task={"ttl": 600_000}
                 )
             except CUT_OFF:
@@ -71,7 +71,7 @@ class Crowd:
         while True:
             for id in list(self.told)[-20:]:
                 try:
-                    self.seen[id] = self._visitor.ask("tasks/get", taskId=id)["result"]
+                    self.seen[id] = self._client.ask("tasks/get", taskId=id)["result"]
                 except CUT_OFF:
                     return
             time.sleep(0.001)  # there may be nothing to look at yet
@@ -82,17 +82,17 @@ class Crowd:
             assert not thread.is_alive()
 
 
-def until(visitor: HttpClient, id: str, status: str) -> str:
+def until(client: HttpClient, id: str, status: str) -> str:
     deadline = time.monotonic() + 20
-    while visitor.status(id) != status:
-        assert time.monotonic() < deadline, f"{id} is {visitor.status(id)}, not {status}"
+    while client.status(id) != status:
+        assert time.monotonic() < deadline, f"{id} is {client.status(id)}, not {status}"
         time.sleep(0.01)  # another program's: it is polled, as any peer would
     return id
 
 
-def outcome(visitor: HttpClient, id: str) -> Any:
+def outcome(client: HttpClient, id: str) -> Any:
     """What the task's call is answered with, but for the ids."""
-    answer = visitor.ask("tasks/result", taskId=id)
+    answer = client.ask("tasks/result", taskId=id)
     return answer.get("error") or answer["result"]
 
 
@@ -102,43 +102,43 @@ def outcome(visitor: HttpClient, id: str) -> Any:
 def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     with pressing(file) as (program, port):
-        visitor = HttpClient.enter(port)
-        working = [visitor.begin("wait") for _ in range(10)]
-        asking = [until(visitor, visitor.begin("ask"), "input_required") for _ in range(8)]
-        said = {until(visitor, visitor.begin("say", text=f"line {n}"), "completed"): f"line {n}" for n in range(8)}
-        failed = [until(visitor, visitor.begin("fail", text="no ink"), "failed") for _ in range(8)]
-        refused = [until(visitor, visitor.begin("refuse", text="not tonight"), "failed") for _ in range(8)]
-        cancelled = [visitor.begin("wait") for _ in range(8)]
+        client = HttpClient.enter(port)
+        working = [client.begin("wait") for _ in range(10)]
+        asking = [until(client, client.begin("ask"), "input_required") for _ in range(8)]
+        said = {until(client, client.begin("say", text=f"line {n}"), "completed"): f"line {n}" for n in range(8)}
+        failed = [until(client, client.begin("fail", text="no ink"), "failed") for _ in range(8)]
+        refused = [until(client, client.begin("refuse", text="not tonight"), "failed") for _ in range(8)]
+        cancelled = [client.begin("wait") for _ in range(8)]
         for id in cancelled:
-            assert visitor.ask("tasks/cancel", taskId=id)["result"]["status"] == "cancelled"
+            assert client.ask("tasks/cancel", taskId=id)["result"]["status"] == "cancelled"
         ended = {
-            id: (visitor.ask("tasks/get", taskId=id)["result"], outcome(visitor, id))
+            id: (client.ask("tasks/get", taskId=id)["result"], outcome(client, id))
             for id in (*said, *failed, *refused, *cancelled)
         }
         crowd = Crowd(port, 4)
         while len(crowd.told) < 40 or sum(each["status"] == "completed" for each in crowd.seen.values()) < 10:
             time.sleep(0.005)  # another program tells it to other threads
-        assert visitor.ask("tasks/get", taskId=next(iter(crowd.told)))["error"]["code"] == -32602  # another session's
+        assert client.ask("tasks/get", taskId=next(iter(crowd.told)))["error"]["code"] == -32602  # another session's
         program.kill()
         program.wait()
         crowd.join()
 
     with pressing(file) as (_, port):
-        visitor = HttpClient.enter(port)
-        assert visitor.ask("tasks/list")["result"]["tasks"] == []  # callers are anonymous: the id is the ticket
+        client = HttpClient.enter(port)
+        assert client.ask("tasks/list")["result"]["tasks"] == []  # callers are anonymous: the id is the ticket
         for id, (task, what) in ended.items():
-            assert visitor.ask("tasks/get", taskId=id)["result"] == task
-            assert outcome(visitor, id) == what
+            assert client.ask("tasks/get", taskId=id)["result"] == task
+            assert outcome(client, id) == what
         for id in (*working, *asking):
-            task = visitor.ask("tasks/get", taskId=id)["result"]
+            task = client.ask("tasks/get", taskId=id)["result"]
             assert (task["status"], task["statusMessage"]) == (
                 "failed",
                 "The server was restarted before the task had ended",
             )
-            assert outcome(visitor, id)["message"].endswith("The server was restarted before the task had ended")
-            assert visitor.ask("tasks/cancel", taskId=id)["error"]["code"] == -32602
+            assert outcome(client, id)["message"].endswith("The server was restarted before the task had ended")
+            assert client.ask("tasks/cancel", taskId=id)["error"]["code"] == -32602
         for id, text in crowd.told.items():
-            task, what = visitor.ask("tasks/get", taskId=id)["result"], outcome(visitor, id)
+            task, what = client.ask("tasks/get", taskId=id)["result"], outcome(client, id)
             status, seen = task["status"], crowd.seen.get(id)
             assert seen is None or seen["status"] not in TERMINAL or seen == task
             if status == "completed":
@@ -146,7 +146,7 @@ def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
             else:
                 assert status == "failed"
                 assert what["message"].endswith("The server was restarted before the task had ended")
-        assert {visitor.status(id) for id in crowd.told} == {"completed", "failed"}
+        assert {client.status(id) for id in crowd.told} == {"completed", "failed"}
 
     with sqlite3.connect(file) as database:
         rows = database.execute("SELECT id, status FROM tasks").fetchall()
@@ -163,24 +163,24 @@ def test_killed_with_fifty_tasks_in_all_states(tmp_path: Path) -> None:
 def test_stopped_in_order_and_killed_again(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     with pressing(file) as (program, port):
-        visitor = HttpClient.enter(port)
-        said = until(visitor, visitor.begin("say", text="a line"), "completed")
-        working, asking = visitor.begin("wait"), until(visitor, visitor.begin("ask"), "input_required")
+        client = HttpClient.enter(port)
+        said = until(client, client.begin("say", text="a line"), "completed")
+        working, asking = client.begin("wait"), until(client, client.begin("ask"), "input_required")
         left = HttpClient.enter(port)
         alone, kept = left.begin("wait"), until(left, left.begin("say", text="kept"), "completed")
         left.end()
-        until(visitor, alone, "cancelled")  # the id is the ticket as soon as its session is gone
+        until(client, alone, "cancelled")  # the id is the ticket as soon as its session is gone
         program.terminate()
         assert program.wait(20) == 0
     for _ in range(2):
         with pressing(file) as (program, port):
-            visitor = HttpClient.enter(port)
-            assert outcome(visitor, said)["content"] == [{"type": "text", "text": "a line"}]
-            assert outcome(visitor, kept)["content"] == [{"type": "text", "text": "kept"}]
-            assert visitor.status(alone) == "cancelled"
+            client = HttpClient.enter(port)
+            assert outcome(client, said)["content"] == [{"type": "text", "text": "a line"}]
+            assert outcome(client, kept)["content"] == [{"type": "text", "text": "kept"}]
+            assert client.status(alone) == "cancelled"
             for id in (working, asking):
-                assert visitor.status(id) == "failed"
-                assert "The server stopped" in outcome(visitor, id)["message"]
+                assert client.status(id) == "failed"
+                assert "The server stopped" in outcome(client, id)["message"]
             program.kill()
             program.wait()
 

@@ -1,4 +1,4 @@
-"""A services and a runner for every test of workers."""
+"""The `services` and `runner` fixtures of the worker tests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def services() -> FakeServices:
-    """Without anything in it."""
+    """Worker services without entries."""
     return FakeServices()
 
 
 @pytest.fixture
 async def runner(services: FakeServices, probe: Probe) -> JobRunner:
-    """Where jobs are handed out."""
+    """A job runner."""
     return await start_job_runner(services, probe)

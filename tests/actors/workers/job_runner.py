@@ -1,4 +1,4 @@
-"""What tests of workers stand on: a services without a company, and a runner where their jobs are answered."""
+"""Helpers of the worker tests: worker services without a company, and a runner that starts jobs and reads their replies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class NoProcesses:
-    """There are no processes to run anything in."""
+    """Worker services without process pools."""
 
     async def run(self, job: Job, entry: Any) -> dict[str, Any]:
         """Nothing here is registered with an isolation."""
@@ -39,7 +39,7 @@ class NoProcesses:
 
 @dataclass
 class FakeServices:
-    """What a worker needs of a company."""
+    """The `WorkerServices` of a test."""
 
     settings: Settings = field(default_factory=Settings)
     catalogue_ref: CatalogueRef = field(default_factory=CatalogueRef)
@@ -50,21 +50,21 @@ class FakeServices:
     sent: list[tuple[str, int | None, list[str]]] = field(default_factory=list[tuple[str, int | None, list[str]]])
 
     def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:
-        """Take note of who is sent where."""
+        """Record the expected elicitations."""
         self.sent.append((session_id, key, list(ids)))
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
-        """There are no subscribers here."""
+        """No-op: there are no subscribers."""
 
     def list_changed(self, kind: Kind) -> None:
-        """There are no sessions to hear of it."""
+        """No-op: there are no sessions."""
 
     def completed(self, elicitation_id: str) -> bool:
-        """No user was sent to a page."""
+        """Unused here."""
         raise NotImplementedError(elicitation_id)
 
     def put(self, *entries: CatalogueEntry) -> None:
-        """Register."""
+        """Register entries."""
         for entry in entries:
             self.catalogue_ref.write(lambda catalogue, entry=entry: catalogue.put(entry))  # type: ignore[misc]
 
@@ -86,7 +86,7 @@ class FakeServices:
 
 
 class RecordingChannel:
-    """The voice of a call, and all that was said with it."""
+    """A peer channel that records all messages."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, Mapping[str, Any]]] = []
@@ -121,7 +121,7 @@ class RecordingChannel:
 
 @dataclass
 class StartedJob:
-    """A job that was handed out."""
+    """A job that was started."""
 
     job: Job
     worker: Pid
@@ -155,12 +155,12 @@ class StartedJob:
         return cast("dict[str, Any]", answer["error"])
 
     async def gone(self) -> ExitReason:
-        """Why the worker has ended."""
+        """The exit reason of the worker."""
         return await self.runner.probe.expect_down(self.worker, within=60.0)
 
 
 class JobRunner:
-    """Hands out jobs as a session does, and reads what comes back."""
+    """Starts jobs as a session does, and reads their replies."""
 
     def __init__(self, services: FakeServices, probe: Probe, workers: Ref[TaskSupervisor]) -> None:
         self.services = services
@@ -169,7 +169,7 @@ class JobRunner:
         self._keys = count(1)
 
     async def start(self, method: str, params: dict[str, Any], **facts: Any) -> StartedJob:
-        """Have a worker do it."""
+        """Start a worker for a request."""
         peer_channel = RecordingChannel()
         peer = Peer("test", principal=facts.pop("principal", None), auth=facts.pop("auth", None))
         known: dict[str, Any] = {
@@ -199,7 +199,7 @@ class JobRunner:
         return StartedJob(job, worker, peer_channel, self)
 
     async def call(self, name: str, arguments: Any = None, *, meta: Any = None, **facts: Any) -> StartedJob:
-        """Have a tool called."""
+        """Start a tool call."""
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
@@ -212,11 +212,11 @@ class JobRunner:
         return await (await self.call(name, arguments)).result()
 
     def words(self) -> list[Any]:
-        """What has come and was not read yet, but for the ends of workers."""
+        """The unread messages, without the ends of workers."""
         return [message for message in self.probe.pending if not isinstance(message, Down)]
 
     async def text(self, name: str, /, **arguments: Any) -> str:
-        """The one text that a tool answers with."""
+        """The text of a tool's result."""
         result = await self.result(name, **arguments)
         assert not result["isError"], result
         (block,) = result["content"]
@@ -235,7 +235,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def start_job_runner(services: FakeServices, probe: Probe) -> JobRunner:
-    """A runner with workers of its own."""
+    """A job runner with its own workers."""
     workers = await start(TaskSupervisor)
     return JobRunner(services, probe, workers)
 

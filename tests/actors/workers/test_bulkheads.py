@@ -1,4 +1,4 @@
-"""Threads by tool and by principal: who waits for whom, and when a slot comes back."""
+"""Thread limits by tool and by principal: which calls wait, in which order, and when a slot is released."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_a_call_that_waits_for_its_principal_holds_no_slot_of_its_tool() -
     await first
 
 
-async def test_whoever_waits_is_served_in_order() -> None:
+async def test_waiting_calls_are_served_in_order() -> None:
     bulkheads = Bulkheads(per_tool=1)
     gate = Gate()
     order: list[int] = []
@@ -158,9 +158,9 @@ async def test_a_call_that_is_cancelled_when_its_turn_comes_passes_the_turn_on()
     await _settled()
     tickets = list(bulkheads._tools.waiting["t"])
     for each in tickets[:3]:
-        each.turn.cancel()  # in the very turn of the loop in which the slot comes free: their tasks have not heard of it
+        each.admitted.cancel()  # in the very turn of the loop in which the slot comes free: their tasks have not heard of it
     bulkheads._end(_taken())
-    assert sum(each.turn.done() and not each.turn.cancelled() for each in tickets) == 1
+    assert sum(each.admitted.done() and not each.admitted.cancelled() for each in tickets) == 1
     bulkheads._begin(_taken())  # what was given back above
     gate.open()
     await asyncio.gather(first, *waits)
@@ -198,7 +198,7 @@ async def test_a_slot_is_held_until_the_thread_really_ends() -> None:
     assert bulkheads.running == 0
 
 
-async def test_whoever_gives_up_waiting_leaves_no_gap_and_takes_nothing() -> None:
+async def test_a_cancelled_wait_leaves_no_gap_and_takes_no_slot() -> None:
     bulkheads = Bulkheads(per_tool=1)
     gate = Gate()
     first = asyncio.create_task(bulkheads.run("t", "p", None, gate))
@@ -214,7 +214,7 @@ async def test_whoever_gives_up_waiting_leaves_no_gap_and_takes_nothing() -> Non
     assert (bulkheads.running, bulkheads.waiting) == (0, 0)
 
 
-async def test_whoever_is_cancelled_when_it_is_their_turn_passes_it_on() -> None:
+async def test_a_call_cancelled_at_its_turn_passes_the_slot_on() -> None:
     bulkheads = Bulkheads(per_tool=1)
     gate = Gate()
     first = asyncio.create_task(bulkheads.run("t", "p", None, gate))
@@ -229,7 +229,7 @@ async def test_whoever_is_cancelled_when_it_is_their_turn_passes_it_on() -> None
     assert (bulkheads.running, bulkheads.waiting) == (0, 0)
 
 
-async def test_what_a_thread_raises_comes_out_whatever_it_is() -> None:
+async def test_any_exception_of_a_thread_is_raised_to_its_caller() -> None:
     bulkheads = Bulkheads()
     for error in (ValueError("no"), SystemExit(3), KeyboardInterrupt()):
 
@@ -254,7 +254,7 @@ async def test_what_a_thread_raises_comes_out_whatever_it_is() -> None:
         max_size=40,
     ),
 )
-async def test_no_bound_is_ever_exceeded_and_nobody_waits_who_could_run(
+async def test_no_limit_is_exceeded_and_no_call_waits_that_could_run(
     per_tool: int, per_principal: int, steps: list[tuple[str, int, int]]
 ) -> None:
     bulkheads = Bulkheads(per_tool, per_principal)

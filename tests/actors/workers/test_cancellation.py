@@ -11,7 +11,7 @@ from greenroom.actors.worker_interfaces import Cancellation
 from greenroom.protocol.errors import RequestCancelled
 
 
-def test_it_is_raised_once_and_says_why() -> None:
+def test_the_cancellation_flag_is_set_once_with_a_reason() -> None:
     flag = Cancellation()
     assert not flag
     assert not flag.is_set()
@@ -34,14 +34,14 @@ async def test_loops_wait_for_it() -> None:
     assert await flag.wait() == "now"
 
 
-async def test_whoever_stops_waiting_is_not_kept() -> None:
+async def test_a_cancelled_wait_is_unsubscribed() -> None:
     flag = Cancellation()
     waiting = asyncio.create_task(flag.wait())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
     assert flag._waiting == []
-    flag.set("nobody is there")
+    flag.set("no waiter is there")
 
 
 def test_threads_sleep_with_it(no_leaks: None) -> None:
@@ -56,7 +56,7 @@ def test_threads_sleep_with_it(no_leaks: None) -> None:
     assert flag.wait_in_thread(60)
 
 
-def test_a_loop_that_is_closed_hurts_nobody() -> None:
+def test_setting_the_flag_ignores_closed_loops() -> None:
     flag = Cancellation()
     loop = asyncio.new_event_loop()
     waiting = loop.create_task(flag.wait())

@@ -1,4 +1,4 @@
-"""What a handler knows of its call and says while it runs: from the loop, from a thread, and from a loop of its own."""
+"""The context of a call: its facts, notifications and questions, from the loop, from a thread, and from a loop of its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def peer_channel() -> RecordingChannel:
 
 
 @pytest.mark.row("TF-02", "TF-24", "WC-19")
-async def test_it_knows_the_call_the_session_and_the_client(services: FakeServices, runner: JobRunner) -> None:
+async def test_a_context_knows_the_call_the_session_and_the_client(services: FakeServices, runner: JobRunner) -> None:
     seen: list[Context] = []
 
     async def look(city: str, ctx: Context) -> str:
@@ -79,7 +79,7 @@ async def test_it_knows_the_call_the_session_and_the_client(services: FakeServic
 
 
 @pytest.mark.row("TF-20", "TF-22")
-async def test_progress_goes_up_and_only_to_those_who_asked(peer_channel: RecordingChannel) -> None:
+async def test_progress_increases_and_needs_a_progress_token(peer_channel: RecordingChannel) -> None:
     ctx = make(peer_channel, meta={"progressToken": 7})
     assert ctx.progress(1, 10, "begun")
     assert not ctx.progress(1, 10)
@@ -94,7 +94,7 @@ async def test_progress_goes_up_and_only_to_those_who_asked(peer_channel: Record
 
 
 @pytest.mark.row("TF-22")
-async def test_what_an_old_revision_does_not_know_is_left_out(peer_channel: RecordingChannel) -> None:
+async def test_fields_unknown_to_an_old_revision_are_left_out(peer_channel: RecordingChannel) -> None:
     ctx = make(peer_channel, meta={"progressToken": 7}, version="2024-11-05")
     assert ctx.progress(1, message="begun")
     assert peer_channel.said == [("notifications/progress", {"progressToken": 7, "progress": 1})]
@@ -124,7 +124,7 @@ async def test_log_messages_and_notifications_go_out_as_they_are(peer_channel: R
         _ = ctx.notify("custom")
 
 
-async def test_what_cannot_be_said_is_the_handlers_error(peer_channel: RecordingChannel) -> None:
+async def test_a_message_that_cannot_be_encoded_is_the_handlers_error(peer_channel: RecordingChannel) -> None:
     ctx = make(peer_channel)
     with pytest.raises(TypeError):
         _ = ctx.log("info", object())
@@ -166,7 +166,7 @@ async def test_progress_from_many_threads_never_goes_back(peer_channel: Recordin
 
 
 @pytest.mark.row("TF-20", "TF-22")
-async def test_when_the_call_is_over_nothing_is_said_and_nobody_is_asked(peer_channel: RecordingChannel) -> None:
+async def test_after_the_call_notifications_are_not_sent_and_questions_raise(peer_channel: RecordingChannel) -> None:
     ctx = make(peer_channel, meta={"progressToken": "p"})
     ctx.close()
     assert not ctx.progress(1)

@@ -1,4 +1,4 @@
-"""Whatever user code does, its caller hears once, in general terms, and no other caller hears anything."""
+"""User code that fails in any way: its caller gets one reply, in general terms, and no other caller notices."""
 
 from __future__ import annotations
 
@@ -146,9 +146,7 @@ async def test_any_crash_of_a_tool_is_one_error_that_gives_nothing_away(
 
 
 @pytest.mark.row("TF-25")
-async def test_what_it_was_is_in_the_reports(
-    services: FakeServices, runner: JobRunner, reports: CollectedReports
-) -> None:
+async def test_a_crash_is_in_the_reports(services: FakeServices, runner: JobRunner, reports: CollectedReports) -> None:
     services.tool(raises_value_error, "tool")
     calling = await runner.call("tool")
     await calling.answer()
@@ -259,7 +257,7 @@ async def test_an_exit_signal_cancels_an_async_tool_and_nothing_is_said(
     assert runner.words() == []
 
 
-async def test_a_tool_that_turns_its_cancellation_into_a_result_says_it_to_nobody_twice(
+async def test_a_tool_that_turns_its_cancellation_into_a_result_replies_once(
     services: FakeServices, runner: JobRunner
 ) -> None:
     async def stubborn() -> str:
@@ -317,7 +315,7 @@ async def test_a_tool_that_notices_its_cancellation_is_no_crash(
     assert not [report for report in reports if isinstance(report, CrashReport)]
 
 
-async def test_a_thread_that_never_returns_costs_its_tool_one_slot_and_nobody_else_anything(
+async def test_a_thread_that_never_returns_costs_only_its_own_tool_a_slot(
     services: FakeServices, runner: JobRunner
 ) -> None:
     release = threading.Event()

@@ -1,4 +1,4 @@
-"""A handler that does not await what it asks the client gets an error that says so, whatever it does with it instead."""
+"""A question that a handler does not await is an error that says so, however the handler uses it."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ def waited_for(ctx: Context) -> str:
 
 
 @pytest.mark.parametrize("tool", ["as_a_task", "waited_for"])
-async def test_what_is_awaited_in_another_way_is_no_mistake(tool: str) -> None:
+async def test_a_question_awaited_in_another_way_is_no_mistake(tool: str) -> None:
     async with Client(server, elicitation=lambda request: request.accept(value=True)) as client:
         assert await client.call(tool) == "Accepted"

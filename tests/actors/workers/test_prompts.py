@@ -78,8 +78,8 @@ async def test_a_prompt_may_take_all_in_one_dict_and_its_context(services: FakeS
 
 @pytest.mark.row("WC-26", "RG-06")
 async def test_a_prompt_that_is_not_there_is_an_error_with_its_name(runner: JobRunner) -> None:
-    error = await (await runner.start("prompts/get", {"name": "nobody"})).error()
-    assert error == {"code": -32602, "message": "Unknown prompt: nobody"}
+    error = await (await runner.start("prompts/get", {"name": "unknown"})).error()
+    assert error == {"code": -32602, "message": "Unknown prompt: unknown"}
 
 
 # --- completions
@@ -120,7 +120,7 @@ async def test_completions_are_for_prompts_and_templates(services: FakeServices,
 
 
 @pytest.mark.row("WC-27")
-async def test_where_nobody_completes_there_are_no_suggestions(runner: JobRunner) -> None:
+async def test_without_a_completion_there_are_no_suggestions(runner: JobRunner) -> None:
     found = await complete(runner, PROMPT, "O")
     assert found["values"] == []
     assert not found["hasMore"]
@@ -136,7 +136,9 @@ async def test_a_hundred_suggestions_travel_at_the_most(services: FakeServices, 
 
 
 @pytest.mark.row("WC-27", "TF-25")
-async def test_what_is_no_list_of_texts_is_an_internal_error(services: FakeServices, runner: JobRunner) -> None:
+async def test_a_completion_that_is_no_list_of_texts_is_an_internal_error(
+    services: FakeServices, runner: JobRunner
+) -> None:
     services.put(completion_entry(("prompt", "plan", "city"), lambda: 7))
     params = {"ref": PROMPT, "argument": {"name": "city", "value": ""}}
     assert await (await runner.start("completion/complete", params)).error() == {

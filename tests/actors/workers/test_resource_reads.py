@@ -1,4 +1,4 @@
-"""Reading resources: which function is asked, with what, and what becomes of its answer."""
+"""Reading resources: which function is called, with which arguments, and how its value becomes contents."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RETURNED: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.row("RG-16")
 @pytest.mark.parametrize(("value", "contents"), RETURNED)
-async def test_what_a_resource_returns_becomes_its_contents(
+async def test_a_resources_return_value_becomes_its_contents(
     services: FakeServices, runner: JobRunner, value: Any, contents: dict[str, Any]
 ) -> None:
     async def resource() -> Any:
@@ -131,7 +131,7 @@ async def test_a_variable_that_is_not_what_its_hint_says_is_the_readers_error(
 
 
 @pytest.mark.row("WC-26", "RG-06")
-async def test_what_is_not_there_is_said_with_its_uri(services: FakeServices, runner: JobRunner) -> None:
+async def test_an_unknown_resource_is_an_error_with_its_uri(services: FakeServices, runner: JobRunner) -> None:
     services.template("a://{x}", same)
     for uri in ("b://c", "a://../etc"):
         error = await (await runner.start("resources/read", {"uri": uri})).error()

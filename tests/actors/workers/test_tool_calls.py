@@ -1,4 +1,4 @@
-"""A tool's call from its params to its result: styles of functions, what is checked, what comes out."""
+"""A tool call from its params to its result: styles of functions, validation, and results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_call_finds_out_once_which_caller_it_counts_for(
         asked.append(job)
         return quota_key_of_job(job)
 
-    monkeypatch.setattr("greenroom.actors.worker.whose", counted)
+    monkeypatch.setattr("greenroom.actors.worker.quota_key_of_job", counted)
 
     def count(name: str) -> int:
         return len(name)
@@ -137,7 +137,7 @@ async def test_methods_partials_lambdas_and_objects_are_functions(services: Fake
     assert await runner.text("lamp") == "light"
 
 
-async def test_what_a_plain_function_returns_may_have_to_be_awaited(services: FakeServices, runner: JobRunner) -> None:
+async def test_a_plain_function_may_return_an_awaitable(services: FakeServices, runner: JobRunner) -> None:
     async def slow(n: int) -> str:
         return f"waited {n}"
 
@@ -190,7 +190,7 @@ RETURNED: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.row("TF-03", "TF-04", "TF-05", "TF-06", "TF-11")
 @pytest.mark.parametrize(("value", "result"), RETURNED)
-async def test_what_a_tool_returns_becomes_its_result(
+async def test_a_tools_return_value_becomes_its_result(
     services: FakeServices, runner: JobRunner, value: Any, result: Any
 ) -> None:
     async def tool() -> Any:
@@ -359,7 +359,7 @@ async def test_arguments_beside_a_schema_by_hand_must_still_be_parameters(
 
 @pytest.mark.row("WC-26", "RG-06")
 async def test_a_tool_that_is_not_there_is_an_error_with_its_name(runner: JobRunner) -> None:
-    assert await (await runner.call("nobody")).error() == {"code": -32602, "message": "Unknown tool: nobody"}
+    assert await (await runner.call("unknown")).error() == {"code": -32602, "message": "Unknown tool: unknown"}
     error = await (await runner.call("x" * 5000)).error()
     assert len(error["message"]) < 300
 

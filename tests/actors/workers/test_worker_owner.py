@@ -1,4 +1,4 @@
-"""A worker as the program sees it: why it is said to have ended, and how it is stopped. The process and what serves in it are played."""
+"""The owner of a worker process: the reasons it reports, and how it stops the worker. The node and its listener are fakes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ LOST = Crash(NodeLost("node", ProcessEnding(signal=11)))
 
 
 class Part(GenServer):
-    """Ends when it is told to."""
+    """Ends on an exit signal."""
 
 
 class Stubborn(GenServer):
-    """Does not."""
+    """Ignores exit signals."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -50,44 +50,44 @@ class Stubborn(GenServer):
 
 
 class Played(WorkerOwner):
-    """One whose parts are here."""
+    """A `WorkerOwner` with fake parts."""
 
-    def __init__(self, host: type[GenServer], wing: type[GenServer]) -> None:
+    def __init__(self, host: type[GenServer], worker_node: type[GenServer]) -> None:
         workers: Any = SimpleNamespace(grace=GRACE)
-        nobody: Any = None
-        super().__init__(workers, nobody, NodeSpec(name="node", stop_timeout=3), nobody)
-        self.kinds = host, wing
+        unused: Any = None
+        super().__init__(workers, unused, NodeSpec(name="node", stop_timeout=3), unused)
+        self.kinds = host, worker_node
 
     async def init(self) -> None:
-        host, wing = self.kinds
+        host, worker_node = self.kinds
         host_ref: Any = await start_link(host)
-        wing_ref: Any = await start_link(wing)
-        self._host, self._wing = host_ref, wing_ref
+        node_ref: Any = await start_link(worker_node)
+        self._host, self._node = host_ref, node_ref
 
     def parts(self) -> tuple[Ref[Any], Ref[Any]]:
         assert self._host is not None
-        assert self._wing is not None
-        return self._host, self._wing
+        assert self._node is not None
+        return self._host, self._node
 
 
 class Scene(NamedTuple):
-    station: Ref[Played]
+    owner: Ref[Played]
     host: Ref[Any]
-    wing: Ref[Any]
+    worker_node: Ref[Any]
 
 
-async def scene(host: type[GenServer] = Part, wing: type[GenServer] = Part) -> Scene:
-    station = await start(Played, host, wing)
-    monitor(station)
-    return Scene(station, *await station.call(Played.parts))
+async def scene(host: type[GenServer] = Part, worker_node: type[GenServer] = Part) -> Scene:
+    owner = await start(Played, host, worker_node)
+    monitor(owner)
+    return Scene(owner, *await owner.call(Played.parts))
 
 
 async def test_a_process_that_ended_is_told_by_how_it_ended_and_not_by_its_connection() -> None:
     async with inbox() as me:
         at = await scene()
-        exit(at.wing, NO_CONNECTION)
+        exit(at.worker_node, NO_CONNECTION)
         await asyncio.sleep(1)
-        assert is_alive(at.station), "how it ended is known in a moment"
+        assert is_alive(at.owner), "how it ended is known in a moment"
         exit(at.host, LOST)
         down: Down = await me.receive()
         assert down.reason == Shutdown("the process of node node was ended by signal 11 (SIGSEGV)")
@@ -96,7 +96,7 @@ async def test_a_process_that_ended_is_told_by_how_it_ended_and_not_by_its_conne
 async def test_a_node_that_cannot_be_reached_is_not_waited_for_for_ever() -> None:
     async with inbox() as me:
         at = await scene()
-        exit(at.wing, NO_CONNECTION)
+        exit(at.worker_node, NO_CONNECTION)
         began = current_node().loop.time()
         down: Down = await me.receive()
         assert down.reason == Shutdown("its node cannot be reached")
@@ -104,33 +104,33 @@ async def test_a_node_that_cannot_be_reached_is_not_waited_for_for_ever() -> Non
         assert not is_alive(at.host)
 
 
-async def test_what_serves_may_end_by_itself_and_the_process_goes_with_it() -> None:
+async def test_a_listener_that_ends_by_itself_ends_the_process() -> None:
     async with inbox() as me:
         at = await scene()
-        exit(at.wing, SHUTDOWN)
+        exit(at.worker_node, SHUTDOWN)
         down: Down = await me.receive()
         assert down.reason == SHUTDOWN
         assert not is_alive(at.host)
 
 
-async def test_who_does_not_stop_in_its_time_is_killed_and_the_process_has_its_own() -> None:
+async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
     async with inbox() as me:
         at = await scene(Stubborn, Stubborn)
         began = current_node().loop.time()
-        exit(at.station, SHUTDOWN)
+        exit(at.owner, SHUTDOWN)
         down: Down = await me.receive(timeout=60)
         assert down.reason == SHUTDOWN
         assert current_node().loop.time() - began == pytest.approx(GRACE + 3 + 1, abs=0.5)
         assert not is_alive(at.host)
-        assert not is_alive(at.wing)
+        assert not is_alive(at.worker_node)
 
 
-async def test_what_is_no_message_of_its_own_is_reported_and_nobody_ends_of_it() -> None:
+async def test_an_unexpected_message_is_reported_and_ends_nothing() -> None:
     told: list[Any] = []
     current_node().reports.subscribe(told.append)
     async with inbox():
         at = await scene()
-        at.station.send("nonsense")
-        await at.station.call(Played.parts)
-        assert is_alive(at.wing)
+        at.owner.send("nonsense")
+        await at.owner.call(Played.parts)
+        assert is_alive(at.worker_node)
     assert [type(each) for each in told] == [Unexpected]

@@ -1,4 +1,4 @@
-"""Typical mistakes at the command line: each message names what was wrong and what to write, and the exit code says whose affair it is."""
+"""Typical mistakes at the command line: messages say what was wrong and what to write; exit codes tell users from servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typical mistakes of programs with hosts, clients, gateways and configurations: each message names what was wrong and what to write."""
+"""Typical mistakes with hosts, clients, gateways and configurations: messages say what was wrong and what to write."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ MADE: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "a token in the open": (lambda: Client("http://x.example/mcp", auth="abc"), ("is not https", "token")),
     "auth of a wrong kind": (lambda: Client("https://x.example/mcp", auth=WRONG), ("a token, OAuth(…)", "int")),
     "a header with a line": (lambda: Client("https://x.example/mcp", headers={"A": "b\nc"}), ("A",)),
-    "a secret without a client": (lambda: OAuth(client_secret="x"), ("give client_id as well",)),
+    "a secret without a client": (lambda: OAuth(client_secret="x"), ("client_secret and key need client_id",)),
     "half of the endpoints": (lambda: OAuth(token_endpoint="https://x.example"), ("both, or neither",)),
     "a port that is none": (lambda: OAuth(port=70000), ("0 to 65535", "70000")),
     "a client document without a path": (
@@ -262,8 +262,8 @@ async def test_a_configured_server_with_a_mistake_is_told_with_it_when_it_is_cal
             assert f"{file}:2" in read
         with pytest.raises(UnknownServer, match=r"toml:4: .*NO_SUCH_VARIABLE"):
             host.server("unset")
-        with pytest.raises(UnknownServer, match="there is no server called 'nobody'"):
-            await host.call("nobody:x")
+        with pytest.raises(UnknownServer, match="there is no server called 'unknown'"):
+            await host.call("unknown:x")
 
 
 async def _of(host: Host) -> None:

@@ -1,4 +1,4 @@
-"""Typical mistakes of server authors: each message names what was wrong, and what to write."""
+"""Typical mistakes of server authors: each message says what was wrong, and what to write."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ REGISTERING = {
     "a number as a function": Mistake(lambda: server().tool("a")(3), "3 cannot be called", "give a function"),
     "a class as a tool": Mistake(lambda: server().tool(dict), "dict is a class", "give a function, or an instance"),
     "a generator": Mistake(lambda: server().tool(generator), "it yields", "return a list"),
-    "a lambda without a name": Mistake(lambda: server().tool(lambda: 1), "has no name of its own", r'server\.tool\("its_name"\)'),
+    "a lambda without a name": Mistake(lambda: server().tool(lambda: 1), "has no name: give it one", r'server\.tool\("its_name"\)'),
     "a name with a blank": Mistake(lambda: server().tool("my tool")(fine), "'my tool': a tool's name is", r'@server\.tool\("my_tool"\)'),
     "a name with an umlaut": Mistake(lambda: server().tool("über")(fine), "a tool's name is", r'@server\.tool\("uber"\)'),
     "a name that is taken": Mistake(twice, "there is a tool 'a' already", r"server\.registry\.register_tool\('a', …\)"),
@@ -211,12 +211,12 @@ REGISTERING = {
     ),
     "a template that is not closed": Mistake(lambda: server().resource("a://{a")(one), "the '{' at 4", "is never closed"),
     "a template with a query": Mistake(lambda: server().resource("a://x{?a}")(one), r"\{\?a\} is not supported", r"there are \{name\}"),
-    "a size of a template": Mistake(lambda: server().resource("a://{a}", size=3)(one), "size cannot be said here", "is a template"),
+    "a size of a template": Mistake(lambda: server().resource("a://{a}", size=3)(one), "size is not an option here", "is a template"),
     "a number as a prompt": Mistake(lambda: server().prompt(3), "3 is neither a function nor a name", r"@server\.prompt"),
     "arguments that a prompt does not take": Mistake(lambda: server().prompt(arguments=["x"])(one), "differ in x, a", "its arguments and its function's"),
-    "a completion of nothing": Mistake(lambda: server().completion("a"), "the completion of 'a'", "say either prompt=…"),
+    "a completion of nothing": Mistake(lambda: server().completion("a"), "the completion of 'a'", "give either prompt=…"),
     "a completion without parentheses": Mistake(lambda: server().completion(one), "is no argument's name", r'@server\.completion\("city"'),
-    "a lifespan with an argument": Mistake(lambda: server().lifespan(wants_the_server), "wants server", "called without arguments"),
+    "a lifespan with an argument": Mistake(lambda: server().lifespan(wants_the_server), "requires server", "called without arguments"),
     "a lifespan that does not wait": Mistake(lambda: server().lifespan(generator), "the lifespan generator", "`async def` with one `yield`"),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The access log: a line for each call and each refusal, wherever it came from; bounded, escaped, and silent when it is off."""
+"""The access log: a line for each call and each refusal; bounded, escaped, and silent when it is off."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ async def test_wrong_credentials_and_too_many_of_them_are_lines(lines: Callable[
     assert "wrong" not in str(data)
 
 
-async def test_one_callers_share_of_sessions_and_of_requests_is_a_line(
+async def test_a_refusal_by_a_callers_limit_is_one_log_line(
     lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
     server = made(Settings(max_sessions=1, max_in_flight=1))
@@ -351,7 +351,7 @@ async def test_kinds_that_a_peer_makes_up_are_bounded(lines: Callable[[], list[d
     assert len(asyncio.all_tasks()) < 5
 
 
-async def test_nothing_is_made_while_it_is_off(
+async def test_a_disabled_access_log_formats_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def never(*values: Any, **named: Any) -> None:
@@ -416,7 +416,7 @@ def write_too_much(pipe: int) -> None:
     os.read(pipe, 1 << 20)
     handler.emit(logging.makeLogRecord({"msg": "after"}))
     assert os.read(pipe, 1 << 20).decode().splitlines()[-2:] == [
-        f"{count} records left out here: stderr was full, and was not waited for",
+        f"{count} records left out here: stderr was full",
         "after",
     ]
     assert handler.left_out == 0

@@ -1,4 +1,4 @@
-"""One function around all calls, reads, prompts and completions: it sees them, it may change them, it may refuse them."""
+"""The `around` hook: it sees, changes or refuses all calls, reads, prompts and completions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shop(around: Any) -> Server:
     return server
 
 
-async def test_it_stands_around_what_runs_code_and_around_nothing_else() -> None:
+async def test_the_around_hook_runs_around_user_code_only() -> None:
     seen: list[tuple[str, str, bool]] = []
 
     async def around(method: str, ctx: Context, proceed: Any) -> dict[str, Any]:
@@ -65,7 +65,7 @@ async def test_it_stands_around_what_runs_code_and_around_nothing_else() -> None
     ]
 
 
-async def test_it_changes_answers_and_hears_of_failures() -> None:
+async def test_the_around_hook_changes_results_and_sees_failures() -> None:
     heard: list[str] = []
 
     async def around(method: str, ctx: Context, proceed: Any) -> Any:
@@ -83,7 +83,7 @@ async def test_it_changes_answers_and_hears_of_failures() -> None:
     assert heard == ["closed"]
 
 
-async def test_it_refuses_as_a_tool_may_and_the_tool_never_runs() -> None:
+async def test_the_around_hook_can_refuse_a_call_before_the_tool_runs() -> None:
     async def around(method: str, ctx: Context, proceed: Any) -> Any:
         if ctx.params.get("name") == "add":
             raise McpError(-32001, "not today")
@@ -94,7 +94,7 @@ async def test_it_refuses_as_a_tool_may_and_the_tool_never_runs() -> None:
             await client.call("add", a=1)
 
 
-async def test_what_it_forgets_to_return_is_its_own_crash_and_nobody_elses() -> None:
+async def test_an_around_hook_that_returns_nothing_crashes_its_own_call_only() -> None:
     async def around(method: str, ctx: Context, proceed: Any) -> None:
         await proceed()
 
@@ -106,6 +106,6 @@ async def test_what_it_forgets_to_return_is_its_own_crash_and_nobody_elses() -> 
 
 
 @pytest.mark.parametrize("around", [print, 5, "x"])
-def test_what_cannot_be_awaited_is_refused_where_it_is_written(around: Any) -> None:
+def test_an_around_hook_that_is_not_async_is_refused(around: Any) -> None:
     with pytest.raises(BadSetting, match="around must be an `async def`"):
         Hooks(around=around)

@@ -1,4 +1,4 @@
-"""Whatever is said to a whole server, it answers what asks for an answer, once, and goes on."""
+"""Arbitrary input to a whole server: each request gets one reply, and the server goes on."""
 
 from __future__ import annotations
 

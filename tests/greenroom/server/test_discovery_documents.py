@@ -1,4 +1,4 @@
-"""What clients are told so that they find a server; and the page that tells people."""
+"""The published documents by which clients and people find a server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_folder_that_is_there_already_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("ST-22")
-def test_what_is_written_there_starts_a_server(root: Path) -> None:
+def test_the_published_command_starts_a_server(root: Path) -> None:
     entry = desktop_entry("everything", sys.executable, [str(EVERYTHING), "stdio", "1"], {"UNITS": "metric"})
     started = entry["mcpServers"]["everything"]
     assert started["env"] == {"UNITS": "metric"}
@@ -92,4 +92,4 @@ def test_json_is_read_by_one_library_and_the_page_says_which_and_why(root: Path)
         for file in room.rglob("*.py")
         if re.search(r"\bjson\.loads\(|import (orjson|ujson|simplejson|rapidjson)", file.read_text(encoding="utf-8"))
     ]
-    assert set(readers) <= {"messages.py"}  # the one that reads, and asks for a second opinion on what it refuses
+    assert set(readers) <= {"jsonrpc.py"}  # the one that reads, and asks for a second opinion on what it refuses

@@ -1,4 +1,4 @@
-"""The facade: what its decorators and its explicit words register, and what clients see of it."""
+"""The `Server` facade: what its decorators and methods register, and what clients see of it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_decorator_gives_the_function_back_unchanged() -> None:
     assert vars(function) == {}
 
 
-async def test_what_is_said_in_a_decorator_is_what_clients_see() -> None:
+async def test_clients_see_the_options_of_a_decorator() -> None:
     server = Server("x")
 
     @server.tool(
@@ -168,12 +168,12 @@ def test_a_name_that_is_taken_is_refused() -> None:  # G-26
 
 
 WRONG: list[tuple[Callable[[Server], object], str]] = [
-    (lambda s: s.tool(lambda: None), "has no name of its own"),
+    (lambda s: s.tool(lambda: None), "has no name: give it one"),
     (lambda s: s.resource(cast("str", nothing)), r'write @server.resource\("config://app"\)'),
-    (lambda s: s.completion("a"), "say either prompt=… "),
-    (lambda s: s.completion("a", prompt="b", template="c://{d}"), "say either prompt=… "),
-    (lambda s: s.resource("a://{n}", "n", size=3)(double), "size cannot be said here"),
-    (lambda s: s.resource("a://b", "n", segments=True)(nothing), "segments cannot be said here"),
+    (lambda s: s.completion("a"), "give either prompt=… "),
+    (lambda s: s.completion("a", prompt="b", template="c://{d}"), "give either prompt=… "),
+    (lambda s: s.resource("a://{n}", "n", size=3)(double), "size is not an option here"),
+    (lambda s: s.resource("a://b", "n", segments=True)(nothing), "segments is not an option here"),
     (lambda s: s.tool("n", isolation="process")(lambda: 1), "a lambda has no name"),
     (lambda s: s.tool("n", input_schema={"type": "array"})(nothing), "input_schema"),
     (lambda s: s.tool("not a name")(nothing), "letters .*digits"),
@@ -181,7 +181,7 @@ WRONG: list[tuple[Callable[[Server], object], str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "why"), WRONG)
-def test_what_cannot_be_is_refused_where_it_is_written(wrong: Callable[[Server], object], why: str) -> None:
+def test_invalid_registrations_are_refused(wrong: Callable[[Server], object], why: str) -> None:
     with pytest.raises(RegistrationError, match=why):
         wrong(Server("x"))
 
@@ -208,7 +208,7 @@ def test_type_checkers_know_every_word(typed: type, meant: list[Any]) -> None:
 # --- explicit
 
 
-async def test_everything_can_be_registered_in_plain_words_while_it_runs() -> None:
+async def test_every_kind_can_be_registered_while_the_server_runs() -> None:
     server = Server("x")
     async with server.started() as company, WireProbe(company) as probe:
         registry = server.registry
@@ -302,7 +302,7 @@ async def _be_the_database() -> None:
 
 
 @pytest.mark.row("ST-25")
-async def test_what_a_call_may_take_and_what_is_logged_are_settings() -> None:
+async def test_call_timeout_and_log_level_are_settings() -> None:
     server = Server("x", settings=Settings(call_timeout=3, log_level="error"))
 
     @server.tool
@@ -413,7 +413,7 @@ async def test_a_peer_is_not_asked_for_what_it_cannot_do() -> None:
 
 
 @pytest.mark.row("SE-21")
-async def test_everybody_or_one_can_be_told() -> None:
+async def test_one_session_or_all_can_be_notified() -> None:
     server = Server("x")
     async with server.started() as company, WireProbe(company) as one, WireProbe(company) as other:
         assert await server.broadcast("notifications/example", {"n": 1}) == 2

@@ -1,4 +1,4 @@
-"""The straight way of a call through greenroom's own listener: one turn of the loop, and nothing left behind on the connection."""
+"""The inline path of a call through greenroom's own listener: one turn of the loop, and nothing left on the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server opens for as long as it runs: in order, before any client is let in, in one task, and closed whatever happens."""
+"""Lifespans of a server: opened in order before any client is served, in one task, and always closed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_each_run_opens_its_own() -> None:
     assert shelf.said == ["open catalogue", "open reading room", "close reading room", "close catalogue"] * 2
 
 
-async def test_what_cannot_be_opened_keeps_the_server_from_starting_and_the_others_are_closed() -> None:
+async def test_a_lifespan_that_fails_keeps_the_server_from_starting_and_closes_the_others() -> None:
     server, shelf = library()
 
     @server.lifespan
@@ -83,11 +83,11 @@ async def test_what_cannot_be_opened_keeps_the_server_from_starting_and_the_othe
 
     with pytest.raises(StartFailed, match="no database"):
         async with server.started():
-            pytest.fail("nobody is let in")
+            pytest.fail("no client is let in")
     assert shelf.said == ["open catalogue", "open reading room", "close reading room", "close catalogue"]
 
 
-async def test_when_its_process_is_killed_another_is_opened_and_nobody_notices() -> None:
+async def test_a_killed_lifespan_process_is_opened_again_unnoticed() -> None:
     server, shelf = library()
     async with Client(server) as client:
         company = whereis(server.company.name("company"))
@@ -99,7 +99,7 @@ async def test_when_its_process_is_killed_another_is_opened_and_nobody_notices()
     assert shelf.said.count("close catalogue") == 2
 
 
-async def test_one_that_ends_in_the_middle_is_opened_anew_and_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lifespan_that_fails_later_is_opened_again_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     server, shelf = Server("x"), Shelf()
 
     async def fail() -> None:
@@ -124,7 +124,7 @@ async def test_one_that_ends_in_the_middle_is_opened_anew_and_said(caplog: pytes
     assert "OSError: the worker is gone" in caplog.text
 
 
-async def test_one_that_ends_without_an_error_is_opened_anew_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lifespan_that_ends_without_an_error_is_opened_again_too(caplog: pytest.LogCaptureFixture) -> None:
     server, shelf = Server("x"), Shelf()
 
     @server.lifespan
@@ -144,7 +144,7 @@ async def test_one_that_ends_without_an_error_is_opened_anew_too(caplog: pytest.
     assert "has ended before the server" in caplog.text
 
 
-async def test_one_that_has_ended_and_is_told_to_at_once_says_what_it_died_of(
+async def test_a_lifespan_that_died_just_before_the_stop_reports_its_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("x")
@@ -171,18 +171,18 @@ def wants_a_server(server: Server) -> None:
 
 REFUSED: list[tuple[Any, str]] = [
     (wants_a_server, "is called without arguments, but requires server"),
-    (asyncio.sleep, "has to be an `async def` with one `yield`"),
-    ("nothing", "has to be an `async def` with one `yield`"),
+    (asyncio.sleep, "must be an `async def` with one `yield`"),
+    ("nothing", "must be an `async def` with one `yield`"),
 ]
 
 
 @pytest.mark.parametrize(("function", "complaint"), REFUSED)
-def test_what_is_none_is_refused_where_it_is_written(function: Any, complaint: str) -> None:
+def test_an_invalid_lifespan_is_refused(function: Any, complaint: str) -> None:
     with pytest.raises(RegistrationError, match=complaint):
         Server("x").lifespan(function)
 
 
-async def test_it_is_too_late_when_the_server_runs() -> None:
+async def test_a_running_server_takes_no_further_lifespan() -> None:
     server, shelf = library()
     async with server.started():
         with pytest.raises(ConfigError, match="before the server runs"):

@@ -1,4 +1,4 @@
-"""Mistakes of a server's author are told where they are made, in words that say what to write instead."""
+"""Mistakes of a server's author are reported where they are made, with what to write instead."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Right(Flag):
     [
         (Right, "x", "Right is a Flag.*a list of an Enum's members"),
         (list[Right], "return", "its return hint: Right is a Flag"),
-        (Iterable[int], "return", "its return hint: an Iterable may never end"),
+        (Iterable[int], "return", "its return hint: an Iterable may be infinite"),
         (Iterator[int], "return", "its return hint: .*Iterator.* has no schema"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Mounted in another application: nothing to wire, whatever the host and however its loops come and go."""
+"""A server mounted in another ASGI application, without wiring, whatever the application's event loops do."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def client_of(app: Any) -> AsyncGenerator[httpx.AsyncClient]:
 
 @pytest.mark.row("ST-24")
 @pytest.mark.parametrize("host", [starlette_app, fastapi_app, quart_app, with_middleware])
-async def test_it_is_served_from_the_first_request_on(host: Callable[[Any], Any]) -> None:
+async def test_a_mounted_server_serves_from_the_first_request_on(host: Callable[[Any], Any]) -> None:
     server = make_server()
     app = server.asgi()
     async with client_of(host(app)) as client:
@@ -237,7 +237,7 @@ async def test_a_company_that_has_given_up_is_started_anew_by_the_next_request()
     app = server.asgi()
     async with client_of(app) as client:
         await use(client, "/mcp")
-        top = server._runner._lodgings[asyncio.get_running_loop()].top
+        top = server._runner._children[asyncio.get_running_loop()].top
         company = whereis(server.company.name("company"))
         kill(top)
         await wait_down(company)
@@ -274,7 +274,7 @@ async def test_a_host_has_the_lifespan_of_what_it_mounts_in_one_line(
     assert "lifespan" not in caplog.text
 
 
-def test_what_was_opened_without_a_lifespan_is_closed_when_the_loop_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_opened_without_a_lifespan_is_closed_when_the_loop_ends(caplog: pytest.LogCaptureFixture) -> None:
     said: list[str] = []
     server = make_server()
     opening(server, said)
@@ -350,7 +350,7 @@ def by_function(server: Server) -> Any:
 
 
 @pytest.mark.parametrize("host", [by_middleware, by_function])
-async def test_the_caller_whom_a_host_has_signed_in_is_known_to_tools_scopes_tasks_and_sessions(
+async def test_a_caller_signed_in_by_a_host_is_known_to_tools_scopes_tasks_and_sessions(
     host: Callable[[Server], Any],
 ) -> None:
     server = who_calls()

@@ -1,4 +1,4 @@
-"""Servers as programs of their own that listen on HTTP: how they stop, and what they say when they cannot go on."""
+"""Servers as HTTP programs: how they stop, and their errors when they cannot go on."""
 
 from __future__ import annotations
 

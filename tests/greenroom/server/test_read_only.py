@@ -1,4 +1,4 @@
-"""On a read-only root, without a folder for temporary files, without HOME, and as a user that the system has no name for."""
+"""On a read-only root, without a folder for temporary files, without HOME, and as a user without a name."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_workers_need_no_folder(serving: subprocess.Popen[str]) -> None:
     assert serving.wait(30) == 0
 
 
-def test_what_needs_a_folder_says_which(environment: dict[str, str]) -> None:
+def test_a_missing_folder_is_named_in_the_error(environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, PROGRAM, "inspect"], env=environment, capture_output=True, check=False, timeout=60, text=True
     )

@@ -1,4 +1,4 @@
-"""A session's id is a ticket to that session: nothing that is told of it, drawn or logged is enough to use it."""
+"""A session's id is a bearer secret: no log, report or tree shows enough of it to use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def boom() -> str:
 
 
 @pytest.mark.row("SX-08")
-async def test_nobody_is_told_the_id_of_a_session(caplog: pytest.LogCaptureFixture) -> None:
+async def test_session_ids_are_not_shown_or_logged(caplog: pytest.LogCaptureFixture) -> None:
     told: list[Report] = []
     current_node().reports.subscribe(told.append)
     with caplog.at_level(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""How workers find a program's server, how a host's servers are found by their ids, and what a run from a thread of its own does."""
+"""How workers find a program's server, how a host's servers are found by their ids, and runs from another thread."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Office(McpServer):
         return f"Write to {to}."
 
     @completion("to", prompt="letter")
-    def whom(self, value: str) -> list[str]:
+    def principal(self, value: str) -> list[str]:
         return [each for each in ("Ada", "Alan") if each.startswith(value)]
 
 
@@ -192,7 +192,7 @@ class Archive(McpServer):
 
 
 @pytest.mark.row("RG-25")
-async def test_what_is_not_decorated_is_answered_by_the_callbacks() -> None:
+async def test_undecorated_methods_are_answered_by_the_callbacks() -> None:
     async with Archive.server().started() as company, WireProbe(company) as probe:
         page = await probe.request("tools/list")
         assert [each["name"] for each in page["tools"]] == ["known", "first"]
@@ -238,7 +238,9 @@ async def test_callbacks_for_subscriptions_and_levels_may_refuse() -> None:
             await probe.request("resources/subscribe", {"uri": "archive://secret"})
         server.notify_resource_updated("archive://secret")
         server.notify_resource_updated("archive://1", {"title": "news"})
-        assert await probe.wait_for_notifications("notifications/resources/updated") == [{"uri": "archive://1", "title": "news"}]
+        assert await probe.wait_for_notifications("notifications/resources/updated") == [
+            {"uri": "archive://1", "title": "news"}
+        ]
         await probe.request("resources/unsubscribe", {"uri": "archive://1"})
         await probe.request("logging/setLevel", {"level": "error"})
         with pytest.raises(PeerError, match="stay calm"):
@@ -247,7 +249,7 @@ async def test_callbacks_for_subscriptions_and_levels_may_refuse() -> None:
 
 @pytest.mark.row("RG-25")
 @pytest.mark.row("WC-05")
-async def test_what_nobody_answers_does_not_exist() -> None:
+async def test_methods_without_a_handler_do_not_exist() -> None:
     class Small(McpServer):
         @tool
         async def only(self) -> None: ...
@@ -328,7 +330,7 @@ async def test_hooks_stand_beside_what_the_class_does_itself() -> None:
     assert seen == ["tools/call sell", "tools/call buy", "error"]
 
 
-async def nobody(job: Any, ctx: Context) -> dict[str, Any]:
+async def unreachable(job: Any, ctx: Context) -> dict[str, Any]:
     raise AssertionError((job, ctx))
 
 
@@ -337,7 +339,7 @@ async def nobody(job: Any, ctx: Context) -> dict[str, Any]:
     [
         (Hooks(init=lambda facts: facts), "init"),
         (Hooks(level=lambda level, facts: (level, facts)), "level"),
-        (Hooks(answers={"tools/call": nobody}), "tools/call"),
+        (Hooks(answers={"tools/call": unreachable}), "tools/call"),
     ],
 )
 def test_a_hook_for_what_the_class_does_itself_is_refused(hooks: Hooks, what: str) -> None:

@@ -1,4 +1,4 @@
-"""How long a program may take to stop, and how much of that its calls have: one setting, unless two were written."""
+"""How long a program may take to stop, and how much of that its calls have: one setting, or two."""
 
 from __future__ import annotations
 

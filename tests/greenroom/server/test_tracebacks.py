@@ -1,4 +1,4 @@
-"""One error of an author's code is one record of the log, with one traceback, whose frames are the author's."""
+"""One error of an author's code is one log record, with one traceback of the author's frames."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_groups_and_contexts_keep_each_error() -> None:
     assert "/asyncio/" not in text
 
 
-async def test_what_an_author_calls_of_the_standard_library_stays() -> None:
+async def test_frames_of_the_standard_library_below_the_authors_stay() -> None:
     text = tracebacks.format_traceback(raised(lambda: json.loads("{")))
     assert "json/decoder.py" in text
 
@@ -184,7 +184,7 @@ async def test_a_deep_recursion_is_folded() -> None:
     assert "repeated" in text
 
 
-async def test_nothing_is_written_above_the_loggers_level(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_loggers_level_is_respected(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("greenroom.supervision").setLevel(logging.CRITICAL)
     try:
         async with Client(server) as client:
