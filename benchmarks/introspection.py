@@ -34,7 +34,7 @@ async def watched_before(run: Run) -> None:
 
 
 @benchmark("another is watched", count=120_000, unit="x", target=1.02, repeats=3)
-async def somebody_else(run: Run) -> None:
+async def another_watched(run: Run) -> None:
     """Calls to a server while another one is watched, against calls without any watch, in turns."""
     async with Node():
         plain, other = await start(Counter), await start(Counter)

@@ -170,9 +170,9 @@ CompletionReference: TypeAlias = tuple[str, str, str]
 class Registrations(RegistrationMethods[None, bool]):
     """The registry of a server: adds and removes catalogue entries."""
 
-    def __init__(self, shelf: CatalogueRef, changed: Callable[[Kind], None]) -> None:
+    def __init__(self, catalogue: CatalogueRef, changed: Callable[[Kind], None]) -> None:
         """`changed` is called after each change, with the kind of entry."""
-        self._catalogue = shelf
+        self._catalogue = catalogue
         self._changed = changed
 
     @property

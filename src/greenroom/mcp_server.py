@@ -225,6 +225,8 @@ class _RecordingRegistry:
         return note
 
 
+# The same decorators as a server's, on a registry that records: in a class body there is no server yet. A second set of decorators would have to
+# repeat all options.
 _for_methods = Decorators()
 _for_methods.registry = _RecordingRegistry()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -309,7 +311,7 @@ def _unless_decorated(instance: McpServer, own: _Undecorated) -> MethodHandler:
 
 
 def _is_decorated(job: Job) -> bool:
-    """Whether a decorated method is for it."""
+    """Whether a decorated method handles the request."""
     catalogue = job.services.catalogue_ref.current
     if job.method != "completion/complete":
         return bool(reached_entries(job.method, job.params, catalogue, job.facts.peer))
@@ -343,7 +345,7 @@ _UNDECORATED: Final[Mapping[str, tuple[str, _Undecorated]]] = {
     "get_prompt": ("prompts/get", _get_prompt),
     "complete": ("completion/complete", _complete),
 }
-"""By callback: the method that it answers, and how."""
+"""The protocol method of each callback, and its handler."""
 
 
 def _subscribing(callback: Callable[[str, Context], Awaitable[None]], then: Any) -> MethodHandler:

@@ -314,9 +314,8 @@ class ExitDeadline:
         self._grace = grace
         self._deadline: float | None = None
         self._earlier_threads = set(threading.enumerate())
-        self._deadlines: SimpleQueue[float | None] = (
-            SimpleQueue()
-        )  # SimpleQueue.put is reentrant and so safe in a signal handler; a lock is not
+        # `SimpleQueue.put` is reentrant and so safe in a signal handler; a lock is not.
+        self._deadlines: SimpleQueue[float | None] = SimpleQueue()
         self._process = os.getpid()
         self.stopped_in_order = False
         """Whether the tree has stopped in order."""

@@ -142,6 +142,7 @@ class Server(Decorators):
         )
         self.changes: Mapping[str, Any] = {}
         """The changes by `set_up`, for the other processes that serve this server."""
+        # Weak, so that a server that outlives its loops, as in tests, keeps no closed node alive.
         self._nodes: WeakSet[Node] = WeakSet()
         self.tasks = ServerTasks(self.company, self._nodes)
         """Starts, ends and lists tasks of the program itself. From any thread."""

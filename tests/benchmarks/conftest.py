@@ -24,7 +24,7 @@ _load()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What measures needs a clock of processor time that is finer than the kernel's ticks."""
+    """Mark all tests here `processor_time`: they need a CPU clock that is finer than the kernel's ticks."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker("processor_time")

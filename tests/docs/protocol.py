@@ -120,7 +120,7 @@ def methods_page() -> str:
 def _cell(state: SessionState, event: SessionEvent) -> str:
     rule = TABLE[state, event]
     if rule.action is SessionAction.REFUSE:
-        return f"refuse: {rule.why}"
+        return f"refuse: {rule.error_message}"
     return f"take → **{rule.state.value}**" if rule.state is not state else rule.action.value
 
 
@@ -160,11 +160,11 @@ FRAMES: dict[str, bytes] = {
     "cut off": b'{"jsonrpc":"2.0","id":1,"method":"ping"',
     "not UTF-8": b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
     "a byte order mark": b"\xef\xbb\xbf{}",
-    "half a character": b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
+    "a lone surrogate": b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
     "NaN": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":NaN}}',
     "a number of 400 digits": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":' + b"9" * 400 + b"}}",
-    "a key that stands twice": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1,"x":2}}',
-    "an id that stands twice": b'{"jsonrpc":"2.0","id":1,"method":"a","id":2}',
+    "a key that occurs twice": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1,"x":2}}',
+    "an id that occurs twice": b'{"jsonrpc":"2.0","id":1,"method":"a","id":2}',
     "nested 70 deep": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":' + b"[" * 70 + b"]" * 70 + b"}}",
     "a batch": b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
     "no object": b'"ping"',

@@ -210,7 +210,7 @@ class Conversation:
 
 @settings(max_examples=examples(150))
 @given(requests=st.lists(REQUESTS, max_size=10))
-def test_who_asks_rightly_is_answered_once_whatever_others_do(
+def test_a_valid_request_is_answered_once_whatever_the_others_are(
     standing: Standing, requests: list[Right | Wrong]
 ) -> None:
     async def scene(company: Company) -> None:

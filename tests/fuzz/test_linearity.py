@@ -87,7 +87,7 @@ def test_growth_is_judged_by_what_a_byte_costs_at_first(counts: tuple[int, ...],
     assert Cost("any", "any", SIZES, counts).linear == linear
 
 
-def test_what_is_refused_is_a_cost_as_well_and_other_errors_are_not_hidden() -> None:
+def test_a_refused_input_has_a_cost_and_other_errors_propagate() -> None:
     reader = Reader("strict", int, {}, (ValueError,))
     run(reader, "no number")
     with pytest.raises(TypeError):

@@ -41,7 +41,7 @@ def _damaged(data: bytes, damage: list[tuple[int, int, bytes]]) -> bytes:
 
 
 @EACH
-def test_what_a_target_begins_with_is_right(target: Target) -> None:
+def test_the_seeds_of_a_target_violate_no_property(target: Target) -> None:
     seeds = list(target.seeds())
     assert len(seeds) > 4
     assert max(map(len, seeds)) <= target.longest

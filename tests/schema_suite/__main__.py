@@ -20,7 +20,7 @@ DRAFTS: Final = {
     "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
     "draft7": "http://json-schema.org/draft-07/schema#",
 }
-REASONS: Final = ("only the root may have one", "leads out of the document", "a schema is an object", "$schema: ")
+REASONS: Final = ("only the root may have one", "leads out of the document", "a schema must be an object", "$schema: ")
 REFUSED: Final = 81
 """The number of refused schemas, by draft."""
 

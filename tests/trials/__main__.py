@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     good = verdicts.count("as expected")
     wrong = sum(each.startswith("NOT") for each in verdicts)
     print(
-        f"{len(verdicts)} scripts: {good} as expected, {wrong} not, of {len(verdicts) - good - wrong} nothing is expected"
+        f"{len(verdicts)} scripts: {good} as expected, {wrong} not, {len(verdicts) - good - wrong} without expectation"
     )
     return 1 if wrong else 0
 

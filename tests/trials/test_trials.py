@@ -79,7 +79,7 @@ def test_expected_stands_beside_actual_and_the_verdict_decides(
     )
     assert "== a/bad: NOT AS EXPECTED\n" in out
     assert "== b/new: ended with 3\n" in out
-    assert "3 scripts: 1 as expected, 1 not, of 1 nothing is expected" in out
+    assert "3 scripts: 1 as expected, 1 not, 1 without expectation" in out
     assert trials.main([str(folder), "--only", "good"]) == 0
     assert trials.main([str(tmp_path / "nowhere")]) == 2
     assert "there is no script in" in capsys.readouterr().err
@@ -91,7 +91,7 @@ def test_only_the_end_of_a_long_output_is_shown() -> None:
     assert outcome.verdict("^3$") == "as expected"
 
 
-def test_what_is_expected_can_be_read() -> None:
+def test_the_expectations_can_be_read() -> None:
     assert trials.read(trials.EXPECTED.read_text()) is not None
     with pytest.raises(ValueError, match="x: '\\(' is no regular expression"):
         trials.read("x = '('")

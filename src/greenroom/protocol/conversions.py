@@ -89,7 +89,9 @@ def union_of(members: Sequence[Any]) -> Any:
 
 
 def _untagged_union(members: Sequence[Any]) -> Any:
-    return type("Either", (UntaggedUnion,), {"members": tuple(members)})
+    # A class made at run time: msgspec calls `dec_hook` only for classes that it does not know, and passes nothing else to it. A union of its own
+    # types it refuses, and one wrapper class for all unions would not say which members are meant.
+    return type("UntaggedUnion", (UntaggedUnion,), {"members": tuple(members)})
 
 
 def overlaps(members: Sequence[Any]) -> bool:

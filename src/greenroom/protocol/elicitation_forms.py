@@ -127,7 +127,7 @@ def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: 
             field |= _inclusive_limits(full)
         elif kind == "string" and field.get("format") not in FORMATS:
             field.pop("format", None)
-            if any(part.it is datetime for part in parts_of(hint)):
+            if any(part.value is datetime for part in parts_of(hint)):
                 field["format"] = "date-time"
         field = {"type": kind, **field}
     said = {one: schema[one] for one in ("title", "description", "default") if schema.get(one) is not None}
@@ -151,7 +151,7 @@ def _choice(name: str, schema: Mapping[str, Any], hint: Any) -> dict[str, Any]:
         return {"type": "string", "enum": values}
     if titles.legacy:
         return {"type": "string", "enum": values, "enumNames": [titles.of.get(one, one) for one in values]}
-    return {"type": "string", "oneOf": _titled(values, titles)}
+    return {"type": "string", "oneOf": _with_titles(values, titles)}
 
 
 def _choices(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: Any) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _choices(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint
     if "enum" not in items:
         raise BadHint(f"the form's field {name} is a list without choices; make it a list of a Literal or an Enum")
     values, titles = _values(name, items), _titles_in(hint)
-    return {"items": {"type": "string", "enum": values} if titles is None else {"anyOf": _titled(values, titles)}}
+    return {"items": {"type": "string", "enum": values} if titles is None else {"anyOf": _with_titles(values, titles)}}
 
 
 def _values(name: str, schema: Mapping[str, Any]) -> list[str]:
@@ -171,7 +171,7 @@ def _values(name: str, schema: Mapping[str, Any]) -> list[str]:
     return values
 
 
-def _titled(values: list[str], titles: Titles) -> list[dict[str, str]]:
+def _with_titles(values: list[str], titles: Titles) -> list[dict[str, str]]:
     return [{"const": one, "title": titles.of.get(one, one)} for one in values]
 
 
@@ -198,7 +198,7 @@ def _factory_defaults(kind: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _titles_in(hint: Any) -> Titles | None:
-    return next((part.it for part in parts_of(hint) if isinstance(part.it, Titles) and not part.home), None)
+    return next((part.value for part in parts_of(hint) if isinstance(part.value, Titles) and not part.field_name), None)
 
 
 # --- URL elicitation: the URL, its id, and the error that requires the user to open it first.
@@ -281,6 +281,7 @@ class UrlElicitation:
         """Raises `LocalProtocolError` for a URL that is not allowed."""
         check_message(self.message)
         if isinstance(self.url, str):  # pyright: ignore[reportUnnecessaryIsInstance] - not all callers use a type checker
+            # The dataclass is frozen for its users; the placeholder is replaced once, while it is made.
             object.__setattr__(self, "url", self.url.replace(ID_PLACEHOLDER, check_id(self.id)))
         check_url(self.url)
         check_id(self.id)
@@ -345,7 +346,7 @@ _OF_CHOICES: Final[Mapping[str, frozenset[str]]] = {
 def check_form(form: Any) -> None:
     """Check that clients can show a form. Raises `BadHint` naming the field and the mistake."""
     if not is_object(form) or form.get("type") != "object" or not is_object(fields := form.get("properties")):
-        raise BadHint('a form is an object: {"type": "object", "properties": {…}}')
+        raise BadHint('a form must be an object: {"type": "object", "properties": {…}}')
     if strange := sorted(map(str, form.keys() - _ROOT)):
         raise BadHint(f"a form has only fields, and no {', '.join(strange)}")
     required: Any = form.get("required", [])
@@ -398,7 +399,7 @@ def _check_items(what: str, items: Any, field: Mapping[str, Any]) -> None:
         choices = _check_choices(what, items["enum"])
         told = {"type", "enum"}
         if items.get("type") != "string":
-            raise BadHint(f'{what}: its items are of {{"type": "string"}}')
+            raise BadHint(f'{what}: its items must have {{"type": "string"}}')
     if items.keys() - told:
         raise BadHint(f"{what}: its items must be choices only")
     if field.get("minItems", 0) > len(choices):
@@ -409,7 +410,7 @@ def _check_enum(what: str, field: Mapping[str, Any]) -> None:
     choices = _check_choices(what, field["enum"])
     names: Any = field.get("enumNames", choices)
     if not is_array(names) or len(names) != len(choices) or not all(isinstance(one, str) for one in names):
-        raise BadHint(f"{what}: there is a name for each of its choices in enumNames, and it must be a string")
+        raise BadHint(f"{what}: enumNames must have a string for each of its choices")
 
 
 def _check_choices(what: str, choices: Any) -> Sequence[str]:
@@ -424,7 +425,7 @@ def _check_titled(what: str, titled: Any) -> Sequence[str]:
     if not is_array(titled) or not all(
         is_object(one) and set(one) == {"const", "title"} and isinstance(one["title"], str) for one in titled
     ):
-        raise BadHint(f'{what}: each of its choices is {{"const": …, "title": …}}')
+        raise BadHint(f'{what}: each of its choices must be {{"const": …, "title": …}}')
     return _check_choices(what, [one["const"] for one in titled])
 
 

@@ -166,7 +166,7 @@ class RemoteProtocolError(ProtocolError):
         self.data = data
         self.id = id
         self.status = status
-        self.answers: str | int | None = None
+        self.response_to: str | int | None = None
         """The id of our request, if the broken message was its response. No other response to that request will come."""
 
     def __str__(self) -> str:

@@ -100,7 +100,7 @@ def types_inside(kind: Any) -> Iterator[Any]:
     found = [
         kind
     ]  # compared by value and not by id: most types are made during the walk, and a new one may reuse the id of a freed one
-    for one in found:  # which grows meanwhile
+    for one in found:  # the list grows during iteration
         yield one
         if get_origin(one) is not Literal:
             found += [part for part in _parts(one) if part not in found]
@@ -139,7 +139,7 @@ def _type_arguments(kind: Any) -> dict[Any, list[Any]]:
     """The arguments of each type variable in a generic type and its bases."""
     scope: dict[Any, list[Any]] = {}
     waiting = [kind]
-    for one in waiting:  # which grows meanwhile
+    for one in waiting:  # the list grows during iteration
         made_of: Any = get_origin(one) or one
         for name, given in zip(_variables_of(made_of), get_args(one), strict=False):
             scope.setdefault(name, []).extend(_substituted(given, scope) if given is not name else ())
@@ -183,7 +183,7 @@ def _lists_in(value: Any, meter: StepMeter) -> list[tuple[Trail, list[Any], bool
     """All lists that are long enough, and the keys of all objects (True), from the inside out."""
     waiting: list[tuple[Trail, Any]] = [(None, value)]
     found: list[tuple[Trail, list[Any], bool]] = []
-    for trail, one in waiting:  # which grows meanwhile
+    for trail, one in waiting:  # the list grows during iteration
         meter.spend(3)
         if not is_object(one) and not is_array(one):
             continue

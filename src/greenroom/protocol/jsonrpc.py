@@ -22,7 +22,7 @@ class MessageLimits(NamedTuple):
     """Limits on one message."""
 
     size: int = 4 * 1024 * 1024
-    """Bytes."""
+    """The longest message in bytes."""
     depth: int = 64
     """The nesting depth of objects and lists."""
     values: int = 512 * 1024
@@ -41,7 +41,7 @@ KEPT_EDGE = 256
 
 
 class OversizedMessage(NamedTuple):
-    """What is kept of a message that was too long."""
+    """The kept parts of a message that was too long."""
 
     length: int
     """The size in bytes, as far as received."""
@@ -90,7 +90,7 @@ class JsonRpcRequest(Struct, frozen=True):
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What stands in `params._meta`; empty when that is missing or no object."""
+        """`params._meta`; empty if it is missing or no object."""
         return _meta(self.params)
 
     @property
@@ -108,7 +108,7 @@ class JsonRpcNotification(Struct, frozen=True):
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What stands in `params._meta`; empty when that is missing or no object."""
+        """`params._meta`; empty if it is missing or no object."""
         return _meta(self.params)
 
 
@@ -155,7 +155,7 @@ def classify(value: Any) -> JsonRpcMessage:
     if "result" in value or "error" in value:
         raise _invalid("Invalid Request: a message is either a request or an answer, not both", id)
     params = value.get("params")
-    if params is None:  # some writers say null where they have nothing to say
+    if params is None:  # some encoders write null for missing members
         params = {}
     elif not is_object(params):
         raise RemoteProtocolError(
@@ -240,7 +240,7 @@ def _invalid(message: str, id: RequestId | None = None, status: int = 400) -> Re
 def _invalid_response(why: str, id: RequestId | None) -> RemoteProtocolError:
     """The error for a broken response. It has no id: the id is one of ours, and the peer may use the same id for a request."""
     error = _invalid(f"Invalid answer: {why}")
-    error.answers = id
+    error.response_to = id
     return error
 
 
@@ -325,9 +325,7 @@ def encode(value: Any) -> bytes:
     except RecursionError:
         raise LocalProtocolError("cannot be written as JSON: it is nested too deeply, or contains itself") from None
     except UnicodeEncodeError as error:
-        raise LocalProtocolError(
-            f"cannot be written as JSON: half a character (surrogate) in a text: {error}"
-        ) from None
+        raise LocalProtocolError(f"cannot be written as JSON: a lone surrogate in a string: {error}") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise LocalProtocolError(f"cannot be written as JSON: {error}") from error
 
@@ -416,7 +414,7 @@ def _check_keys(data: bytes, members: int) -> None:
         keys = _DuplicateKeys()
         json.loads(data, object_pairs_hook=keys.check_pairs)
         if keys.duplicate is not None:
-            error = _unacceptable(f"the key {_quoted(keys.duplicate)} stands twice in one object")
+            error = _unacceptable(f"the key {_quoted(keys.duplicate)} occurs twice in one object")
             error.anonymous = keys.anonymous
             raise error
 
@@ -453,7 +451,7 @@ def _check_numbers(value: Any) -> None:
 
 
 def _explain(data: bytes, error: Exception) -> str:
-    """What is malformed and where. msgspec is fast and terse; the details are looked up only after an error."""
+    """Explain what is malformed and where. msgspec is fast and terse; the details are looked up only after an error."""
     try:
         text = data.decode()
     except UnicodeDecodeError as broken:
@@ -464,7 +462,7 @@ def _explain(data: bytes, error: Exception) -> str:
         return "the message starts with a byte order mark"
     reason = str(error).removeprefix("JSON is malformed: ")
     if "surrogate" in reason or _has_lone_surrogate(text):
-        return "half a character: an escaped surrogate (\\ud800 to \\udfff) without its other half"
+        return "a lone surrogate: \\ud800 to \\udfff without its other half"
     if "out of range" in reason:
         return "a number that is too large"
     return reason[:1].lower() + reason[1:]
@@ -520,8 +518,8 @@ def with_salvaged_id(error: RemoteProtocolError, what: OversizedMessage) -> Remo
     if isinstance(error, Unacceptable) and error.anonymous:
         return error
     found = salvage_id(what.head, what.tail)
-    if found.answers:
-        error.answers = found.id
+    if found.is_response:
+        error.response_to = found.id
     else:
         error.id = found.id
     return error
@@ -531,7 +529,7 @@ class SalvagedId(NamedTuple):
     """The id of a refused message."""
 
     id: str | int | None = None
-    answers: bool = False
+    is_response: bool = False
     """The message is a response, so the id is one of ours."""
 
 

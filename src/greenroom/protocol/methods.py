@@ -487,7 +487,7 @@ class SessionTransition(NamedTuple):
     action: SessionAction
     state: SessionState
     """The next state."""
-    why: str = ""
+    error_message: str = ""
     """The error message, if the message is refused."""
 
     @property
@@ -497,7 +497,7 @@ class SessionTransition(NamedTuple):
 
     def error(self) -> McpError:
         """The error for a refused request."""
-        return McpError(ErrorCode.INVALID_REQUEST, self.why)
+        return McpError(ErrorCode.INVALID_REQUEST, self.error_message)
 
 
 Table: TypeAlias = "Mapping[tuple[SessionState, SessionEvent], SessionTransition]"

@@ -113,7 +113,7 @@ def _problem_text(error: ValidationError) -> str:
 def _is_too_large(value: Any) -> bool:
     count = 0
     waiting: list[Any] = [[value]]
-    for one in waiting:  # which grows meanwhile
+    for one in waiting:  # the list grows during iteration
         items: Iterable[Any] = one.values() if is_object(one) else one
         count += sum(isinstance(item, str | dict | list) for item in items)
         if count > MOST:
@@ -194,6 +194,7 @@ def _is_limit(said: Any) -> bool:
 
 def pydantic_hint(hint: Any) -> type[PydanticHint]:
     """A `PydanticHint` for a hint that pydantic checks as a whole. Raises `UnusableField` with the reason why it cannot."""
+    # A class made at run time, as for unions (`conversions`): msgspec passes nothing but the class to its hook.
     return type("PydanticHint", (PydanticHint,), {"hint": hint, "adapter": _adapter_of(_in_pydantic_terms(hint))})
 
 

@@ -123,7 +123,7 @@ def _converted(value: Any, kind: Any, name: str, meter: StepMeter | None) -> Any
 
 def _misfit_error(name: str, kind: Any, error: Mismatch) -> BadAnswer:
     shown = getattr(kind, "__name__", None) if isinstance(kind, type) and not hasattr(kind, "__args__") else None
-    return BadAnswer(f"what {name} answered is no {shown or kind}: {error}", error.errors)
+    return BadAnswer(f"the result of {name} is no {shown or kind}: {error}", error.errors)
 
 
 class OutputSchema:

@@ -136,7 +136,7 @@ def may_explode(source: str) -> bool:
 def _nodes_in(node: PatternNode) -> Iterator[PatternNode]:
     """The node and all nodes inside it."""
     found = [node]
-    for one in found:  # which grows meanwhile
+    for one in found:  # the list grows during iteration
         yield one
         match one:
             case Concatenation(parts) | Alternation(parts):

@@ -136,9 +136,8 @@ class SchemaNode:
     def fits(self, value: Any, meter: StepMeter, seen: EvaluatedMembers | None = None) -> bool:
         """Whether a value is valid; only then its evaluated members count. Raises `StepsExceeded`."""
         entry = self._table.get(value.__class__)
-        if (
-            entry is not None and entry[1] is None
-        ):  # most negative results in unions: an exception would take four times as long
+        # The case of most negative results in unions, without the exception: that would take four times as long.
+        if entry is not None and entry[1] is None:
             meter.spend(1)
             return False
         inside = None if seen is None else EvaluatedMembers()
@@ -224,6 +223,7 @@ class SchemaCompiler:
         """The node of a schema, which may not be filled yet."""
         if isinstance(schema, bool):
             return TRUE if schema else FALSE
+        # By id, as schemas are dicts and so unhashable; the document keeps all of them alive, so that an id is never reused.
         found = self._nodes.get(id(schema))
         if found is None:
             closed = "unevaluatedItems" in schema or "unevaluatedProperties" in schema
@@ -257,7 +257,7 @@ class SchemaCompiler:
             wanted = schema[name]
             self.meter.spend(10 + 2 * (len(wanted) if is_array(wanted) or is_object(wanted) else 0))
             if not keyword.shape.fits(wanted):
-                raise BadSchema((*place.path, name), f"expected {keyword.shape.said}, got {shown_value(wanted)}")
+                raise BadSchema((*place.path, name), f"expected {keyword.shape.description}, got {shown_value(wanted)}")
             try:
                 made = keyword.make(self, name, wanted, schema)
             except BadPattern as error:
@@ -267,7 +267,7 @@ class SchemaCompiler:
         node.fill(what, None if alone else schema.get("type"))
 
 
-def _never(value: Any, meter: StepMeter, trail: Trail, found: Violations, seen: EvaluatedMembers | None) -> None:  # noqa: ARG001 - a `Check`
+def _reject_all(value: Any, meter: StepMeter, trail: Trail, found: Violations, seen: EvaluatedMembers | None) -> None:  # noqa: ARG001 - a `Check`
     found.add(trail, "not", {}, value)
 
 
@@ -290,7 +290,7 @@ def _with_type(wanted: Any, kind: str, cost: int, checks: tuple[Check, ...]) -> 
 
 
 TRUE: Final = SchemaNode()
-FALSE: Final = SchemaNode([(KINDS, _never, 1)])
+FALSE: Final = SchemaNode([(KINDS, _reject_all, 1)])
 
 
 # --- The required shape of each keyword's value, and its description for errors.
@@ -302,7 +302,7 @@ TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "obje
 class KeywordShape:
     """The required shape of a keyword's value."""
 
-    said: str
+    description: str
     fits: Callable[[Any], bool]
 
 
@@ -455,19 +455,19 @@ class SchemaDocument:
         self.targets: dict[str, Any] = {}
         """References as written -> their targets. Only the root has an `$id`, so each reference has one target."""
         self._meter = meter
-        self._named: dict[str, Mapping[str, Any]] = {}
-        self._referring: list[tuple[Subschema, str]] = []
-        self._adopt(Subschema((), root))
+        self._anchors: dict[str, Mapping[str, Any]] = {}
+        self._references: list[tuple[Subschema, str]] = []
+        self._add_subschemas(Subschema((), root))
         for (
             place,
             name,
-        ) in self._referring:  # the list grows: a reference may lead to a place that is no known subschema position
+        ) in self._references:  # the list grows: a reference may lead to a place that is no known subschema position
             target = self._target(place, name)
             if id(target) not in self.places:
-                self._adopt(Subschema(tuple(_pointer_tokens(place.schema[name])), target))
+                self._add_subschemas(Subschema(tuple(_pointer_tokens(place.schema[name])), target))
         self._check_circles()
 
-    def _adopt(self, start: Subschema) -> None:
+    def _add_subschemas(self, start: Subschema) -> None:
         waiting = [start]
         while waiting:
             place = waiting.pop()
@@ -477,22 +477,22 @@ class SchemaDocument:
             self.places[id(place.schema)] = place
             for name in ("$anchor", "$dynamicAnchor"):
                 if isinstance(anchor := place.schema.get(name), str):
-                    self._named[anchor] = place.schema
+                    self._anchors[anchor] = place.schema
             if place.path and "$id" in place.schema:
                 raise BadSchema((*place.path, "$id"), "only the root may have one; name the place with $anchor")
-            self._referring += ((place, name) for name in _REFERENCES if name in place.schema)
+            self._references += ((place, name) for name in _REFERENCES if name in place.schema)
             waiting += (found for _, found in subschemas_of(place))
 
     def _target(self, place: Subschema, name: str) -> Mapping[str, Any]:
         reference = place.schema[name]
         if not isinstance(reference, str):
-            raise BadSchema((*place.path, name), "a reference is a string")
+            raise BadSchema((*place.path, name), "a reference must be a string")
         if reference not in self.targets:
-            self.targets[reference] = self._found(reference, (*place.path, name))
+            self.targets[reference] = self._resolve(reference, (*place.path, name))
         found = self.targets[reference]
         return found if is_object(found) else _NOTHING_INSIDE
 
-    def _found(self, reference: str, where: Path) -> Any:
+    def _resolve(self, reference: str, where: Path) -> Any:
         self._meter.spend(5 + len(reference) // 4)
         document, _, fragment = reference.partition("#")
         if document and document != str(self.root.get("$id", "")).partition("#")[0]:
@@ -500,15 +500,15 @@ class SchemaDocument:
                 where, f"{shown_value(reference)} leads out of the document, which is not fetched; put it under $defs"
             )
         found = (
-            self._pointed(_pointer_tokens(reference))
+            self._resolve_pointer(_pointer_tokens(reference))
             if not fragment or fragment.startswith("/")
-            else self._named.get(fragment)
+            else self._anchors.get(fragment)
         )
         if not is_object(found) and not isinstance(found, bool):
             raise BadSchema(where, f"{shown_value(reference)} leads nowhere")
         return found
 
-    def _pointed(self, pointer: Sequence[str]) -> Any:
+    def _resolve_pointer(self, pointer: Sequence[str]) -> Any:
         found: Any = self.root
         for name in pointer:
             if is_object(found):
@@ -522,7 +522,7 @@ class SchemaDocument:
     def _check_circles(self) -> None:
         beside: dict[int, dict[int, Subschema]] = {}
         for key, place in self.places.items():
-            beside[key] = {id(after.schema): after for after in self._beside(place)}
+            beside[key] = {id(after.schema): after for after in self._same_value_subschemas(place)}
             self._meter.spend(8 * (1 + len(beside[key])))
         try:
             TopologicalSorter(beside).prepare()
@@ -531,7 +531,7 @@ class SchemaDocument:
             why = "it refers to itself for the same value, without end"
             raise BadSchema(next(path for path in edges if path[-1] in _REFERENCES), why) from None
 
-    def _beside(self, place: Subschema) -> Iterator[Subschema]:
+    def _same_value_subschemas(self, place: Subschema) -> Iterator[Subschema]:
         """The subschemas that apply to the same value."""
         for keyword, found in subschemas_of(place):
             if keyword in _SAME_VALUE:

@@ -154,7 +154,8 @@ def infinity_in(data: Any) -> ValidationProblem | None:
         OverflowError,
         ValueError,
         RecursionError,
-    ):  # an integer over 64 bits or a lone surrogate, which MessagePack has no form for: look at each value
+    ):
+        # An integer over 64 bits or a lone surrogate, which MessagePack cannot express: look at each value.
         pass
     waiting: deque[tuple[Any, Trail]] = deque([(data, None)])
     while waiting:
@@ -251,7 +252,7 @@ _BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (str, str.__str__),
     (int, int.__int__),
     (float, float.__float__),
-    (bytes, lambda value: bytes(memoryview(value))),
+    (bytes, lambda value: bytes(memoryview(value))),  # the buffer itself: a subclass may override `__bytes__`
     (datetime, _datetime),
     (date, lambda value: date(value.year, value.month, value.day)),
     (time, _time),

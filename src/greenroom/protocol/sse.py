@@ -167,9 +167,9 @@ class LineFramer:
     def __init__(self, limit: int = LIMITS.size) -> None:
         """`limit` is the longest line in bytes."""
         self.limit = limit
-        self._kept = bytearray()  # of the line that has not ended
-        self._dropped: OversizedMessage | None = None  # the line that has not ended, when it is too long already
-        self._reported = False  # that one
+        self._kept = bytearray()  # bytes of the unfinished line
+        self._dropped: OversizedMessage | None = None  # the unfinished line, if it is too long already
+        self._reported = False  # whether it was reported
 
     @property
     def held(self) -> int:

@@ -132,7 +132,7 @@ def _read(tool: SomeTool) -> tuple[str, str, dict[str, Any]]:
 
 def from_anthropic_call(call: Any) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a `tool_use` block. Raises `BadCall` if there is no name."""
-    name = _check_name(_member(call, "name") or _member(call, "toolName"), "a tool_use block has a name")
+    name = _check_name(_member(call, "name") or _member(call, "toolName"), "a tool_use block needs a name")
     given = _member(call, "input")
     return name, dict(to_jsonable(given)) if is_object(given) else {}
 
@@ -143,7 +143,7 @@ def from_openai_call(call: Any) -> tuple[str, dict[str, Any]]:
     Raises `BadCall` if there is no name, or if the JSON is broken: a tool must not run with half of its arguments.
     """
     function = _member(call, "function") or call
-    name = _check_name(_member(function, "name"), "a tool call has a function with a name")
+    name = _check_name(_member(function, "name"), "a tool call needs a function with a name")
     given = _member(function, "arguments")
     if isinstance(given, (str, bytes)):
         given = _parse_arguments(name, given)
@@ -168,7 +168,7 @@ def _parse_arguments(name: str, text: str | bytes) -> Any:
 def from_gemini_call(call: Any) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a `functionCall`, alone or in its part. Raises `BadCall` if there is no name."""
     function = _gemini_call(call) or call
-    name = _check_name(_member(function, "name"), "a functionCall has a name")
+    name = _check_name(_member(function, "name"), "a functionCall needs a name")
     given = _member(function, "args")
     if given is not None and not is_object(given):
         raise BadCall(f"the args of {name} are an object, not {type(given).__name__}")
@@ -304,7 +304,7 @@ def _text(result: Mapping[str, Any]) -> str:
 
 
 def _with_failure(text: str, result: Mapping[str, Any]) -> str:
-    return f"Error: {text or 'it said nothing more'}" if result.get("isError") is True else text
+    return f"Error: {text or 'no message'}" if result.get("isError") is True else text
 
 
 def _shown_blocks(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:

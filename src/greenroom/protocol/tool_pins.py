@@ -96,11 +96,11 @@ class PinReport(NamedTuple):
 
 def tool_hash(tool: Mapping[str, Any], name: str | None = None) -> str:
     """The hash of a tool in wire form. `name` replaces the tool's name."""
-    shown = {"name": tool.get("name") if name is None else name, **_shown(tool)}
+    shown = {"name": tool.get("name") if name is None else name, **_hashed_parts(tool)}
     return _PREFIX + _digest(shown)
 
 
-def _shown(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _hashed_parts(tool: Mapping[str, Any]) -> dict[str, Any]:
     """The hashed parts of a tool. Empty parts count as missing."""
     return {part: to_jsonable(tool[part]) for part in _PARTS if tool.get(part) not in (None, "", {})}
 
@@ -183,11 +183,11 @@ class Pins:
         Under the policy "refuse", every changed, new or renamed tool is refused; a function is called for each of them, and returns whether the tool
         may be used.
         """
-        findings = {id: self._look(id, tool) for id, tool in tools.items()}
+        findings = {id: self._compare_tool(id, tool) for id, tool in tools.items()}
         unknown = set(absent)
         missing = [id for id in self._pins if id not in tools and id not in unknown]
         for id, finding in findings.items():
-            if finding.kind == "new" and (was := self._pinned_as(tools[id], missing)) is not None:
+            if finding.kind == "new" and (was := self._find_renamed(tools[id], missing)) is not None:
                 findings[id] = finding._replace(kind="renamed", was=was)
         findings |= {id: PinComparison(id, "gone") for id in missing}
         refused = {
@@ -195,7 +195,7 @@ class Pins:
         }
         return PinReport(findings, refused)
 
-    def _look(self, id: str, tool: Mapping[str, Any]) -> PinComparison:
+    def _compare_tool(self, id: str, tool: Mapping[str, Any]) -> PinComparison:
         pin = self._pins.get(id)
         if pin is None:
             return PinComparison(id, "new", tool=tool)
@@ -205,14 +205,15 @@ class Pins:
         parts = () if pin.parts is None else tuple(one for one in _PARTS if pin.parts.get(one) != now.get(one))
         return PinComparison(id, "changed", parts, tool=tool)
 
-    def _pinned_as(self, tool: Mapping[str, Any], missing: Iterable[str]) -> str | None:
+    def _find_renamed(self, tool: Mapping[str, Any], missing: Iterable[str]) -> str | None:
         """The missing id under which the same tool was pinned, with another name."""
         return next(
-            (id for id in missing if any(self._pins[id].hash == tool_hash(tool, name) for name in _names(id))), None
+            (id for id in missing if any(self._pins[id].hash == tool_hash(tool, name) for name in _possible_names(id))),
+            None,
         )
 
 
-def _names(id: str) -> Iterable[str]:
+def _possible_names(id: str) -> Iterable[str]:
     """The possible names of a tool with this id at its server: all of the id, or what follows a separator."""
     yield id
     yield from (id[place + 1 :] for place, character in enumerate(id) if not character.isalnum())
@@ -223,7 +224,7 @@ def _allowed(policy: Policy, finding: PinComparison) -> bool:
 
 
 def _pin_of(tool: Mapping[str, Any]) -> _Pin:
-    return _Pin(tool_hash(tool), {part: _digest(value)[:16] for part, value in _shown(tool).items()})
+    return _Pin(tool_hash(tool), {part: _digest(value)[:16] for part, value in _hashed_parts(tool).items()})
 
 
 def _pin(id: str, value: Any) -> _Pin:

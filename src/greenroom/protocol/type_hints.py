@@ -284,7 +284,7 @@ def _hint_of(function: Callable[..., Any], parameter: inspect.Parameter, names: 
         return resolved(function, parameter.annotation, names)
     except NameError as error:
         raise BadHint(
-            f"{name_of(function)}: the hint of {parameter.name} uses {error.name!r}, which is not there at run time; "
+            f"{name_of(function)}: the hint of {parameter.name} uses {error.name!r}, which does not exist at run time; "
             "import it outside of `if TYPE_CHECKING`, or define it at the top of the module"
         ) from error
     except (TypeError, SyntaxError) as error:
@@ -297,6 +297,7 @@ def _hint_of(function: Callable[..., Any], parameter: inspect.Parameter, names: 
 def resolved(function: Callable[..., Any], annotation: Any, names: Mapping[str, Any] | None) -> Any:
     """The hint with its strings evaluated in the function's module. One hint at a time, since skipped hints need not resolve."""
     home = _plain_function(function)
+    # `get_type_hints` knows only globals. Names of an enclosing function are found in its cells, if the function refers to them itself.
     closure: dict[str, Any] = {}
     if inspect.isfunction(home):
         for name, cell in zip(home.__code__.co_freevars, home.__closure__ or (), strict=True):
@@ -335,7 +336,7 @@ def refined(hint: Any, mode: Mode = "validation", where: str = "") -> Any:
 
 def _refined_or_adapted(hint: Any, parts: Iterable[HintPart]) -> Any:
     """The hint for msgspec, or for pydantic if msgspec cannot enforce a limit of a `Field` (such as a limit of a date)."""
-    field = next((part for part in parts if part.is_meta and hasattr(part.it, "json_schema_extra")), None)
+    field = next((part for part in parts if part.is_meta and hasattr(part.value, "json_schema_extra")), None)
     if field is None:
         return _refined(hint)
     try:
@@ -354,7 +355,9 @@ def _special_in(parts: Iterable[HintPart]) -> HintPart | None:
     for part in parts:
         if part.default is not MISSING and pydantic_models.is_field(part.default):
             return part
-        if pydantic_models.is_special(part.it) or (part.home and part.is_meta and pydantic_models.is_field(part.it)):
+        if pydantic_models.is_special(part.value) or (
+            part.field_name and part.is_meta and pydantic_models.is_field(part.value)
+        ):
             return part
     return None
 
@@ -365,7 +368,7 @@ def _adapted(hint: Any, special: HintPart) -> Any:
     try:
         return pydantic_models.pydantic_hint(hint)
     except pydantic_models.UnusableField as error:
-        raise BadHint(f"{special.home or describe(special.it)}: {error}") from error
+        raise BadHint(f"{special.field_name or describe(special.value)}: {error}") from error
 
 
 def describe(kind: Any) -> str:
@@ -375,10 +378,10 @@ def describe(kind: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HintPart:
-    """A type or metadata inside a hint. `home` is the field of the class in which it stands, if any."""
+    """A type or metadata inside a hint. `field_name` is the field of the class in which it stands, if any."""
 
-    it: Any
-    home: str
+    value: Any
+    field_name: str
     is_meta: bool = False
     default: Any = MISSING
     """The default of the field, if the part is a field's whole hint."""
@@ -392,7 +395,7 @@ def parts_of(hint: Any) -> Iterator[HintPart]:
     while waiting:
         part = waiting.pop()
         yield part
-        it, home = part.it, part.home
+        it, home = part.value, part.field_name
         origin = get_origin(it)
         if part.is_meta:
             if origin is Annotated:  # grouped metadata, such as
@@ -437,17 +440,17 @@ def _defaults_of(kind: Any) -> dict[str, Any]:
 
 def _check_meta(part: HintPart) -> None:
     """Refuse metadata that would have no effect."""
-    if part.is_meta and (why := _annotation_problem(part.it)):
-        raise BadHint(f"{part.home}: {why}" if part.home else why)
+    if part.is_meta and (why := _annotation_problem(part.value)):
+        raise BadHint(f"{part.field_name}: {why}" if part.field_name else why)
     if part.default is not MISSING and (why := _foreign_default_problem(part.default)):
-        raise BadHint(f"{part.home}: its default is {why}")
-    if part.home and (why := _attrs_field_problem(part)):
-        raise BadHint(f"{part.home}: {why}")
+        raise BadHint(f"{part.field_name}: its default is {why}")
+    if part.field_name and (why := _attrs_field_problem(part)):
+        raise BadHint(f"{part.field_name}: {why}")
 
 
 def _attrs_field_problem(part: HintPart) -> str | None:
     """What is wrong with a field of an attrs class whose settings msgspec would ignore."""
-    name = part.home.rpartition(".")[2]
+    name = part.field_name.rpartition(".")[2]
     field = next((one for one in getattr(part.owner, "__attrs_attrs__", ()) if one.name == name), None)
     if field is not None:
         if getattr(field.default, "takes_self", False):
@@ -461,7 +464,7 @@ def _attrs_field_problem(part: HintPart) -> str | None:
 
 def _check_inside(part: HintPart, mode: Mode) -> None:
     """Refuse metadata inside a class that could only be refined outside of one."""
-    it, home = part.it, part.home
+    it, home = part.value, part.field_name
     origin = get_origin(it)
     if mode == "validation" and part.owner is not None and not _is_in_init(part.owner, home.rpartition(".")[2]):
         raise BadHint(
@@ -477,15 +480,15 @@ def _check_inside(part: HintPart, mode: Mode) -> None:
         return
     if origin in (Union, types.UnionType) and is_dangerous(get_args(it)):
         raise BadHint(
-            f"{home}: a text with a pattern may not stand beside a list or dict in a union, as msgspec cannot tell them "
-            "apart inside of a class; give each a field of its own"
+            f"{home}: a union of a string with a pattern and a list or dict cannot be checked by msgspec "
+            "inside a class; give each a field of its own"
         )
     if origin in (Union, types.UnionType) and _overlaps(get_args(it)):
         raise BadHint(
-            f"{home}: two members of the union are of one kind in JSON, and msgspec tries only one of them inside of a class; "
-            "say both in one, or give each a field of its own"
+            f"{home}: two members of the union are of the same kind in JSON, and msgspec tries only one of them inside a class; "
+            "merge them, or give each a field of its own"
         )
-    if part.is_meta and _is_from("annotated_types", it) and not hasattr(it, "documentation"):
+    if part.is_meta and _is_from_package("annotated_types", it) and not hasattr(it, "documentation"):
         raise BadHint(f"{home}: inside a class, write limits with msgspec.Meta, not with annotated-types")
 
 
@@ -597,16 +600,16 @@ def _metas(said: Any) -> list[msgspec.Meta]:
         return [msgspec.Meta(description=said)]
     if get_origin(said) is Annotated:
         return [meta for one in get_args(said)[1:] for meta in _metas(one)]
-    if _is_from("annotated_types", said):
-        return _of_annotated_types(said)
-    if _is_from("typing_extensions", said):  # Doc
+    if _is_from_package("annotated_types", said):
+        return _metas_of_annotated_types(said)
+    if _is_from_package("typing_extensions", said):  # Doc
         return [msgspec.Meta(description=said.documentation)] if hasattr(said, "documentation") else []
-    if _is_from("pydantic", said):  # Field
+    if _is_from_package("pydantic", said):  # Field
         return [*_limits(said), *(meta for one in getattr(said, "metadata", ()) for meta in _metas(one))]
     return []
 
 
-def _of_annotated_types(said: Any) -> list[msgspec.Meta]:
+def _metas_of_annotated_types(said: Any) -> list[msgspec.Meta]:
     match type(said).__name__:
         case "Predicate" | "Not" | "Func":
             raise BadHint(f"{said!r} is code, which no schema can express; check it inside the function")
@@ -627,7 +630,7 @@ def _limits_in(meta: msgspec.Meta) -> bool:
     return any(getattr(meta, name) is not None for name in LIMITS)
 
 
-def _is_from(package: str, said: Any) -> bool:
+def _is_from_package(package: str, said: Any) -> bool:
     """Whether it is an instance of a package's class or of a derived class; the package need not be installed."""
     return any(kind.__module__.partition(".")[0] == package for kind in type(said).__mro__)
 
@@ -646,12 +649,12 @@ def choices_in(hint: Any) -> list[Any]:
     """The values of literals and enums in a hint, in written order."""
     found: list[Any] = []
     for part in parts_of(hint):
-        if part.home or part.is_meta:
+        if part.field_name or part.is_meta:
             continue
-        if get_origin(part.it) is Literal:
-            found += get_args(part.it)
-        elif isinstance(part.it, EnumType):
-            found += [member.value for member in cast("Iterable[Enum]", part.it)]
+        if get_origin(part.value) is Literal:
+            found += get_args(part.value)
+        elif isinstance(part.value, EnumType):
+            found += [member.value for member in cast("Iterable[Enum]", part.value)]
     return found
 
 
@@ -660,7 +663,7 @@ def classes_in(hints: Iterable[Any]) -> dict[str, type]:
     found: dict[str, type] = {}
     for hint in hints:
         for part in parts_of(hint):
-            kind: Any = get_origin(part.it) or part.it
+            kind: Any = get_origin(part.value) or part.value
             if isinstance(kind, EnumType) or (isinstance(kind, type) and _has_fields(kind)):
                 found.setdefault(kind.__name__, kind)
     return found

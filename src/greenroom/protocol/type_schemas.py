@@ -92,9 +92,8 @@ class TypedSchema:
             much = self._has_models and _is_large(value, steps)
             if self._keys is not None:
                 self._keys.check(value, steps)
-            if (
-                self._careful or much
-            ):  # Checked before conversion: msgspec matches patterns with `re`, and pydantic allocates an error for each mistake.
+            # Checked before conversion: msgspec matches patterns with `re`, and pydantic allocates an error for each mistake.
+            if self._careful or much:
                 self._check(value, steps)
             if much:  # e.g. a 3.0 where pydantic wants 3, which the schema allows
                 value = _with_integers(value, steps)
@@ -203,7 +202,7 @@ class FunctionArguments(TypedSchema):
         """
         if not arguments.keys() <= self.names:
             self._check(arguments, meter)
-            raise AssertionError("the schema refuses what it does not name")
+            raise AssertionError("the schema refuses unknown arguments")
         return filled_arguments(self._parameters, cast("dict[str, Any]", self.convert(arguments, meter)))
 
 
@@ -232,8 +231,8 @@ def arguments_of(
     for one in parameters:
         if one.default is not MISSING and not is_pydantic_hint(one.hint) and not _default_fits(one):
             raise BadHint(
-                f"{name_of(function)}: the default of {one.name}, {one.default!r}, does not fit its own hint; "
-                "change one of them, or take None for what was not sent"
+                f"{name_of(function)}: the default of {one.name}, {one.default!r}, does not fit its hint; "
+                "change one of them, or make the default None"
             )
     properties = {one.wire: _property_schema(one, schema) for one, schema in zip(parameters, schemas, strict=True)}
     schema: dict[str, Any] = {"type": "object"}
@@ -436,12 +435,11 @@ def _is_large(value: Any, meter: StepMeter) -> bool:
     """Whether the value is so large that pydantic gets it only after the schema check."""
     count = 0
     waiting: list[Any] = [[value]]
-    for one in waiting:  # which grows meanwhile
+    for one in waiting:  # the list grows during iteration
         items: Collection[Any] = one.values() if is_object(one) else one
         count += len(items)
-        meter.spend(
-            1 + 2 * len(items)
-        )  # conversion of large values runs in a thread, where validators written in Python release the interpreter
+        # Charged, so that large values are converted in a thread, where validators written in Python release the interpreter.
+        meter.spend(1 + 2 * len(items))
         waiting += (item for item in items if isinstance(item, dict | list))
     return count > _FEW_FOR_PYDANTIC
 
@@ -449,7 +447,7 @@ def _is_large(value: Any, meter: StepMeter) -> bool:
 def _objects_in(schema: Any) -> Iterator[Mapping[str, Any]]:
     """All schema objects inside a schema that was made from hints."""
     found = [schema]
-    for one in found:  # which grows meanwhile
+    for one in found:  # the list grows during iteration
         if is_object(one):
             yield one
             found += one.values()

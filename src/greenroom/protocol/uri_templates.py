@@ -178,6 +178,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 
 def _mask(raw: bytes, byte: bytes) -> int:
     """The positions of a byte, as a set of the positions where it ends."""
+    # The bytes are translated to the digits 0 and 1 and read as one binary number, all in C: a loop in Python takes more than twenty times as long.
     table = bytearray(b"0" * 256)
     table[byte[0]] = ord("1")
     return int(raw.translate(bytes(table)) or b"0", 2)
@@ -206,10 +207,10 @@ def _parts(text: str, *, segments: bool) -> list[str | TemplateVariable]:
         variable = _variable(text, expression, last=found.end() == len(text) and not segments)
         if parts and isinstance(parts[-1], TemplateVariable):
             raise BadTemplate(
-                f"{text!r}: nothing stands between {parts[-1].name!r} and {variable.name!r} to tell them apart"
+                f"{text!r}: a text is missing between {parts[-1].name!r} and {variable.name!r} to separate them"
             )
         if variable.name in names:
-            raise BadTemplate(f"{text!r}: {variable.name!r} stands in it twice")
+            raise BadTemplate(f"{text!r}: {variable.name!r} occurs twice")
         names.add(variable.name)
         parts.append(variable)
     return parts

@@ -66,7 +66,7 @@ def check_schema(schema: Any, *, root_object: bool = False) -> None:
     second. `Validator` by itself refuses schemas that cannot be used.
     """
     if not is_object(schema):
-        raise BadSchema((), "a schema is an object")
+        raise BadSchema((), "a schema must be an object")
     if root_object and schema.get("type") != "object":
         raise BadSchema(("type",), f'its root must have the type "object", and has {schema.get("type")!r}')
     Validator(schema)
@@ -90,7 +90,7 @@ class Validator:
         meter = StepMeter(STEPS_IN_THREAD) if meter is None else meter
         if self.dialect is None:
             if not is_object(schema):
-                raise BadSchema((), "a schema is an object")
+                raise BadSchema((), "a schema must be an object")
             check_size(schema, meter)
         dialect = self.dialect or dialect_of(schema)
         self._root = SchemaCompiler(

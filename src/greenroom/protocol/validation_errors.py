@@ -126,20 +126,20 @@ class PacedStepMeter(StepMeter):
     after each slice of its steps, which hands over the lock at once and costs a tenth of its time.
     """
 
-    __slots__ = ("rest", "stopped")
+    __slots__ = ("remaining", "stopped")
 
     def __init__(self, steps: int = STEPS_IN_THREAD) -> None:
         """`steps` may be taken in all."""
         super().__init__(min(_SLICE, steps))
-        self.rest = steps - self.left
+        self.remaining = steps - self.left
         self.stopped = False
         """Set by another thread to stop the check."""
 
     def refill_or_raise(self) -> None:
         """Begin the next slice. Raises `StepsExceeded` if there is none, or if the check was stopped."""
-        self.rest += self.left  # taken already
-        if self.stopped or self.rest < 0:
+        self.remaining += self.left  # taken already
+        if self.stopped or self.remaining < 0:
             raise StepsExceeded
-        self.left = min(_SLICE, self.rest)
-        self.rest -= self.left
+        self.left = min(_SLICE, self.remaining)
+        self.remaining -= self.left
         time.sleep(_PAUSE)

@@ -58,6 +58,7 @@ class ReasonWriter:
 
     def _listing(self, choices: Sequence[Any]) -> str:
         """The choices, shortened."""
+        # By id: the choices are a part of the schema, which outlives this writer, and may be thousands that each branch of a union would list again.
         found = self._listed.get(id(choices))
         if found is None:
             some: list[Any] = []

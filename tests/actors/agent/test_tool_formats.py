@@ -128,7 +128,7 @@ def test_a_call_of_gemini_without_arguments() -> None:
         assert read_call(bare) == ("", "add", {}, "gemini")
     with pytest.raises(BadCall, match="the args of add are an object, not list"):
         read_call({"functionCall": {"name": "add", "args": [1]}})
-    with pytest.raises(BadCall, match="a functionCall has a name"):
+    with pytest.raises(BadCall, match="a functionCall needs a name"):
         from_gemini_call({"functionCall": {"args": {}}})
 
 

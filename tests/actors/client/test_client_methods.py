@@ -178,7 +178,7 @@ async def test_an_answer_that_is_not_what_was_promised_or_wanted_is_told_with_al
             await client.call("lies")
         assert [problem.path for problem in failed.value.problems] == [("n",)]
         assert (await client.call_tool("lies")).structured_content == {"n": "many"}
-        with pytest.raises(BadAnswer, match="what words answered is no int"):
+        with pytest.raises(BadAnswer, match="the result of words is no int"):
             await client.call("words", into=int)
         with pytest.raises(BadHint):
             await client.call("words", into=object())

@@ -276,9 +276,9 @@ def test_a_value_of_the_wanted_type_is_made(kind: Any, result: dict[str, Any], v
 @pytest.mark.parametrize(
     ("kind", "result", "complaint"),
     [
-        (Day, {"structuredContent": {"name": 3}}, "forecast answered is no Day: "),
+        (Day, {"structuredContent": {"name": 3}}, "the result of forecast is no Day: "),
         (int, {"content": said("many")}, "text that is no JSON: 'many'"),
-        (int, {"content": []}, "answered is no int"),
+        (int, {"content": []}, "is no int"),
         (list[int], {"structuredContent": {"result": ["x"]}}, r"no list\[int\]"),
     ],
 )

@@ -295,7 +295,7 @@ ILLEGAL: tuple[tuple[Any, str], ...] = (
     (one(type="string", enum=[]), "choices that are not strings, or none"),
     (one(type="string", enum=["x", 1]), "choices that are not strings"),
     (one(type="string", enum=["x", "x"]), "a choice twice"),
-    (one(type="string", enum=["x", "y"], enumNames=["X"]), "a name for each"),
+    (one(type="string", enum=["x", "y"], enumNames=["X"]), "a string for each of its choices"),
     (one(type="string", oneOf=[{"const": "x"}]), "each of its choices must be"),
     (one(type="string", oneOf=[{"const": 1, "title": "X"}]), "choices that are not strings"),
     (one(type="string", oneOf=[{"const": "x", "title": 1}]), "each of its choices must be"),

@@ -97,10 +97,10 @@ def look_at(error: RemoteProtocolError, text: bytes) -> None:
     """Assert that an error has the refused message's id, or none."""
     assert error.status in (200, 400, 413)
     assert error.code in (ErrorCode.PARSE_ERROR, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS)
-    assert error.id is None or error.answers is None
-    for id in (error.id, error.answers):
+    assert error.id is None or error.response_to is None
+    for id in (error.id, error.response_to):
         assert id is None or id in ids(text), (id, ids(text))
-        assert id is None or len(ids(text)) == 1 or "stands twice" not in error.message
+        assert id is None or len(ids(text)) == 1 or "occurs twice" not in error.message
     wire = decode(encode_error(error.id, error))
     assert wire["id"] == error.id
     assert wire["error"]["message"]

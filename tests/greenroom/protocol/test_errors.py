@@ -91,7 +91,7 @@ def test_the_tree_of_errors_is_as_its_docstring_draws_it() -> None:
 
 def test_a_remote_error_says_how_it_travels() -> None:
     error = RemoteProtocolError(ErrorCode.PARSE_ERROR, "broken", {"at": 1}, id="a", status=400)
-    assert (error.code, error.message, error.data, error.id, error.status, error.answers) == (
+    assert (error.code, error.message, error.data, error.id, error.status, error.response_to) == (
         *(-32700, "broken", {"at": 1}, "a"),
         *(400, None),
     )

@@ -217,16 +217,16 @@ def test_a_broken_response_names_its_request_and_is_not_answered_under_that_id(
     members: dict[str, Any],
 ) -> None:
     error = refusal(json.dumps({"jsonrpc": "2.0", **members}).encode())
-    assert (error.code, error.id, error.answers, error.status) == (ErrorCode.INVALID_REQUEST, None, 5, 400)
+    assert (error.code, error.id, error.response_to, error.status) == (ErrorCode.INVALID_REQUEST, None, 5, 400)
 
 
 @pytest.mark.parametrize("id", [None, 1.5, {}, True])
 def test_a_response_without_an_id_is_refused(id: Any) -> None:
     error = refusal(wire(id=id, result={}))
-    assert (error.id, error.answers) == (None, None)
+    assert (error.id, error.response_to) == (None, None)
     if id is not None:
         error = refusal(wire(id=id, error={"code": 1, "message": "a"}))
-        assert (error.id, error.answers) == (None, None)
+        assert (error.id, error.response_to) == (None, None)
 
 
 def test_a_message_that_is_refused_though_well_formed_is_answered_under_its_id() -> None:
@@ -235,7 +235,7 @@ def test_a_message_that_is_refused_though_well_formed_is_answered_under_its_id()
     deep = refusal(b'{"jsonrpc":"2.0","method":"a","params":{"a":' + b"[" * 70 + b"]" * 70 + b'},"id":"x"}')
     assert deep.id == "x"
     answer = refusal(b'{"jsonrpc":"2.0","id":4,"result":{"a":1,"a":2}}')
-    assert (answer.id, answer.answers) == (None, 4)
+    assert (answer.id, answer.response_to) == (None, 4)
     for unclear in (
         b'{"jsonrpc":"2.0","id":4,"id":5,"method":"a"}',
         b'{"jsonrpc":"2.0","id":4,"method":"a","method":"a","id":4}',
@@ -328,7 +328,7 @@ def test_any_json_is_a_message_or_refused_with_a_code_and_a_text(value: Any) -> 
         assert found.code in {ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS}
         assert found.status in {200, 400}
         assert 5 < len(found.message) < 200
-        assert found.id is None or found.answers is None
+        assert found.id is None or found.response_to is None
         parse(encode_error(found.id, found))
     else:
         assert value["jsonrpc"] == "2.0"

@@ -26,9 +26,9 @@ def told(data: bytes) -> SalvagedId:
         (b'{"jsonrpc":"2.0","id":3,"method":"a","params":{"a":"%s"}}', SalvagedId(3)),
         (b'{"method":"a","params":{"a":"%s"},"jsonrpc":"2.0","id":3}', SalvagedId(3)),
         (b'{ "method" : "a" , "params" : ["%s"] , "id" : "x\\"y" }\n ', SalvagedId('x"y')),
-        (b'{"jsonrpc":"2.0","id":"3","result":{"a":"%s"}}', SalvagedId("3", answers=True)),
-        (b'{"result":{"a":"%s"},"jsonrpc":"2.0","id":-3}', SalvagedId(-3, answers=True)),
-        (b'{"error":{"a":"%s"},"id":0}', SalvagedId(0, answers=True)),
+        (b'{"jsonrpc":"2.0","id":"3","result":{"a":"%s"}}', SalvagedId("3", is_response=True)),
+        (b'{"result":{"a":"%s"},"jsonrpc":"2.0","id":-3}', SalvagedId(-3, is_response=True)),
+        (b'{"error":{"a":"%s"},"id":0}', SalvagedId(0, is_response=True)),
         (b'{"params":{"method":"a","x":"%s"},"id":3}', SalvagedId()),
         (b'{"method":"a","params":{"x":"%s","id":3}}', SalvagedId()),
         (b'{"method":"a","params":{"id":4,"x":"%s"},"id":3}', SalvagedId(3)),
@@ -81,12 +81,12 @@ def test_any_bytes_can_be_searched_for_an_id(head: bytes, tail: bytes) -> None:
 
 def test_the_error_for_an_oversized_message_has_its_size_and_its_id() -> None:
     request = too_long_error(OversizedMessage.of(b'{"method":"a","id":3,"params":{}}' + b" " * 1000), 100)
-    assert (request.code, request.status, request.id, request.answers) == (ErrorCode.INVALID_REQUEST, 413, 3, None)
+    assert (request.code, request.status, request.id, request.response_to) == (ErrorCode.INVALID_REQUEST, 413, 3, None)
     assert request.message == "Message too large: 1033 bytes, the limit is 100"
     answer = too_long_error(OversizedMessage.of(b'{"result":{},"id":3}' + b" " * 1000), 100)
-    assert (answer.id, answer.answers) == (None, 3)
+    assert (answer.id, answer.response_to) == (None, 3)
     unclear = too_long_error(OversizedMessage.of(b"x" * 1000), 100)
-    assert (unclear.id, unclear.answers) == (None, None)
+    assert (unclear.id, unclear.response_to) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,6 @@ def test_the_error_for_an_oversized_message_has_its_size_and_its_id() -> None:
     ],
 )
 def test_a_message_with_two_ids_has_none(data: bytes, expected: int | None) -> None:
-    with pytest.raises(RemoteProtocolError, match="stands twice") as caught:
+    with pytest.raises(RemoteProtocolError, match="occurs twice") as caught:
         parse(data.replace(b"%s", BULK.encode()))
     assert caught.value.id == expected

@@ -33,7 +33,7 @@ def test_a_refused_message_keeps_the_state_and_has_an_error_text() -> None:
         for (state, event), rule in table.items():
             if rule.action is not SessionAction.TAKE:
                 assert rule.state is state
-            assert bool(rule.why) == (rule.action is SessionAction.REFUSE)
+            assert bool(rule.error_message) == (rule.action is SessionAction.REFUSE)
             if rule.action is SessionAction.REFUSE:
                 assert event in {
                     SessionEvent.INITIALIZE,
@@ -41,7 +41,7 @@ def test_a_refused_message_keeps_the_state_and_has_an_error_text() -> None:
                     SessionEvent.REQUEST,
                 }  # only requests can be answered
                 assert rule.error().code == ErrorCode.INVALID_REQUEST
-                assert rule.error().message == rule.why
+                assert rule.error().message == rule.error_message
 
 
 def test_a_closed_session_stays_closed_and_says_so() -> None:
@@ -60,7 +60,7 @@ def test_a_session_accepts_only_ping_before_it_is_ready() -> None:
         for method in ("tools/list", "logging/setLevel", "tasks/get", "no/such"):
             rule = next_transition(state, JsonRpcRequest(1, method))
             assert rule.action is SessionAction.REFUSE
-            assert rule.why.startswith("Server not initialized")
+            assert rule.error_message.startswith("Server not initialized")
     assert next_transition(SessionState.READY, JsonRpcRequest(1, "tools/list")).is_accepted
 
 

@@ -184,7 +184,7 @@ class Numbers(Enum):
         (bytes, "flat"),
         (Numbers, "choices that are not strings"),
         (int | str, "flat"),
-        ({"type": "array"}, "a form is an object"),
+        ({"type": "array"}, "a form must be an object"),
         ({"type": "object", "properties": {"a": {"type": "object"}}}, "a has the type 'object'"),
         ({"type": "object", "properties": {"a": {"type": "array"}}}, "items without choices"),
     ],

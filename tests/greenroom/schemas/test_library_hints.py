@@ -282,7 +282,7 @@ class OfItself:
 
 @attrs.define
 class Bare:
-    x = attrs.field(default=3)  # the mistake under test
+    x = attrs.field(default=3)  # type: ignore[var-annotated]  # pyright: ignore[reportGeneralTypeIssues] - the mistake under test
 
 
 @dataclass
@@ -305,7 +305,7 @@ def dependency() -> str:
         (int, Field(exclude=True), r"x: Field\(exclude=…\) has no effect on a parameter"),
         (int, Field(validation_alias=AliasChoices("a", "b")), r'AliasChoices is no argument name.*Field\(alias="one_name"\)'),
         (int, Field(serialization_alias="a"), r"serialization_alias is for output.*Field\(alias=…\)"),
-        (int, Field(3, le=2), "the default of x, 3, does not fit its own hint"),
+        (int, Field(3, le=2), "the default of x, 3, does not fit its hint"),
         (list[Annotated[int, Field(alias="a")]], REQUIRED, "pydantic would ignore a part of it: The 'alias' attribute"),
         (Struct, REQUIRED, r"Struct\.x: .*it does not know Struct: .*msgspec\.Meta"),
         (Callback, REQUIRED, "x has no schema: Cannot generate a JsonSchema"),

@@ -81,7 +81,7 @@ def test_a_cancelled_check_frees_its_thread() -> None:
             loop.call_soon_threadsafe(running.set)
             try:
                 while True:
-                    meter.rest = STEPS_IN_THREAD
+                    meter.remaining = STEPS_IN_THREAD
                     meter.spend(1)
             finally:
                 loop.call_soon_threadsafe(ended.set)

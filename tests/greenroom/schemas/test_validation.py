@@ -197,8 +197,8 @@ def test_the_root_of_a_tools_schema_is_an_object(schema: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (True, "a schema is an object"),
-        ([], "a schema is an object"),
+        (True, "a schema must be an object"),
+        ([], "a schema must be an object"),
         ({"$schema": "https://json-schema.org/draft/2030-01/schema"}, r"\$schema: .* is not supported"),
         ({"$schema": 3}, "is not supported"),
         ({"type": "strin"}, "type"),
@@ -210,7 +210,7 @@ def test_the_root_of_a_tools_schema_is_an_object(schema: Any) -> None:
         ({"$dynamicRef": "https://example.com/x"}, "leads out of the document"),
         ({"properties": {"a": {"$ref": "#/$defs/no"}}}, "leads nowhere"),
         ({"$ref": "#missing"}, "leads nowhere"),
-        ({"$ref": 3}, "a reference is a string"),
+        ({"$ref": 3}, "a reference must be a string"),
         ({"$ref": "#/x", "x": {"$ref": "http://example.com"}}, "leads out of the document"),
         ({"$ref": "#"}, r"\$ref: it refers to itself"),
         ({"$ref": "#/$defs/x", "$defs": {"x": {"allOf": [{"$ref": "#/$defs/x"}]}}}, r"\$ref: it refers to itself"),

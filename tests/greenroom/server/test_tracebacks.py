@@ -170,7 +170,7 @@ async def test_a_log_handler_finds_the_whole_traceback_beside_the_short_text(cap
     assert record.exc_info is not None
     assert record.exc_info[2] is not None
     assert "greenroom" in record.exc_info[2].tb_frame.f_code.co_filename
-    assert record.funcName == "write"
+    assert record.funcName == "log_report"
 
 
 async def test_a_deep_recursion_is_folded() -> None:

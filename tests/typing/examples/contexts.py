@@ -10,7 +10,7 @@ from greenroom import Accepted, Context, Declined, Dismissed, Root, Sampled, Ser
 
 @dataclass
 class Order:
-    """What it may be."""
+    """The fields of a form."""
 
     cups: int
 

@@ -49,12 +49,12 @@ class Lamp(GenStatem[Light]):
     initial = Light.OFF
 
     def __init__(self, watts: int) -> None:
-        """How bright it is."""
+        """The brightness of the lamp."""
         self.watts = watts
 
     @event
     def press(self, finger: str) -> int:
-        """Answered with how bright it is."""
+        """Answered with the brightness."""
         raise NotImplementedError
 
     @state(Light.OFF, to=(Light.ON,))
