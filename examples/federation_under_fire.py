@@ -93,7 +93,7 @@ async def main() -> None:
             await asyncio.sleep(1)
             heard = await asyncio.gather(*(told(host, name, number) for name in names))
             outcomes = ", ".join(f"{name} {what}" for name, what in zip(names, heard, strict=True))
-            print(f"{f'{fault.what} {fault.whom}' if fault else 'nothing':34} {outcomes}")
+            print(f"{f'{fault.what} {fault.target}' if fault else 'nothing':34} {outcomes}")
         await injection.close()
         print("done twice:", [what for what, times in done.items() if times > 1])
         print("the tree is the same:", shape(tree(upstreams)) == before)

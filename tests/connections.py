@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from greenroom.actors.client.connection import Connection
-from greenroom.actors.client.handler import ClientHandler
-from greenroom.actors.client.line import ConnectionLine
+from greenroom.actors.client.client_handler import ClientHandler
+from greenroom.actors.client.connection_line import ConnectionLine
+from greenroom.actors.client.server_connection import ServerConnection
 from greenroom.supervision import start, start_link
 from greenroom.supervision.introspect import get_state
 
@@ -24,26 +24,26 @@ async def start_connection(
 ) -> ConnectionLine:
     """Start a connection that lives on its own. The handshake goes on after that: see `ready`."""
     line = ConnectionLine(name, settings)
-    await start(Connection, line, route, handler or ClientHandler())
+    await start(ServerConnection, line, route, handler or ClientHandler())
     return line
 
 
 async def start_link_connection(route: Route, *, name: str = "server") -> ConnectionLine:
     """As `start_connection`, linked to the calling process, which becomes the parent."""
     line = ConnectionLine(name)
-    await start_link(Connection, line, route, ClientHandler())
+    await start_link(ServerConnection, line, route, ClientHandler())
     return line
 
 
 async def snapshot(line: ConnectionLine) -> dict[str, Any]:
     """What a connection is at, once all is worked off that it was told before."""
     connection = await get_state(line.pid)
-    requests, errands = connection["requests"], connection["errands"]
+    requests, server_requests = connection["requests"], connection["server_requests"]
     return {
         "phase": line.phase.value,
         "wires": [wire.description for wire in connection["_wires"].values()],
         "waiting": [entry.id for entry in requests.table.values() if entry.wire is None],
         "under_way": {entry.id: entry.method for entry in requests.table.values() if entry.wire is not None},
         "strays": requests.strays,
-        "errands": [errand.method for errand in errands._open.values()],
+        "server_requests": [request.method for request in server_requests._open.values()],
     }

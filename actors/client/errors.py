@@ -100,7 +100,7 @@ class RequestLost(ClientError):
         return f"{self.method}: {self.cause} ({fate}{when})"
 
 
-def lost(method: str, cause: Exception, *, maybe_done: bool) -> Exception:
+def request_lost(method: str, cause: Exception, *, maybe_done: bool) -> Exception:
     """What the caller of a lost request gets: a sign-in that is needed as itself, since a program can do something about that."""
     if isinstance(cause, SignInError) and not maybe_done:
         return copy(cause)  # several callers share the failure, and each adds its own traceback

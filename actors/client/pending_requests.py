@@ -454,7 +454,7 @@ class RequestTable:
 
     def on_broken_reply(self, error: RemoteProtocolError, wire: Pid) -> None:
         """An answer that is none: its request has no other."""
-        entry = self._pop_from(wire, error.answers)
+        entry = self._pop_from(wire, error.response_to)
         if entry is not None:
             entry.settle(None, BadAnswer(f"Invalid answer to {entry.method}: {error.message}"))
 
@@ -508,7 +508,7 @@ class RequestTable:
         """It will not be answered where it was sent; it is sent again, or settled."""
         if entry.settled:
             self.pop(entry.id)
-        elif type(entry) is not PendingRequest or not cause.passing or (seen and not entry.idempotent):
+        elif type(entry) is not PendingRequest or not cause.is_temporary or (seen and not entry.idempotent):
             self.end(entry, request_lost(entry.method, cause, maybe_done=seen))
         elif isinstance(cause, HttpError) and (cause.status == _TOO_MANY or cause.retry_after is not None):
             self._hold(entry, cause, seen=seen)

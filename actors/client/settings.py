@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 _TIMES: Final = ("init_timeout", "ping_timeout", "close_grace")
 _TIMES_OR_NONE: Final = ("request_timeout", "ping_interval", "server_request_timeout")
-_COUNTS: Final = ("ping_failure_threshold", "max_pages", "max_server_requests", "max_pending", "max_updates", "max_progress")
+_COUNTS: Final = (
+    "ping_failure_threshold",
+    "max_pages",
+    "max_server_requests",
+    "max_pending",
+    "max_updates",
+    "max_progress",
+)
 
 
 def _client_info() -> Mapping[str, Any]:

@@ -88,7 +88,7 @@ def is_failure(error: BaseException | None, peer_codes: Collection[int] = frozen
 class Breaker:
     """The machine. Each method takes the moment on whatever clock, as long as it is always the same."""
 
-    __slots__ = ("_buckets", "_due", "_source", "_tries", "cause", "settings", "state", "tripped", "turn")
+    __slots__ = ("_buckets", "_due", "_source", "_tries", "cause", "epoch", "settings", "state", "tripped")
 
     def __init__(self, settings: BreakerSettings, source: random.Random) -> None:
         """Closed. `source` is where the jitter comes from."""
@@ -101,7 +101,7 @@ class Breaker:
         self._source = source
         self._buckets: list[list[int]] = []
         """[number of the part, how many ended in it, how many of those failed], oldest first"""
-        self.turn = 0
+        self.epoch = 0
         """What a request takes along: how it ends counts only as long as this is the same."""
         self._tries = 0
         self._due = 0.0
@@ -112,9 +112,9 @@ class Breaker:
         """Whether requests may pass."""
         return self.state is BreakerState.CLOSED
 
-    def settle(self, turn: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
+    def record(self, turn: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
         """A request has ended. Whether the breaker opens for it."""
-        if turn != self.turn or not self.closed:
+        if turn != self.epoch or not self.closed:
             return False  # of a time that is over: what is so late says nothing of today
         part = math.floor(now * BUCKETS / self.settings.window)
         buckets = self._buckets
@@ -132,9 +132,9 @@ class Breaker:
         self._open(now, cause)
         return True
 
-    def opens(self, turn: int, now: float, cause: BaseException | None) -> bool:
+    def record_unreachable(self, turn: int, now: float, cause: BaseException | None) -> bool:
         """The server could not be reached, which is worth any number of failures. Whether the breaker opens for it."""
-        if turn != self.turn or not self.closed:
+        if turn != self.epoch or not self.closed:
             return False
         self._open(now, cause)
         return True
@@ -146,7 +146,7 @@ class Breaker:
             self.tripped = True
         self.cause = cause
 
-    def restored(self) -> None:
+    def restore(self) -> None:
         """It is there again, or is tried once more before anything is refused."""
         if self.tripped:
             self._close()
@@ -162,13 +162,13 @@ class Breaker:
         if self.state is not BreakerState.OPEN or self.tripped or now < self._due:
             return None
         self.state = BreakerState.HALF_OPEN
-        self.turn += 1
+        self.epoch += 1
         self._due = now + 2 * self.settings.probe_timeout
-        return self.turn
+        return self.epoch
 
-    def probed(self, ticket: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
+    def record_probe(self, ticket: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
         """How that probe ended. False when it does not count any more."""
-        if self.state is not BreakerState.HALF_OPEN or ticket != self.turn:
+        if self.state is not BreakerState.HALF_OPEN or ticket != self.epoch:
             return False
         if failed:
             self._open(now, cause if cause is not None else self.cause)
@@ -176,7 +176,7 @@ class Breaker:
             self._close()
         return True
 
-    def hasten(self, now: float) -> None:
+    def retry_now(self, now: float) -> None:
         """A caller does not want to wait: the next probe is due now, and after it the waiting begins anew."""
         self._tries = 0
         if self.state is BreakerState.OPEN:
@@ -185,7 +185,7 @@ class Breaker:
     def _open(self, now: float, cause: BaseException | None) -> None:
         self.state = BreakerState.OPEN
         self.cause = cause
-        self.turn += 1
+        self.epoch += 1
         self._buckets.clear()
         self._due = now + self.settings.cooldown.delay(self._tries, self._source)
         self._tries += 1
@@ -194,5 +194,5 @@ class Breaker:
         self.state = BreakerState.CLOSED
         self.tripped = False
         self.cause = None
-        self.turn += 1
+        self.epoch += 1
         self._tries = 0

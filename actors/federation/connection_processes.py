@@ -139,14 +139,14 @@ class ConnectionProcessRef:
         """The operating system's id of the process, which is started if it does not run."""
         return await (await self.processes.owner(self.spec)).call(ConnectionProcessOwner.process_id)
 
-    async def lease_node(self) -> NodeLease:
+    async def acquire(self) -> NodeLease:
         """Lease a node for as long as the calling process lives. Raises the error that kept the process from starting, or ended it at once."""
         tries = 0
         while True:
             tries += 1
             try:
                 owner = await self.processes.owner(self.spec)
-                return await owner.call(ConnectionProcessOwner.lease_node)
+                return await owner.call(ConnectionProcessOwner.acquire)
             except ProcessExited as gone:
                 match gone.reason:
                     case Shutdown(detail=Exception() as error) | Crash(error=Exception() as error):
@@ -168,7 +168,7 @@ class ConnectionProcessOwner(GenServer):
         self._leases: set[Monitor] = set()
 
     def init(self) -> Continue:
-        """Return at once, so that the supervisor goes on; callers of `lease_node` wait until the process runs."""
+        """Return at once, so that the supervisor goes on; callers of `acquire` wait until the process runs."""
         return Continue(None)
 
     async def handle_continue(self, token: Any) -> Stop | None:  # noqa: ARG002 - there is one only
@@ -179,7 +179,7 @@ class ConnectionProcessOwner(GenServer):
             return Stop(Shutdown(error))
         return None
 
-    def lease_node(self) -> NodeLease:
+    def acquire(self) -> NodeLease:
         """Lease the node to the caller, until the caller's process ends."""
         holder = self.caller.process
         if holder is not None:
@@ -242,7 +242,7 @@ class ProcessLease(GenServer):
     async def handle_continue(self, token: Any = None) -> Stop | None:  # noqa: ARG002 - there is one only
         """Take the lease, or try again later where no machine fits."""
         try:
-            lease = await self._connection_process.lease_node()
+            lease = await self._connection_process.acquire()
         except ActorError as error:
             if not _is_without_machine(error):
                 return Stop(Crash(error))

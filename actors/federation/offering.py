@@ -28,7 +28,7 @@ def _nothing() -> Mapping[str, Any]:
     return _NOTHING
 
 
-class List(NamedTuple):
+class ListSpec(NamedTuple):
     """One of a server's lists, as the protocol has it."""
 
     method: str
@@ -45,11 +45,13 @@ class List(NamedTuple):
         return f"notifications/{self.capability}/list_changed"
 
 
-LISTS: Final[Mapping[Part, List]] = {
-    "tools": List("tools/list", "tools", "tools", "name", "tool"),
-    "resources": List("resources/list", "resources", "resources", "uri", "resource"),
-    "templates": List("resources/templates/list", "resourceTemplates", "resources", "uriTemplate", "resource_template"),
-    "prompts": List("prompts/list", "prompts", "prompts", "name", "prompt"),
+LISTS: Final[Mapping[Part, ListSpec]] = {
+    "tools": ListSpec("tools/list", "tools", "tools", "name", "tool"),
+    "resources": ListSpec("resources/list", "resources", "resources", "uri", "resource"),
+    "templates": ListSpec(
+        "resources/templates/list", "resourceTemplates", "resources", "uriTemplate", "resource_template"
+    ),
+    "prompts": ListSpec("prompts/list", "prompts", "prompts", "name", "prompt"),
 }
 
 
@@ -118,7 +120,7 @@ class Offering:
         return Differences(*(Difference.between(self.part(part), later.part(part)) for part in PARTS))
 
 
-NOTHING: Final = Offering()
+EMPTY_OFFERING: Final = Offering()
 
 
 def _by_name(entries: Iterable[Any], key: str) -> tuple[Mapping[str, Any], int]:
@@ -137,30 +139,30 @@ def _by_name(entries: Iterable[Any], key: str) -> tuple[Mapping[str, Any], int]:
 # --- How it is fetched: all pages of a list.
 
 
-def parts_changed(method: str) -> tuple[Part, ...]:
+def changed_lists(method: str) -> tuple[Part, ...]:
     """The lists that this notification says have changed."""
     return tuple(part for part, each in LISTS.items() if each.changed == method)
 
 
-async def every_list(line: Line, parts: Collection[Part], most: int) -> dict[Part, list[Any]]:
-    """These lists of a server. Raises as `every_page`."""
-    return {part: await every_entry(line, part, most) for part in PARTS if part in parts}
+async def fetch_lists(line: Line, parts: Collection[Part], most: int) -> dict[Part, list[Any]]:
+    """These lists of a server. Raises as `fetch_all_pages`."""
+    return {part: await fetch_list(line, part, most) for part in PARTS if part in parts}
 
 
-async def every_entry(line: Line, part: Part, most: int) -> list[Any]:
-    """One of a server's lists, over all pages; empty where it has none. Raises as `every_page`."""
+async def fetch_list(line: Line, part: Part, most: int) -> list[Any]:
+    """One of a server's lists, over all pages; empty where it has none. Raises as `fetch_all_pages`."""
     what, welcome = LISTS[part], line.welcome
     if welcome is None or what.capability not in welcome.capabilities:
         return []
     try:
-        return await every_page(line, what.method, what.key, most)
+        return await fetch_all_pages(line, what.method, what.key, most)
     except PeerError as error:
         if error.code == ErrorCode.METHOD_NOT_FOUND:
             return []  # many declare resources, and know nothing of templates
         raise
 
 
-async def every_page(line: Line, method: str, key: str, most: int) -> list[Any]:
+async def fetch_all_pages(line: Line, method: str, key: str, most: int) -> list[Any]:
     """All entries of a list. Raises `ClientError`, and `PeerError` for what is no page."""
     entries: list[Any] = []
     seen: set[str] = set()

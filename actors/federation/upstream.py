@@ -3,10 +3,10 @@
 ::
 
     upstream (one_for_one, with a budget of its own)
-    ├─ tenant           where its connections run in another process: sees to it that there is one
+    ├─ lease            where its connections run in another process: sees to it that there is one
     ├─ connection       the way to the server
-    ├─ curator          keeps what the server offers
-    └─ sentry           sends the one probe while the breaker is open
+    ├─ refresher        keeps what the server offers
+    └─ probe            sends the one probe while the breaker is open
 
 `Upstream` is no process: it outlives all of those, and is written in the loop alone. When one of them dies the others go on: the line finds
 the connection's successor by its name. When they die too often their supervisor gives up, and the steward parks them.
@@ -42,9 +42,9 @@ from greenroom.supervision import (
 )
 
 from .breaker import Breaker
-from .offering import LISTS, NOTHING, PARTS, Offering, Part, every_list
-from .specs import Standing, State, marked
-from .upstream_requests import Gate
+from .offering import EMPTY_OFFERING, LISTS, PARTS, Offering, Part, fetch_lists
+from .upstream_requests import RequestLimiter
+from .upstream_spec import UpstreamState, UpstreamStatus, marked_away
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterable
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     )
 
     from .federation import Federation
-    from .specs import UpstreamSpec
+    from .upstream_spec import UpstreamSpec
 
 _serials: Final = count(1)
 
@@ -79,25 +79,25 @@ class Upstream:
         self.name = str(self.id)
         spec = self.spec
         self.serial = next(_serials)
-        self.room = self.federation.room(self.id, spec)
+        self.connection_process = self.federation.connection_process(self.id, spec)
         """Where its connections run, if not here."""
-        self.connection, made = spec.connected(self.id, self.room, self.federation.patience)
+        self.connection, made = spec.connected(self.id, self.connection_process, self.federation.patience)
         self.line: Line = made
         """The bare line: nothing is bounded on it, and no breaker asked."""
         self.breaker = Breaker(spec.breaker, current_node().random)
-        self.gate = Gate(self)
+        self.limiter = RequestLimiter(self)
         self.calls_beside = 0
         """Calls in progress on other connections than `line`, which pass no gate: those of a gateway's clients."""
-        self.bell = Wakeup()
+        self.wakeup = Wakeup()
         """Rings whenever anything of this is different."""
-        self.offering: Offering = NOTHING
+        self.offering: Offering = EMPTY_OFFERING
         self.fetched = self.inherited = False
         """Whether its lists were ever had, and whether they are still those of the server that had the id before it."""
-        self.had: frozenset[Part] = frozenset()
+        self.fetched_lists: frozenset[Part] = frozenset()
         """Which of them."""
-        self.curator: Pid | None = None
+        self.refresher: Pid | None = None
         """The process that fetches them."""
-        self.trouble: Exception | None = None
+        self.list_error: Exception | None = None
         """Why its lists could not be had the last time."""
         self.pid: Pid | None = None
         """Its supervisor, once it was started."""
@@ -116,7 +116,7 @@ class Upstream:
         """and when a connection that has given up is."""
         self.since = 0.0
         """When its processes were started last."""
-        self.falls = RestartWindow(spec.intensity, spec.period)
+        self.restarts = RestartWindow(spec.intensity, spec.period)
         self.was_ready = False
         self.level: str | None = None
         """What it was last told to log."""
@@ -127,58 +127,58 @@ class Upstream:
         self.gone = False
         self.stopped = False
         """Whether the whole federation was stopped, so that it is not started again."""
-        self._told: object = None
+        self._last_state: object = None
         self._marked: tuple[Offering, Offering] | None = None
 
     def __repr__(self) -> str:
-        return f"<Upstream {self.name} {self.standing.state.value}>"
+        return f"<Upstream {self.name} {self.status.state.value}>"
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> UpstreamStatus:
         """How it is."""
-        state, cause = self._judge()
-        in_progress = self.gate.under_way + self.gate.waiting + self.calls_beside
-        return Standing(self.id, state, cause, self._next_attempt(state), in_progress)
+        state, cause = self._state_and_cause()
+        in_progress = self.limiter.under_way + self.limiter.waiting + self.calls_beside
+        return UpstreamStatus(self.id, state, cause, self._next_attempt(state), in_progress)
 
-    def _next_attempt(self, state: State) -> float | None:
+    def _next_attempt(self, state: UpstreamState) -> float | None:
         """In how many seconds it is tried again, in a state in which it is."""
         match state:
-            case State.PARKED | State.NEEDS_SIGN_IN:
+            case UpstreamState.PARKED | UpstreamState.NEEDS_SIGN_IN:
                 due = self.revive_at if self.parked is not None else self.wake_at
                 return None if due is None else max(0.0, due - self._loop.time())
-            case State.OPEN if not self.breaker.tripped:
+            case UpstreamState.OPEN if not self.breaker.tripped:
                 return self.breaker.retry_in(self._loop.time())
-            case State.OPEN | State.DEGRADED:
+            case UpstreamState.OPEN | UpstreamState.DEGRADED:
                 status = self.line.status
                 trying = status.phase in (Phase.CONNECTING, Phase.INITIALIZING)
                 return 0.0 if trying else status.retry_in
             case _:
                 return None
 
-    def _judge(self) -> tuple[State, BaseException | None]:
+    def _state_and_cause(self) -> tuple[UpstreamState, BaseException | None]:
         if self.gone or (self.stopped and not self.running):
-            return State.STOPPED, None
+            return UpstreamState.STOPPED, None
         if self.leave_by is not None:
-            return State.STOPPING, None
+            return UpstreamState.STOPPING, None
         if self.parked is not None and not self._hastened:
-            return State.PARKED, self.parked
+            return UpstreamState.PARKED, self.parked
         status = self.line.status
         if status.phase is Phase.PARKED:
-            return (State.NEEDS_SIGN_IN if needs_user(status.cause) else State.PARKED), status.cause
+            return (UpstreamState.NEEDS_SIGN_IN if needs_user(status.cause) else UpstreamState.PARKED), status.cause
         if self.sign_in is not None and self.running and status.phase is Phase.READY:
-            return State.NEEDS_SIGN_IN, self.sign_in
+            return UpstreamState.NEEDS_SIGN_IN, self.sign_in
         if not self.breaker.closed:
-            return State.OPEN, self.breaker.cause
+            return UpstreamState.OPEN, self.breaker.cause
         if self.running and status.phase is Phase.READY:
-            return (State.READY, None) if self.trouble is None else (State.DEGRADED, self.trouble)
+            return (UpstreamState.READY, None) if self.list_error is None else (UpstreamState.DEGRADED, self.list_error)
         cause = status.cause
         if cause is None and isinstance(self.last_end, Crash):
-            return State.DEGRADED, self.last_end.error
+            return UpstreamState.DEGRADED, self.last_end.error
         if self.was_ready or status.attempts or cause is not None or self.last_end is not None:
-            return State.DEGRADED, cause
-        return State.STARTING, None
+            return UpstreamState.DEGRADED, cause
+        return UpstreamState.STARTING, None
 
-    def signs_in(self, error: BaseException | None) -> None:
+    def note_sign_in(self, error: BaseException | None) -> None:
         """A call has ended: with an error that a user has to sign in first, with another outcome, or with none that says anything of that."""
         before = self.sign_in
         if error is None or isinstance(error, PeerError):
@@ -194,18 +194,18 @@ class Upstream:
         One waits while it is started for the first time, or for the first time after it was lost. Once an attempt has failed the caller is told
         so at once, with the time of the next one.
         """
-        state, cause = self._judge()
+        state, cause = self._state_and_cause()
         why = cause if isinstance(cause, Exception) else None
-        if state is State.NEEDS_SIGN_IN:
+        if state is UpstreamState.NEEDS_SIGN_IN:
             return (
                 copy(why) if self.line.status.phase is not Phase.READY else None
             )  # each caller adds its own traceback
-        if state is State.PARKED:
+        if state is UpstreamState.PARKED:
             return Parked(self.name, why, self._next_attempt(state))
         if not self.breaker.closed:
-            return CircuitOpen(self.name, why, self._next_attempt(State.OPEN))
+            return CircuitOpen(self.name, why, self._next_attempt(UpstreamState.OPEN))
         if self._absent():
-            return Unavailable(self.name, why or self.given_up, self._next_attempt(State.DEGRADED))
+            return Unavailable(self.name, why or self.given_up, self._next_attempt(UpstreamState.DEGRADED))
         return None
 
     def _absent(self) -> bool:
@@ -215,10 +215,10 @@ class Upstream:
             return False
         return self.given_up is not None or status.attempts > self._forgiven
 
-    def hasten(self) -> None:
+    def retry_now(self) -> None:
         """It is tried again now, and requests wait for that as they do for a first start."""
-        self.breaker.hasten(self._loop.time())
-        self.breaker.restored()
+        self.breaker.retry_now(self._loop.time())
+        self.breaker.restore()
         self.given_up = None
         self._hastened = True
         self._forgiven = self.line.status.attempts
@@ -232,7 +232,7 @@ class Upstream:
         if away == "withdraw":
             return self.offering.with_lists({"tools": ()})
         if self._marked is None or self._marked[0] is not self.offering:
-            tools = [marked(one) for one in self.offering.tools.values()]
+            tools = [marked_away(one) for one in self.offering.tools.values()]
             self._marked = self.offering, self.offering.with_lists({"tools": tools})
         return self._marked[1]
 
@@ -248,14 +248,16 @@ class Upstream:
 
     def complete(self) -> None:
         """More lists are kept than were."""
-        if self.curator is not None and is_alive(self.curator):
-            Ref[Curator](self.curator).cast(Curator.complete)
+        if self.refresher is not None and is_alive(self.refresher):
+            Ref[ListRefresher](self.refresher).cast(ListRefresher.complete)
 
     @property
     def settled(self) -> bool:
         """Whether it is as good as it will be for now: ready with its lists, or parked."""
-        state = self.standing.state
-        return state in (State.PARKED, State.NEEDS_SIGN_IN) or (state is State.READY and self.fetched)
+        state = self.status.state
+        return state in (UpstreamState.PARKED, UpstreamState.NEEDS_SIGN_IN) or (
+            state is UpstreamState.READY and self.fetched
+        )
 
     @property
     def connected(self) -> bool:
@@ -269,25 +271,25 @@ class Upstream:
         if self.running and status.phase is Phase.READY:
             self.was_ready = True
             self.given_up, self._forgiven = None, 0
-            self.breaker.restored()
+            self.breaker.restore()
         elif status.phase is Phase.PARKED:
             self.given_up = status.cause
         elif self.was_ready and status.attempts and self._absent():
             self.breaker.trip(self._loop.time(), status.cause)
-            self.gate.refuse_waiting()
-        now = (self._judge(), status.phase, status.generation, status.attempts, self.running, self.offering)
-        if now != self._told:
-            self._told = now
-            if self.federation.roster.get(self.id) is self:
-                self.federation.news.tell(self.id)
-        self.bell.wake()
+            self.limiter.refuse_waiting()
+        now = (self._state_and_cause(), status.phase, status.generation, status.attempts, self.running, self.offering)
+        if now != self._last_state:
+            self._last_state = now
+            if self.federation.members.get(self.id) is self:
+                self.federation.change_feed.tell(self.id)
+        self.wakeup.wake()
 
     async def changed(self, until: float | None) -> bool:
         """Wait until anything of it is different, or until that moment; False when it is past already."""
         left = None if until is None else until - self._loop.time()
         if left is not None and left <= 0:
             return False
-        await self.bell.wait(left)
+        await self.wakeup.wait(left)
         return True
 
     async def set_level(self, level: str, timeout: float | None) -> None:
@@ -301,7 +303,7 @@ class Upstream:
 
     # --- for its processes
 
-    def rises(self, pid: Pid, now: float) -> None:
+    def on_started(self, pid: Pid, now: float) -> None:
         """Its supervisor runs."""
         self.pid = pid
         self.running = True
@@ -309,49 +311,49 @@ class Upstream:
         self.since = now
         self.parked = None
         self._hastened = False
-        self.gate.open()
+        self.limiter.open()
         self.refresh()
 
-    def falls_down(self) -> None:
+    def on_stopped(self) -> None:
         """Its supervisor does not run any more."""
         self.running = False
-        self.gate.shut()
+        self.limiter.shut()
         if self.stopped:
-            self.gate.abandon()
+            self.limiter.abandon()
         self.refresh()
 
     def park(self, cause: Exception) -> None:
         """Nothing of it is tried any more, for long."""
         self.parked = self.given_up = cause
         self._hastened = False
-        self.gate.abandon()
+        self.limiter.abandon()
         self.refresh()
 
     def publish(self, offering: Offering, parts: Iterable[Part]) -> None:
         """What it offers now, by one assignment; these lists are as they were just fetched."""
         self.offering = offering
-        self.had |= frozenset(parts)
+        self.fetched_lists |= frozenset(parts)
         self.fetched = True
         self.inherited = False
-        self.trouble = None
+        self.list_error = None
         self.refresh()
 
-    def troubled(self, error: Exception) -> None:
+    def on_list_failure(self, error: Exception) -> None:
         """Its lists could not be had."""
-        self.trouble = error
+        self.list_error = error
         self.refresh()
 
 
-class UpstreamTree(Supervisor):
+class UpstreamSupervisor(Supervisor):
     """The supervisor of one registration."""
 
     def __init__(self, upstream: Upstream) -> None:
         """Its processes are told of the registration they work for."""
         children: list[Any] = [
-            *(() if upstream.room is None else (upstream.room.tenant(),)),
+            *(() if upstream.connection_process is None else (upstream.connection_process.lease_spec(),)),
             upstream.connection.but(id="connection"),
-            child(Curator, upstream).but(id="curator"),
-            child(Sentry, upstream).but(id="sentry"),
+            child(ListRefresher, upstream).but(id="refresher"),
+            child(BreakerProbe, upstream).but(id="probe"),
         ]
         spec = upstream.spec
         super().__init__(children, intensity=spec.intensity, period=spec.period)
@@ -361,17 +363,17 @@ class UpstreamTree(Supervisor):
         """Start them."""
         begun = await super().init()
         if begun is None:
-            self._upstream.rises(self.pid, self.process.node.now())
+            self._upstream.on_started(self.pid, self.process.node.now())
         return begun
 
     async def terminate(self, reason: ExitReason) -> None:
         """Stop them, and record it: when the whole federation stops, nothing else does."""
         await super().terminate(reason)
-        self._upstream.falls_down()
+        self._upstream.on_stopped()
 
     def on_restart(self) -> None:
         """It may be the connection, for which requests wait."""
-        self._upstream.gate.open()
+        self._upstream.limiter.open()
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
         """One of them has ended: its reason is kept, to say later why this gave up."""
@@ -401,7 +403,7 @@ _AGAIN: Final = Backoff(first=1.0, factor=2.0, longest=60.0, jitter=0.5)
 """How long to wait before lists that could not be had are asked for again."""
 
 
-class Curator(GenServer):
+class ListRefresher(GenServer):
     """One for each upstream. Two tasks follow the line, and a third one fetches."""
 
     def __init__(self, upstream: Upstream) -> None:
@@ -414,8 +416,8 @@ class Curator(GenServer):
 
     def init(self) -> None:
         """Follow the line."""
-        self._upstream.curator = self.pid
-        self._tasks = [vital(self._follow()), vital(self._hear())]
+        self._upstream.refresher = self.pid
+        self._tasks = [vital_task(self._follow()), vital_task(self._hear())]
 
     async def _follow(self) -> None:
         """How the connection is: after each handshake, everything is fetched."""
@@ -438,7 +440,7 @@ class Curator(GenServer):
     def complete(self) -> None:
         """Fetch the lists that are wanted now and were not kept until now."""
         upstream = self._upstream
-        missing: tuple[Part, ...] = tuple(part for part in upstream.lists if part not in upstream.had)
+        missing: tuple[Part, ...] = tuple(part for part in upstream.lists if part not in upstream.fetched_lists)
         if missing and upstream.line.status.phase is Phase.READY:  # else the next handshake asks for it
             self._fetch(missing, pause=0.0)
 
@@ -449,7 +451,7 @@ class Curator(GenServer):
             self._fetching = None
         if self._fetching is None or self._fetching.done():
             settling = self._upstream.spec.settling if pause is None else pause
-            self._fetching = vital(self._fetch_all(0.0 if at_once else settling))
+            self._fetching = vital_task(self._fetch_all(0.0 if at_once else settling))
 
     async def _fetch_all(self, pause: float) -> None:
         upstream = self._upstream
@@ -461,10 +463,10 @@ class Curator(GenServer):
                 break  # the next handshake asks for everything
             parts, self._wanted = self._wanted, set()
             try:
-                lists = await every_list(upstream.line, parts, upstream.spec.settings.max_pages)
+                lists = await fetch_lists(upstream.line, parts, upstream.spec.settings.max_pages)
             except GreenroomError as error:
                 self._wanted |= parts
-                upstream.troubled(error)
+                upstream.on_list_failure(error)
                 pause = _AGAIN.delay(tries, current_node().random)
                 tries += 1
             else:
@@ -482,7 +484,7 @@ class Curator(GenServer):
 # failed in time, and its successor sends the next.
 
 
-class Sentry(GenServer):
+class BreakerProbe(GenServer):
     """One for each upstream. It has no messages: one task keeps watch."""
 
     def __init__(self, upstream: Upstream) -> None:
@@ -493,7 +495,7 @@ class Sentry(GenServer):
 
     def init(self) -> None:
         """Begin."""
-        self._task = vital(self._watch())
+        self._task = vital_task(self._watch())
 
     def _now(self) -> float:
         return self.process.node.now()
@@ -506,7 +508,7 @@ class Sentry(GenServer):
                 await self._probe(ticket)
                 continue
             waits = [each for each in (upstream.breaker.retry_in(self._now()), self._wake()) if each is not None]
-            await upstream.bell.wait(min(waits, default=None))
+            await upstream.wakeup.wait(min(waits, default=None))
 
     async def _probe(self, ticket: int) -> None:
         upstream = self._upstream
@@ -519,9 +521,9 @@ class Sentry(GenServer):
                 failure = error
         except GreenroomError as error:
             failure = error
-        upstream.breaker.probed(ticket, failed=failure is not None, now=self._now(), cause=failure)
+        upstream.breaker.record_probe(ticket, failed=failure is not None, now=self._now(), cause=failure)
         upstream.refresh()
-        upstream.gate.pump()
+        upstream.limiter.pump()
 
     def _wake(self) -> float | None:
         """In how many seconds a connection that has given up is told to try again; None when it has not."""
@@ -546,7 +548,7 @@ class Sentry(GenServer):
 # Left to itself a task that has failed is a line in asyncio's log, and the process that it worked for stays, and does nothing any more.
 
 
-def vital(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def vital_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """Have the calling process do it beside its messages."""
     task = asyncio.create_task(work)
     task.add_done_callback(partial(_done, current_process("begin a vital task")))

@@ -171,7 +171,7 @@ class UpstreamSpec:
         check_away(self.away)
         check_isolation(self.isolation)
         if self.caller_auth is not None:
-            check: Any = getattr(self.route, "check_personal", None)
+            check: Any = getattr(self.route, "check_caller_credentials", None)
             if check is None or self.connect is not None or not callable(self.caller_auth):
                 raise ConfigError(
                     "caller_auth is a function of the caller, for a server at a URL: there are no logins elsewhere"
@@ -204,7 +204,7 @@ class UpstreamSpec:
         if caller is None:
             raise CallerNotSignedIn("each caller's own login is used there, and the caller is not known")
         route: Any = self.route
-        return replace(self, route=route.personal(partial(CallerCredentials, ask, caller)))
+        return replace(self, route=route.with_credentials(partial(CallerCredentials, ask, caller)))
 
     def connected(
         self, id: str, place: NodeProvider | None = None, patience: float | None = None

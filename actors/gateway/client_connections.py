@@ -215,7 +215,7 @@ class ClientConnections:
     def __len__(self) -> int:
         return len(self._connections)
 
-    async def of(self, server: str, ctx: Context) -> ClientConnection:
+    async def connection_for(self, server: str, ctx: Context) -> ClientConnection:
         """The connection for the client whose call this is, ready. Raises `ClientError`, at once if the server cannot be reached now."""
         # Before anything is opened or dismissed: a refused caller takes no place.
         caller = caller_identity(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
@@ -253,7 +253,11 @@ class ClientConnections:
 
     async def differing(self, ctx: Context) -> dict[str, ClientConnection]:
         """This client's connections on which servers offer something else than to the host, with their lists as they are now."""
-        varied = [connection for connection in self._connections.values() if connection.own_offering is not None or connection.stale]
+        varied = [
+            connection
+            for connection in self._connections.values()
+            if connection.own_offering is not None or connection.stale
+        ]
         if not varied:
             return {}
         capabilities = forwardable_capabilities(ctx.client_capabilities)
@@ -262,7 +266,9 @@ class ClientConnections:
             connection = self._connections.get(self._key(server, ctx, capabilities))
             if connection is not None and (connection.own_offering is not None or connection.stale):
                 found[server] = connection
-        await asyncio.gather(*(self._listed(server, connection) for server, connection in found.items() if connection.stale))
+        await asyncio.gather(
+            *(self._listed(server, connection) for server, connection in found.items() if connection.stale)
+        )
         return {server: connection for server, connection in found.items() if connection.own_offering is not None}
 
     async def _listed(self, server: str, connection: ClientConnection) -> None:
@@ -427,7 +433,9 @@ class ClientConnections:
 
     async def _set_lowest_level(self, connection: ClientConnection) -> None:
         """Have the upstream log what its clients want to hear, where it can log, and they have said so."""
-        wanted = [LOG_LEVELS.index(level) for one in connection.sessions if (level := self._levels.get(one)) is not None]
+        wanted = [
+            LOG_LEVELS.index(level) for one in connection.sessions if (level := self._levels.get(one)) is not None
+        ]
         welcome = connection.line.welcome
         key = (min(wanted, default=None), connection.generation)
         if not wanted or key == connection.level or welcome is None or "logging" not in welcome.capabilities:

@@ -207,7 +207,9 @@ class Gateway:
         name: str = job.params["name"]
         origin = await self._prompt(name, ctx)
         if origin is None:
-            return await self._from_server_or_unreachable(job, ctx, name, self.company.catalogue_ref.current.prompt(name))
+            return await self._from_server_or_unreachable(
+                job, ctx, name, self.company.catalogue_ref.current.prompt(name)
+            )
         ctx.name = name
         params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
         result = await self._carry(origin.server, "prompts/get", params, ctx)
@@ -663,7 +665,10 @@ def gateway_spec(gateway: Gateway, changed: Callable[[Kind], object]) -> ChildSp
     """The gateway's processes as a child."""
     company = gateway.company
     number = next(_numbers)
-    connections, subscriptions = company.name(f"gateway connections {number}"), company.name(f"gateway subscriptions {number}")
+    connections, subscriptions = (
+        company.name(f"gateway connections {number}"),
+        company.name(f"gateway subscriptions {number}"),
+    )
     gateway.client_connections.supervisor = connections
     gateway.upstream_subscriptions.supervisor = Ref(subscriptions, None)
     children: list[ChildSpec[Any]] = [

@@ -39,7 +39,7 @@ ElicitationCallback: TypeAlias = "Callable[[ElicitationRequest], Any]"
 UrlElicitationCallback: TypeAlias = "Callable[[UrlElicitationRequest], Any]"
 Roots: TypeAlias = "Iterable[Any] | Callable[[], Any]"
 LogCallback: TypeAlias = "Callable[[LogMessage], Any]"
-NotificationCallback: TypeAlias = "Callable[[Told], Any]"
+NotificationCallback: TypeAlias = "Callable[[ServerNotification], Any]"
 
 _log: Final = logging.getLogger("greenroom.client")
 _THREADS = 8

@@ -88,7 +88,7 @@ class NodeLease(NamedTuple):
 class NodeProvider(Protocol):
     """Leases nodes for wires. A value that is used again for each new wire."""
 
-    async def lease_node(self) -> NodeLease:
+    async def acquire(self) -> NodeLease:
         """A node for as long as the calling process lives. Raises the error that prevents it from starting."""
         ...
 
@@ -214,7 +214,7 @@ class RemoteWire:
         me = Ref[Any](self.pid)
         try:
             portable = portable_route(self._route.route)
-            lease = await self._route.provider.lease_node()
+            lease = await self._route.provider.acquire()
             options = Options(label=f"wire of {current_node().name}")
             server = await launch_on(lease.node, options, RemoteWireServer, (self.pid, portable), link=True)
         except Exception as error:  # noqa: BLE001 - any error here ends the wire, as its reason
@@ -369,7 +369,7 @@ class RemoteWireServer(GenServer):
     def __init__(self, home: Pid, portable: PortableRoute) -> None:
         """`home` is the local end; `portable` is the route to the server."""
         self._home: Ref[Any] = Ref(home)
-        self._ticket = portable
+        self._portable = portable
         self._credit = Credit(UNACKED_MAILS, UNACKED_BYTES)
         self._callbacks = HomeCallbacks(home)
         self._wire: ClientWire | None = None
@@ -380,7 +380,7 @@ class RemoteWireServer(GenServer):
         """Open the real wire."""
         self.process.add_exit_waiter(self)
         begun = asyncio.get_running_loop().create_future()
-        self._wire_owner = spawn_link(_own_wire, self._home, self._ticket, self._callbacks, self._credit, begun)
+        self._wire_owner = spawn_link(_own_wire, self._home, self._portable, self._callbacks, self._credit, begun)
         self._wire = await begun
 
     def handle_info(self, message: Any) -> Stop | None:

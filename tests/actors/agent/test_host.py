@@ -254,12 +254,12 @@ def test_what_was_not_replaced_or_not_added_leaves_everything_as_it_was() -> Non
     async def main() -> None:
         before, after, twice = calc(), asking(), calc()
         async with Host({"calc": before}) as host:
-            turn = host.turn("calc")
+            turn = host.incarnation("calc")
             given_up = host.replace("calc", NOBODY, ready_within=0.1, keep_old=True)
             first, second = await asyncio.gather(given_up, host.replace("calc", after), return_exceptions=True)
             assert isinstance(first, Unavailable)
             assert isinstance(second, UpstreamBusy)
-            assert host.turn("calc") == turn
+            assert host.incarnation("calc") == turn
             outcomes = await asyncio.gather(*(host.add("new", twice) for _ in range(2)), return_exceptions=True)
             assert [type(each) for each in outcomes if each is not None] == [AlreadyRegistered]
             assert await host.call("calc:add", a=1, b=2) == await host.call("new:add", a=1, b=2) == 3

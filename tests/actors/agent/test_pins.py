@@ -104,7 +104,7 @@ def test_policies() -> None:
 
     assert set(PINS.compare(changed, only_new).refused) == {"git:log"}
     assert {one.id for one in asked} == set(changed)
-    assert "pinned it again" in str(ToolRefused(asked[0]))
+    assert "pinned again" in str(ToolRefused(asked[0]))
 
 
 def test_a_file_and_back(tmp_path: Path) -> None:

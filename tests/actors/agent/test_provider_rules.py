@@ -85,7 +85,7 @@ def test_a_description_that_is_too_long_for_one_provider() -> None:
     ],
 )
 def test_a_list_that_does_not_say_what_is_in_it(schema: dict[str, Any]) -> None:
-    assert "have to say what their items are" in refusals("openai", "x", "", schema)[0]
+    assert "must declare their items" in refusals("openai", "x", "", schema)[0]
     assert refusals("anthropic", "x", "", schema) == []
     for items in ({"type": "string"}, {}):
         rows = {"type": "object", "properties": {"rows": {"type": "array", "items": items}}}
@@ -160,7 +160,7 @@ async def test_a_model_of_gemini_has_its_tools_and_its_results() -> None:
         broken = {"functionCall": {"name": "s__plain", "args": [1]}}
         assert "are an object" in (await host.run(broken))["functionResponse"]["response"]["error"]
         assert await host.from_gemini_call(part) == ("s:plain", {"a": 1})
-        with pytest.raises(ValueError, match="is no tool call: what is taken is"):
+        with pytest.raises(ValueError, match="is no tool call: expected"):
             await host.run({"role": "model", "parts": [part]})
 
 
@@ -180,7 +180,7 @@ def test_inspect_names_what_a_provider_refuses() -> None:
         {"name": "fine", "description": "Fine.", "inputSchema": OBJECT},
     ]
     found = [str(each) for each in oddities({"tools": tools})]
-    every = "refuses it, and every request that has it"
+    every = "refuses it, and every request that contains it"
     assert [each.partition(": names")[0].partition(": its")[0] for each in found] == [
         f"wrong: tool odata: Anthropic {every}",
         f"wrong: tool odata: Gemini {every}",

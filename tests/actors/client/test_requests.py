@@ -261,7 +261,7 @@ async def test_what_cannot_be_said_fails_its_own_request() -> None:
 async def test_an_answer_that_is_none_fails_the_request_that_it_would_have_answered() -> None:
     def garbled(request: JsonRpcRequest) -> Garbled:
         error = RemoteProtocolError(-32700, "Parse error: rubbish")
-        error.answers = request.id
+        error.response_to = request.id
         return Garbled(InvalidMessage(error, "rubbish"))
 
     async with playing() as (line, stage):

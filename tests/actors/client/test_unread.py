@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from tests.connections import start_connection
 
+from greenroom.actors.client.connection_line import ConnectionLine, connection_spec
 from greenroom.actors.client.errors import RequestLost
-from greenroom.actors.client.line import ConnectionLine, connection_spec
 from greenroom.supervision import Supervisor, kill, start, stop
 
-from .stage import Stage
+from .fake_server import Stage
 
 
 async def test_a_successor_sends_what_was_not_read() -> None:

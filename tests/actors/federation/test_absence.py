@@ -7,19 +7,19 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.actors.client.stage import SILENCE, After
+from tests.actors.client.fake_server import SILENCE, After
 
 from greenroom import Host, Server
 from greenroom.actors.client.errors import CircuitOpen, InitTimeout, Parked, RequestLost, RequestTimeout, Unavailable
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.consent.consent import Consent, ConsentAnswer
 from greenroom.actors.consent.rules import Permissions
-from greenroom.actors.federation.specs import State
+from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.errors import ConfigError
 from greenroom.supervision import kill
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
-from .players import STEADY, Upstairs, all_ready, call, federated, reaches, spec
+from .fake_upstreams import STEADY, Upstairs, all_ready, call, federated, reaches, spec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -38,7 +38,7 @@ async def gone(federation: Federation, stage: Upstairs, attempts: int = 99) -> N
     await all_ready(federation, "git")
     stage.failures = [ConnectFailed(f"attempt {number}") for number in range(1, attempts + 1)]
     await stage.wire.break_off(ConnectionLost("killed"))
-    await reaches(federation, "git", State.OPEN)
+    await reaches(federation, "git", UpstreamState.OPEN)
 
 
 @asynccontextmanager
@@ -67,7 +67,7 @@ async def test_a_call_waits_for_a_first_start_no_longer_than_the_patience() -> N
         assert now() == 5.0
         assert (refused.value.server, refused.value.retry_in) == ("git", None)
         assert isinstance(refused.value.cause, InitTimeout)
-        assert federation.standing("git").in_progress == 0
+        assert federation.status("git").in_progress == 0
 
 
 async def test_a_call_waits_for_a_first_start_no_longer_than_its_deadline() -> None:
@@ -94,7 +94,7 @@ async def test_once_an_attempt_has_failed_calls_fail_at_once_also_while_the_next
     stage.failures = [REFUSED]
     stage.answers["initialize"] = lambda request: After(4.0, stage._welcome(request))
     async with federated({"git": spec(stage)}) as federation:
-        await reaches(federation, "git", State.DEGRADED)
+        await reaches(federation, "git", UpstreamState.DEGRADED)
         await asyncio.sleep(0.25)
         with pytest.raises(Unavailable) as refused:
             await call(federation, "git")
@@ -105,7 +105,7 @@ async def test_once_an_attempt_has_failed_calls_fail_at_once_also_while_the_next
             await call(federation, "git")
         assert (refused.value.cause, refused.value.retry_in, now()) == (REFUSED, 0.0, 1.25)
         assert "it is being tried again" in str(refused.value)
-        await reaches(federation, "git", State.READY)
+        await reaches(federation, "git", UpstreamState.READY)
         assert await call(federation, "git") == "echo"
 
 
@@ -146,10 +146,10 @@ async def test_a_server_that_is_gone_opens_its_breaker_until_it_is_back() -> Non
         with pytest.raises(CircuitOpen) as refused:
             await call(federation, "git")
         assert str(refused.value.cause) == "attempt 1"
-        assert refused.value.retry_in == federation.standing("git").next_attempt == 2.0
+        assert refused.value.retry_in == federation.status("git").next_attempt == 2.0
         assert now() == began
         assert not stage.asked("ping")
-        await reaches(federation, "git", State.READY)
+        await reaches(federation, "git", UpstreamState.READY)
         assert now() == began + 2.0 + 4.0 + 8.0
         assert await call(federation, "git") == "echo"
         assert not stage.asked("ping")
@@ -163,12 +163,12 @@ async def test_a_server_at_which_connections_are_refused_opens_its_breaker_at_on
         with pytest.raises(RequestLost) as lost:
             await call(federation, "git")
         assert not lost.value.maybe_done
-        assert federation.standing("git").state is State.OPEN
+        assert federation.status("git").state is UpstreamState.OPEN
         with pytest.raises(CircuitOpen) as refused:
             await call(federation, "git")
         assert refused.value.retry_in == 1.0
         stage.answers["ping"] = {}
-        await reaches(federation, "git", State.READY)
+        await reaches(federation, "git", UpstreamState.READY)
 
 
 async def test_what_is_tried_again_by_hand_is_waited_for_as_at_first() -> None:
@@ -188,14 +188,14 @@ async def test_a_parked_server_refuses_calls_also_while_it_is_started_again_by_i
         await all_ready(federation)
         stage.answers["initialize"] = lambda request: After(4.0, stage._welcome(request))
         kill(federation.whereis("git"))
-        await reaches(federation, "git", State.PARKED)
+        await reaches(federation, "git", UpstreamState.PARKED)
         with pytest.raises(Parked):
             await call(federation, "git")
         await asyncio.sleep(31.0)
         with pytest.raises(Unavailable) as refused:
             await call(federation, "git")
         assert (refused.value.retry_in, now()) == (0.0, 31.0)
-        await reaches(federation, "git", State.READY)
+        await reaches(federation, "git", UpstreamState.READY)
         assert await call(federation, "git") == "echo"
 
 
@@ -204,10 +204,10 @@ async def test_a_parked_server_that_is_tried_again_by_hand_is_waited_for() -> No
     async with federated({"git": spec(stage, intensity=0)}) as federation:
         await all_ready(federation)
         kill(federation.whereis("git"))
-        await reaches(federation, "git", State.PARKED)
+        await reaches(federation, "git", UpstreamState.PARKED)
         stage.answers["initialize"] = lambda request: After(2.0, stage._welcome(request))
         federation.retry("git")
-        assert federation.standing("git").state is State.DEGRADED
+        assert federation.status("git").state is UpstreamState.DEGRADED
         assert await call(federation, "git") == "echo"
         assert now() == 2.0
 
@@ -217,7 +217,7 @@ async def test_an_offering_of_a_connection_that_has_given_up_is_refused_at_once(
     stage.failures = [REFUSED] * 3
     settings = ClientSettings(backoff=STEADY, park_after=1)
     async with federated({"git": spec(stage, settings=settings)}) as federation:
-        await reaches(federation, "git", State.PARKED)
+        await reaches(federation, "git", UpstreamState.PARKED)
         with pytest.raises(Parked) as refused:
             await federation.offering("git")
         assert (refused.value.cause, now()) == (REFUSED, 0.0)
@@ -246,7 +246,7 @@ async def test_a_server_that_does_not_start_costs_the_first_catalogue_its_patien
         host.retry("mute")
         failing.failures.clear()
         await mute.wire.break_off(ConnectionLost("killed"))
-        await reaches(host.federation, "mute", State.READY)
+        await reaches(host.federation, "mute", UpstreamState.READY)
         assert "mute__echo" in [one["name"] for one in await host.to_anthropic()]
 
 
@@ -256,7 +256,7 @@ async def test_what_is_tried_again_by_hand_is_waited_for_by_the_next_catalogue()
     async with hosted(mute=spec(mute, settings=ClientSettings(init_timeout=8.0, backoff=STEADY))) as host:
         assert not await host.to_openai()
         assert now() == 5.0
-        await reaches(host.federation, "mute", State.DEGRADED)
+        await reaches(host.federation, "mute", UpstreamState.DEGRADED)
         mute.answers["initialize"] = lambda request: After(2.0, mute._welcome(request))
         host.retry("mute")
         await mute.opened(2)
@@ -326,7 +326,7 @@ async def test_the_tools_of_a_server_that_is_gone_are_marked_until_it_is_back() 
         change = await anext(changes)
         assert (change.id, set(change.differences.tools.changed)) == ("git", {"echo"})
         assert (await host.catalogue()).tools["git:echo"].definition["description"] == "Says it again."
-        await reaches(host.federation, "git", State.READY)
+        await reaches(host.federation, "git", UpstreamState.READY)
         assert await host.to_anthropic() == before
         assert set((await anext(changes)).differences.tools.changed) == {"echo"}
 
@@ -341,7 +341,7 @@ async def test_the_tools_of_a_server_that_is_gone_are_withdrawn_where_that_is_wa
         assert [one["function"]["name"] for one in await host.to_openai()] == ["kept__echo"]
         assert isinstance((await host.catalogue()).skipped["git"], CircuitOpen)
         assert set((await anext(changes)).differences.tools.removed) == {"echo"}
-        await reaches(host.federation, "git", State.READY)
+        await reaches(host.federation, "git", UpstreamState.READY)
         assert [one["function"]["name"] for one in await host.to_openai()] == ["git__echo", "kept__echo"]
         assert not (await host.catalogue()).skipped
         assert set((await anext(changes)).differences.tools.added) == {"echo"}
@@ -396,12 +396,12 @@ async def test_a_server_of_this_program_that_does_not_start_is_told_of_and_the_o
 
     async with Host({"good": good, "bad": bad, "slow": slow}) as host:
         assert await host.call("good:hi") == "hi"
-        await reaches(host.federation, "bad", State.DEGRADED)
+        await reaches(host.federation, "bad", UpstreamState.DEGRADED)
         with pytest.raises(Unavailable, match="no database"):
             await host.call("bad:late")
-        assert host.status()["slow"].state is State.STARTING
+        assert host.status()["slow"].state is UpstreamState.STARTING
         assert now() < 1.0
-        await reaches(host.federation, "bad", State.READY)
+        await reaches(host.federation, "bad", UpstreamState.READY)
         assert await host.call("bad:late") == "at last"
         held.set()
-        await reaches(host.federation, "slow", State.READY)
+        await reaches(host.federation, "slow", UpstreamState.READY)

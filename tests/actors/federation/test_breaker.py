@@ -35,7 +35,7 @@ def breaker(**changes: object) -> Breaker:
 
 def fail(machine: Breaker, times: int, now: float = 0.0) -> None:
     for _ in range(times):
-        machine.settle(machine.turn, failed=True, now=now, cause=LOST)
+        machine.record(machine.epoch, failed=True, now=now, cause=LOST)
 
 
 def test_opens_at_the_count_and_says_why() -> None:
@@ -51,7 +51,7 @@ def test_opens_at_the_count_and_says_why() -> None:
 def test_few_failures_among_many_successes_do_not_open_it() -> None:
     machine = breaker()
     for _ in range(100):
-        machine.settle(machine.turn, failed=False, now=0.0)
+        machine.record(machine.epoch, failed=False, now=0.0)
     fail(machine, 99)
     assert machine.closed
     fail(machine, 1)
@@ -72,12 +72,12 @@ def test_a_good_probe_closes_and_a_bad_one_doubles_the_wait() -> None:
     ticket = machine.probe(1.0)
     assert ticket is not None
     assert machine.probe(1.0) is None
-    assert machine.probed(ticket, failed=True, now=1.5)
+    assert machine.record_probe(ticket, failed=True, now=1.5)
     assert machine.retry_in(1.5) == 2.0
     second = machine.probe(3.5)
     assert second is not None
-    assert not machine.probed(ticket, failed=False, now=3.5)
-    assert machine.probed(second, failed=False, now=3.6)
+    assert not machine.record_probe(ticket, failed=False, now=3.5)
+    assert machine.record_probe(second, failed=False, now=3.6)
     assert machine.closed
     assert machine.cause is None
     fail(machine, 3, now=4.0)
@@ -92,27 +92,27 @@ def test_a_probe_that_nobody_ends_is_taken_for_failed() -> None:
     assert machine.probe(2.9) is None
     assert machine.probe(3.0) is None  # it is open again, and waits
     assert machine.state is BreakerState.OPEN
-    assert not machine.probed(ticket, failed=False, now=3.0)
+    assert not machine.record_probe(ticket, failed=False, now=3.0)
     assert machine.probe(5.0) is not None
 
 
 def test_hasten_makes_the_probe_due() -> None:
     machine = breaker()
     fail(machine, 3)
-    machine.hasten(0.2)
+    machine.retry_now(0.2)
     assert machine.retry_in(0.2) == 0.0
     assert machine.probe(0.2) is not None
 
 
 def test_what_began_before_it_opened_says_nothing() -> None:
     machine = breaker()
-    old = machine.turn
+    old = machine.epoch
     fail(machine, 3)
     ticket = machine.probe(1.0)
     assert ticket is not None
-    machine.probed(ticket, failed=False, now=1.0)
+    machine.record_probe(ticket, failed=False, now=1.0)
     for _ in range(10):
-        machine.settle(old, failed=True, now=1.0)
+        machine.record(old, failed=True, now=1.0)
     assert machine.closed
 
 
@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
         self.machine = breaker(probe_timeout=2.0)
         self.ended: list[tuple[float, bool]] = []
         self.probing: int | None = None
-        self.turns: list[int] = [self.machine.turn]
+        self.turns: list[int] = [self.machine.epoch]
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0, 11.0]))
     def wait(self, seconds: float) -> None:
@@ -169,7 +169,7 @@ class Machine(RuleBasedStateMachine):
             if not self.machine.closed:
                 return
             self.ended.append((self.now, failed))
-            opened = self.machine.settle(self.machine.turn, failed=failed, now=self.now, cause=LOST)
+            opened = self.machine.record(self.machine.epoch, failed=failed, now=self.now, cause=LOST)
             recent = [bad for at, bad in self.ended if at > self.now - 9.0]
             counting = [bad for at, bad in self.ended if at > self.now - 11.0]  # some of them, by when their part began
             certain = failed and sum(recent) >= 3 and all(counting)
@@ -182,9 +182,9 @@ class Machine(RuleBasedStateMachine):
     @rule(failed=st.booleans(), which=st.integers(0, 100))
     def ends_late(self, failed: bool, which: int) -> None:  # noqa: FBT001 - drawn
         turn = self.turns[which % len(self.turns)]
-        if turn != self.machine.turn:
+        if turn != self.machine.epoch:
             before = self.machine.state
-            assert not self.machine.settle(turn, failed=failed, now=self.now)
+            assert not self.machine.record(turn, failed=failed, now=self.now)
             assert self.machine.state is before
 
     @rule()
@@ -197,9 +197,9 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.probing is not None)
     @rule(failed=st.booleans())
-    def probed(self, failed: bool) -> None:  # noqa: FBT001 - drawn
+    def record_probe(self, failed: bool) -> None:  # noqa: FBT001 - drawn
         assert self.probing is not None
-        counted = self.machine.probed(self.probing, failed=failed, now=self.now)
+        counted = self.machine.record_probe(self.probing, failed=failed, now=self.now)
         if counted:
             assert self.machine.closed is not failed
             self.ended.clear()
@@ -207,8 +207,8 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def tells(self) -> None:
-        if self.machine.turn != self.turns[-1]:
-            self.turns.append(self.machine.turn)
+        if self.machine.epoch != self.turns[-1]:
+            self.turns.append(self.machine.epoch)
         left = self.machine.retry_in(self.now)
         assert (left is None) is self.machine.closed
         assert left is None or 0 <= left <= 8.0 + 1e-9  # a moment and a span do not add up to the last bit

@@ -6,18 +6,18 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.actors.client.stage import SILENCE, After
+from tests.actors.client.fake_server import SILENCE, After
 
 from greenroom.actors.client.errors import ClientClosed
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.offering import Difference
-from greenroom.actors.federation.specs import State, UpstreamSpec
+from greenroom.actors.federation.upstream_spec import UpstreamSpec, UpstreamState
 from greenroom.errors import ConfigError
 from greenroom.supervision import AlreadyRegistered, NotRegistered, Supervisor, is_alive, start, stop, tree
 from greenroom.transports.client.errors import ConnectFailed
 
-from .players import Upstairs, all_ready, call, federated, nobody_leaving, reaches, spec
+from .fake_upstreams import Upstairs, all_ready, call, federated, nobody_leaving, reaches, spec
 
 if TYPE_CHECKING:
     from greenroom.actors.federation.offering import Upstreams
@@ -80,10 +80,10 @@ async def test_one_dead_and_one_hanging_keep_nobody_waiting() -> None:
     async with federated(first) as federation:
         await all_ready(federation, "a", "b", "c")
         assert loop.time() == 0.0
-        assert federation.standing("hanging").state is State.STARTING
-        cause = await reaches(federation, "dead", State.DEGRADED)
+        assert federation.status("hanging").state is UpstreamState.STARTING
+        cause = await reaches(federation, "dead", UpstreamState.DEGRADED)
         assert isinstance(cause, ConnectFailed)
-        await reaches(federation, "hanging", State.DEGRADED)
+        await reaches(federation, "hanging", UpstreamState.DEGRADED)
         assert loop.time() == 5.0
         dead.failures.clear()
         hanging.answers["initialize"] = hanging._welcome
@@ -123,7 +123,7 @@ async def test_a_new_one_that_is_not_ready_in_time() -> None:
         with pytest.raises(Exception, match="git is away"):
             await federation.replace("git", spec(new), ready_within=1.0, keep_old=True)
         assert federation.whereis("git") == before
-        assert federation.standing("git").state is State.READY
+        assert federation.status("git").state is UpstreamState.READY
         await federation.replace("git", spec(new), ready_within=1.0)
         assert federation.whereis("git") != before
         known = federation.known("git")
@@ -178,13 +178,13 @@ async def test_watching_tells_every_state_once() -> None:
         watch = federation.watch()
         await federation.start("git", spec(stage))
         states = [(await anext(watch)).state]
-        while states[-1] is not State.READY:
+        while states[-1] is not UpstreamState.READY:
             states.append((await anext(watch)).state)
-        assert states == [State.STARTING, State.READY]
+        assert states == [UpstreamState.STARTING, UpstreamState.READY]
         await stage.wire.break_off(ConnectFailed("pulled out"))
         await federation.stop("git")
         states = [(await anext(watch)).state]
-        while states[-1] is not State.STOPPED:
+        while states[-1] is not UpstreamState.STOPPED:
             states.append((await anext(watch)).state)
         assert len(set(states)) == len(states)
 
@@ -209,7 +209,7 @@ async def test_a_federation_that_is_no_more_says_so() -> None:
     for refused in (waiting, line.request("tools/list")):
         with pytest.raises(ClientClosed):
             await refused
-    assert federation.standing("a").state is State.STOPPED
+    assert federation.status("a").state is UpstreamState.STOPPED
     assert asyncio.get_running_loop().time() == 0.0
     stage.answers["tools/call"] = answer
     top = await start(Supervisor, [federation.child_spec()])
@@ -239,4 +239,4 @@ async def test_ids_are_anybodys_and_names_are_the_servers() -> None:
         for id in ids:
             assert list((await federation.offering(id)).tools) == ["same"]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             assert await call(federation, id, "same") == "same"  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        assert set(federation.standings()) == {*ids}  # type: ignore[comparison-overlap]
+        assert set(federation.statuses()) == {*ids}  # type: ignore[comparison-overlap]

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.federation.offering import NOTHING, PARTS, Difference, Offering
+from greenroom.actors.federation.offering import EMPTY_OFFERING, PARTS, Difference, Offering
 
 Lists = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2), max_size=6)
 
@@ -18,7 +18,7 @@ def tools(named: dict[str, int]) -> list[dict[str, Any]]:
 
 @given(Lists, Lists)
 def test_a_difference_is_what_is_different(before: dict[str, int], after: dict[str, int]) -> None:
-    old = NOTHING.with_lists({"tools": tools(before)})
+    old = EMPTY_OFFERING.with_lists({"tools": tools(before)})
     new = old.with_lists({"tools": tools(after)})
     found = old.until(new)
     assert found.tools.added == after.keys() - before.keys()
@@ -31,7 +31,7 @@ def test_a_difference_is_what_is_different(before: dict[str, int], after: dict[s
 
 @given(st.lists(Lists, max_size=5))
 def test_differences_add_up(steps: list[dict[str, int]]) -> None:
-    offering: Offering = NOTHING
+    offering: Offering = EMPTY_OFFERING
     names: set[str] = set()
     for step in steps:
         later = offering.with_lists({"tools": tools(step)})
@@ -43,19 +43,19 @@ def test_differences_add_up(steps: list[dict[str, int]]) -> None:
 
 def test_the_first_of_a_name_stays_and_the_nameless_are_counted() -> None:
     first, second = {"uri": "a:1", "name": "x"}, {"uri": "a:1", "name": "y"}
-    made = NOTHING.with_lists({"resources": [first, second, {"name": "no uri"}, "nonsense", {"uri": ""}]})
+    made = EMPTY_OFFERING.with_lists({"resources": [first, second, {"name": "no uri"}, "nonsense", {"uri": ""}]})
     assert dict(made.resources) == {"a:1": first}
     assert made.left_out["resources"] == 4
 
 
 def test_a_rename_is_one_gone_and_one_new() -> None:
-    old = NOTHING.with_lists({"prompts": [{"name": "a"}]})
+    old = EMPTY_OFFERING.with_lists({"prompts": [{"name": "a"}]})
     new = old.with_lists({"prompts": [{"name": "b"}]})
     assert old.until(new).prompts == Difference(frozenset("b"), frozenset("a"))
 
 
 def test_each_part_has_its_key() -> None:
     entry = {"name": "n", "uri": "u:", "uriTemplate": "u:{x}"}
-    made = NOTHING.with_lists({part: [entry] for part in PARTS})
+    made = EMPTY_OFFERING.with_lists({part: [entry] for part in PARTS})
     assert [list(made.part(part)) for part in PARTS] == [["n"], ["u:"], ["u:{x}"], ["n"]]
-    assert made.until(made) == NOTHING.until(NOTHING)
+    assert made.until(made) == EMPTY_OFFERING.until(EMPTY_OFFERING)

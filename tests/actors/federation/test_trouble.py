@@ -330,6 +330,6 @@ async def test_a_bug_in_the_curators_or_the_sentrys_task_is_its_crash_and_not_it
         assert known is not None
         assert list(known.tools) == ["a", "b"]
         await break_it(federation, stage)
-        upstream.breaker = _FailsOnce(upstream.breaker, "probed")
+        upstream.breaker = _FailsOnce(upstream.breaker, "record_probe")
         await wait_down(child_of(federation, "git", "probe"), 10.0)
         await reaches(federation, "git", UpstreamState.READY)

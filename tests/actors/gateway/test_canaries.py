@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.protocol.errors import PeerError
 
-from .upstream import Upstream, client, gateway, says
+from .recording_upstream import Upstream, client, gateway, says
 
 if TYPE_CHECKING:
     from greenroom import Client

@@ -11,7 +11,7 @@ from greenroom import Client, Host, Server
 from greenroom.host import Consent, ConsentQuestion, Permissions, Rule
 from greenroom.protocol.errors import PeerError
 
-from .upstream import Upstream, agrees, client, gateway, run
+from .recording_upstream import Upstream, agrees, client, gateway, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ def test_what_is_denied_to_the_host_is_denied_to_its_clients(*, shared: bool) ->
         consent = Consent(rules(("deny", "remember"), ("allow", "add")))
         async with Client(gateway(up, consent=consent, shared=shared)) as peer:
             assert await peer.call("one__add", a=1, b=2) == 3
-            for tool, why in (("remember", "deny: deny 'remember'"), ("able", "nobody is there to be asked")):
+            for tool, why in (("remember", "deny: deny 'remember'"), ("able", "no user can be asked")):
                 reply = await peer.call_tool(f"one__{tool}", {"what": "x"} if tool == "remember" else {})
                 assert reply.is_error
                 assert f"one:{tool} is not allowed" in reply.text
@@ -62,7 +62,7 @@ def test_a_tool_that_is_not_as_it_was_pinned_is_asked_about() -> None:
         async with Client(gateway(Upstream("one"), consent=consent, pins={"one:add": "0" * 64})) as peer:
             reply = await peer.call_tool("one__add", {"a": 1, "b": 2})
             assert reply.is_error
-            assert "nobody is there to be asked: look at it, and pin it again" in reply.text
+            assert "no user can be asked: check the tool, and pin it again" in reply.text
 
     run(main)
 

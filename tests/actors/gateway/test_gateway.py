@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
 
 
-from .upstream import NOBODY, Upstream, agrees, client, gateway, run, says
+from .recording_upstream import NOBODY, Upstream, agrees, client, gateway, run, says
 
 
 def test_everything_is_listed_over_all_pages() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from greenroom import Client, Server
 from greenroom.actors.client.interfaces import Phase
-from greenroom.actors.gateway.gateway import Keeper
+from greenroom.actors.gateway.gateway import GatewayProcess
 from greenroom.errors import ConfigError
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError, RequestCancelled
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from greenroom.client import PendingCall
 
-from .upstream import FRAGILE, NOBODY, Upstream, client, gateway, run
+from .recording_upstream import FRAGILE, NOBODY, Upstream, client, gateway, run
 
 # --- whose state it is
 
@@ -95,10 +95,10 @@ def test_one_principal_has_at_most_half_of_the_connections() -> None:
         ups = [Upstream(name) for name in ("one", "two", "three", "four")]
         server = gateway(*ups, most=4)
         async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
-            lodgings = lodgings_of(server)
+            connections = client_connections_of(server)
             for name in ("one", "two", "three", "four", "one"):
                 await ann.call(f"{name}__remember", what="ann's")
-            assert [key.server for key in lodgings._lodgers] == ["four", "one"]
+            assert [key.server for key in connections._connections] == ["four", "one"]
             waiting: list[PendingCall] = []
             for up in (ups[0], ups[3]):
                 waiting.append(ann.start_tool(f"{up.server.settings.name}__wait"))
@@ -109,7 +109,7 @@ def test_one_principal_has_at_most_half_of_the_connections() -> None:
             assert await bob.call("two__remember", what="bob's") == "nothing"
             assert await bob.call("three__remember", what="bob's") == "nothing"
             assert await bob.call("three__remember", what="again") == "bob's"
-            assert len(lodgings) == 3
+            assert len(connections) == 3
             for each in waiting:
                 each.cancel()
 
@@ -136,10 +136,10 @@ def test_connections_that_are_opened_together_within_a_share_are_all_kept() -> N
     async def main() -> None:
         server = gateway(*(Upstream(name) for name in ("one", "two", "three")), most=4)
         async with server.started(), client(server, "ann") as ann:
-            lodgings = lodgings_of(server)
+            connections = client_connections_of(server)
             found = await asyncio.gather(*(ann.call(f"{name}__add", a=1, b=2) for name in ("one", "two")))
             assert found == [3, 3]
-            assert sorted(key.server for key in lodgings._lodgers) == ["one", "two"]
+            assert sorted(key.server for key in connections._connections) == ["one", "two"]
 
     run(main)
 
@@ -150,16 +150,16 @@ def test_a_connection_that_has_just_opened_takes_one_place_of_its_owners_share(m
     async def main() -> None:
         server = gateway(*(Upstream(name) for name in ("one", "two")), most=4)
         async with server.started(), client(server, "ann") as ann:
-            lodgings = lodgings_of(server)
-            original, rooms = lodgings._open, list[int]()
+            connections = client_connections_of(server)
+            original, rooms = connections._open, list[int]()
 
-            async def opened(key: Any, owner: Any, abilities: Any, caller: Any) -> Any:
-                lodger = await original(key, owner, abilities, caller)
-                lodgings._make_room(owner)
-                rooms.append(len(lodgings))
-                return lodger
+            async def opened(key: Any, owner: Any, capabilities: Any, caller: Any) -> Any:
+                connection = await original(key, owner, capabilities, caller)
+                connections._make_room(owner)
+                rooms.append(len(connections))
+                return connection
 
-            monkeypatch.setattr(lodgings, "_open", opened)
+            monkeypatch.setattr(connections, "_open", opened)
             assert await ann.call("one__add", a=1, b=2) == 3
             assert rooms == [1]
 
@@ -175,15 +175,15 @@ def test_connections_of_many_principals_that_are_being_opened_count_towards_all(
             client(server, "bob") as bob,
             client(server, "eve") as eve,
         ):
-            lodgings = lodgings_of(server)
-            original, opening, go = lodgings._open, asyncio.Semaphore(0), asyncio.Event()
+            connections = client_connections_of(server)
+            original, opening, go = connections._open, asyncio.Semaphore(0), asyncio.Event()
 
             async def held(*of_it: Any) -> Any:
                 opening.release()
                 await go.wait()
                 return await original(*of_it)
 
-            lodgings._open = held
+            connections._open = held
             calls = [asyncio.create_task(each.call("one__add", a=1, b=2)) for each in (ann, bob)]
             for _ in calls:
                 await opening.acquire()
@@ -195,8 +195,8 @@ def test_connections_of_many_principals_that_are_being_opened_count_towards_all(
     run(main)
 
 
-def lodgings_of(server: Server) -> Any:
-    return server.company.hooks.answers["tools/call"].__self__.lodgings  # type: ignore[attr-defined]
+def client_connections_of(server: Server) -> Any:
+    return server.company.hooks.answers["tools/call"].__self__.client_connections  # type: ignore[attr-defined]
 
 
 async def waiting_at(gate: Any, count: int) -> None:
@@ -223,10 +223,10 @@ def test_a_shared_connection_serves_waiting_principals_in_turn() -> None:
             await ann.list_tools()
             flood = [ann.start_tool("one__note", {"who": "ann"}) for _ in range(50)]
             # The host's own book of that server.
-            gate = server.company.hooks.answers["tools/call"].__self__.host.federation.roster["one"].gate  # type: ignore[attr-defined]
-            await waiting_at(gate, 50 - 16)
+            limiter = server.company.hooks.answers["tools/call"].__self__.host.federation.members["one"].limiter  # type: ignore[attr-defined]
+            await waiting_at(limiter, 50 - 16)
             mine = bob.start_tool("one__note", {"who": "bob"})
-            await waiting_at(gate, 50 - 16 + 1)
+            await waiting_at(limiter, 50 - 16 + 1)
             free.set()
             await mine.result()
             for each in flood:
@@ -339,7 +339,7 @@ def test_an_upstream_that_is_killed_in_mid_call_is_told_and_the_next_call_has_an
     run(main)
 
 
-@pytest.mark.parametrize("role", ["keeper", "connections", "followers"])
+@pytest.mark.parametrize("role", ["process", "connections", "subscriptions"])
 def test_whichever_process_of_a_gateway_is_killed_it_comes_back(role: str) -> None:
     async def main() -> None:
         up = Upstream("one")
@@ -355,7 +355,7 @@ def test_whichever_process_of_a_gateway_is_killed_it_comes_back(role: str) -> No
             assert await peer.call("one__add", a=1, b=2) == 3
             call = other.start_tool("one__wait")
             await up.waiting.wait()
-            supervisor = mounted.lodgings.supervisor
+            supervisor = mounted.client_connections.supervisor
             assert supervisor is not None
             name = supervisor._replace(role=supervisor.role.replace("connections", role))
             before = whereis(name)
@@ -365,7 +365,7 @@ def test_whichever_process_of_a_gateway_is_killed_it_comes_back(role: str) -> No
             while whereis(name) in (None, before):  # noqa: ASYNC110 - its supervisor starts it in a moment
                 await asyncio.sleep(0)
             assert await asyncio.wait_for(peer.call("one__add", a=1, b=2), 5) == 3
-            if role == "followers":
+            if role == "subscriptions":
                 call.cancel()
             with pytest.raises((PeerError, RequestCancelled)):
                 await asyncio.wait_for(call.result(), 5)
@@ -386,26 +386,26 @@ def test_a_call_waits_for_the_connections_supervisor_that_restarts_after_the_kee
         server = gateway(Upstream("one"))
         (mounted,) = server._gateways
         opened, go_on = asyncio.Event(), asyncio.Event()
-        init = Keeper.init
+        init = GatewayProcess.init
 
-        async def held(keeper: Keeper) -> None:
+        async def held(keeper: GatewayProcess) -> None:
             await init(keeper)
             opened.set()
             await go_on.wait()
 
         async with server.started(), Client(server) as peer:
             assert await peer.call("one__add", a=1, b=2) == 3
-            supervisor = mounted.lodgings.supervisor
+            supervisor = mounted.client_connections.supervisor
             assert supervisor is not None
-            keeper = whereis(supervisor._replace(role=supervisor.role.replace("connections", "keeper")))
+            keeper = whereis(supervisor._replace(role=supervisor.role.replace("connections", "process")))
             assert keeper is not None
-            monkeypatch.setattr(Keeper, "init", held)
+            monkeypatch.setattr(GatewayProcess, "init", held)
             kill(keeper)
             await asyncio.wait_for(opened.wait(), 5)
             assert whereis(supervisor) is None
             call = asyncio.ensure_future(peer.call("one__add", a=1, b=2))
             try:
-                while not (call.done() or mounted.lodgings.supervised._waiting):  # noqa: ASYNC110 - it is on its way
+                while not (call.done() or mounted.client_connections.supervisor_started._waiting):  # noqa: ASYNC110 - it is on its way
                     await asyncio.sleep(0)
             finally:
                 go_on.set()
@@ -425,17 +425,17 @@ def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
                 await ann.call("one__add", a=1, b=2)
                 peer_id, ann_id = [card.id for card in await server.company.peers.all()]
                 async with peer.subscribe("upstream://one/note://one"):
-                    assert len(mounted.lodgings) == 2
+                    assert len(mounted.client_connections) == 2
                     await mounted.sweep(0.0)
-                    assert len(mounted.lodgings) == 2
+                    assert len(mounted.client_connections) == 2
             for id in (peer_id, ann_id):
                 pid = server.company.peers.whereis(id)
                 if pid is not None:
                     await wait_down(pid)
             await mounted.sweep(0.0)
-            assert len(mounted.lodgings) == 1  # Ann may come again
+            assert len(mounted.client_connections) == 1  # Ann may come again
             await mounted.sweep(asyncio.get_running_loop().time() + 301)
-            assert len(mounted.lodgings) == 0
+            assert len(mounted.client_connections) == 0
 
     run(main)
 
@@ -445,28 +445,28 @@ def test_a_connection_that_nobody_waited_for_is_closed_like_any_other() -> None:
         up = Upstream("one")
         server = gateway(up)
         (mounted,) = server._gateways
-        lodgings = mounted.lodgings
+        connections = mounted.client_connections
         arrived, go_on = asyncio.Event(), asyncio.Event()
-        usable = lodgings._usable
+        usable = connections._usable
 
-        async def slow(lodger: Any) -> None:
+        async def slow(connection: Any) -> None:
             arrived.set()
             await go_on.wait()
-            await usable(lodger)
+            await usable(connection)
 
-        lodgings._usable = slow  # type: ignore[method-assign]  # as a server is that takes its time
+        connections._usable = slow  # type: ignore[method-assign]  # as a server is that takes its time
         async with server.started(), Client(server) as peer:
             call = peer.start_tool("one__add", {"a": 1, "b": 2})
             await arrived.wait()
             worker = (await which_children(server.company.workers))[0].ref
             call.cancel()
             await wait_down(worker)
-            (opening,) = lodgings._opening.values()
+            (opening,) = connections._opening.values()
             go_on.set()
             line = (await opening).line
-            assert len(lodgings) == 1
+            assert len(connections) == 1
             await mounted.sweep(asyncio.get_running_loop().time() + 301)
-            assert len(lodgings) == 0
+            assert len(connections) == 0
             async with asyncio.timeout(5):
                 async for status in line.watch():
                     if status.phase is Phase.CLOSED:
@@ -484,12 +484,12 @@ def test_what_a_session_wanted_to_hear_is_forgotten_with_it() -> None:
                 await peer.set_log_level("debug")
                 (id,) = [card.id for card in await server.company.peers.all()]
                 await mounted.sweep(0.0)
-                assert list(mounted.lodgings._levels) == [id]
+                assert list(mounted.client_connections._levels) == [id]
             pid = server.company.peers.whereis(id)
             if pid is not None:
                 await wait_down(pid)
             await mounted.sweep(0.0)
-            assert not mounted.lodgings._levels
+            assert not mounted.client_connections._levels
 
     run(main)
 

@@ -1,4 +1,4 @@
-"""Hosts some of whose servers are reached by way of other processes, and helpers to find and to shoot at those."""
+"""Hosts with servers whose connections run in other processes, and helpers to find and kill those processes."""
 
 from __future__ import annotations
 

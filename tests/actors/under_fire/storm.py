@@ -190,7 +190,7 @@ async def storm(plan: list[Trouble], *, pause: float = 0.5) -> Outcome:
         await _all_ready(host)
         for far in servers:
             assert (await host.call(f"{far.id}:book", what="last")) == "last"
-            assert host.federation.members[far.id].gate.idle, far.id
+            assert host.federation.members[far.id].limiter.idle, far.id
         assert _shape(tree(host.federation.upstreams)) == shape
         _foretold(tree(), servers)
     assert not crashes, "\n".join(f"{each}" for each in crashes[:5])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.actors.federation.trial import plan, trial
+from tests.actors.federation.fault_trial import plan, trial
 
 from greenroom.supervision.testing import run
 

@@ -13,10 +13,10 @@ import pytest
 
 from greenroom import Client, ClientSettings, Host, RequestLost, RequestTimeout
 from greenroom.actors.federation.breaker import BreakerSettings
-from greenroom.actors.federation.specs import UpstreamSpec
+from greenroom.actors.federation.upstream_spec import UpstreamSpec
 from greenroom.transports import ProcessDied
 
-from .firing import FACTOR, begun, bystanders, ledger
+from .bystanders import FACTOR, begun, bystanders, ledger
 
 if TYPE_CHECKING:
     from pathlib import Path

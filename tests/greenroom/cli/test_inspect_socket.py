@@ -1,4 +1,4 @@
-"""The socket behind `greenroom tree`: it is opened without touching the files of others. And what comes through one that is none of ours."""
+"""The socket behind `greenroom tree`: it touches no other files, and hostile sockets are read safely."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ def saying(path: Path, data: bytes) -> Generator[None]:
     [b"", b"{", b"[]", b"{}", b'"x"', b"\xff", b"[" * 100_000, b'{"name": "x", "pid": "one"}'],
     ids=lambda data: repr(data[:20]),
 )
-def test_what_is_no_snapshot_is_told_so(tmp_path: Path, data: bytes) -> None:
+def test_bytes_that_are_no_snapshot_are_reported(tmp_path: Path, data: bytes) -> None:
     with saying(tmp_path / "s", data), pytest.raises(ConfigError, match="nothing that can be read: is it a lookout"):
         read_snapshot(tmp_path / "s")
 
 
-def test_who_never_stops_talking_is_not_listened_to_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_of_an_endless_snapshot_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspect_socket, "_MOST", 100_000)
     with (
         saying(tmp_path / "s", b" " * 10_000_000),
-        pytest.raises(ConfigError, match="shows more than 100000 bytes: is it a lookout"),
+        pytest.raises(ConfigError, match="sent more than 100000 bytes: is it a lookout"),
     ):
         read_snapshot(tmp_path / "s")
 
@@ -119,7 +119,7 @@ async def test_a_path_that_is_too_long_says_what_to_set(folder: Path, monkeypatc
 
 
 @pytest.mark.greenroom(clock="real")
-async def test_one_that_cannot_be_opened_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_that_cannot_be_opened_leaves_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del folder
 
     def refused(*_: object, **__: object) -> None:
@@ -148,12 +148,12 @@ def stranger(*_: object) -> tuple[int, int, int]:
 
 
 @pytest.mark.greenroom(clock="real")
-async def test_somebody_else_is_shown_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_user_gets_no_snapshot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del folder
     async with inspectable("x") as path:
         with monkeypatch.context() as other:
             other.setattr(inspect_socket, "struct", SimpleNamespace(unpack=stranger, calcsize=struct.calcsize))
-            with pytest.raises(ConfigError, match="shows nothing that can be read"):
+            with pytest.raises(ConfigError, match="sent nothing that can be read"):
                 await asyncio.to_thread(read_snapshot, path)
         assert (await asyncio.to_thread(read_snapshot, path))["name"] == "x"
 
@@ -203,7 +203,7 @@ async def test_the_tree_shows_state_reason_next_attempt_and_calls_of_each_server
     lines = lines_of(seen)
     assert lines["up"] == "ready, 2 calls in progress"
     assert re.fullmatch(
-        r"degraded: .*/no/such/\\u202eprogram.*, (tried again now|next attempt in \d+\.\d s)", lines["broken"]
+        r"degraded: .*/no/such/\\u202eprogram.*, (attempt under way|next attempt in \d+\.\d s)", lines["broken"]
     )
     up_, broken = sorted(seen["servers"], key=lambda each: -each["in_progress"])
     assert (up_["id"], up_["state"], up_["reason"], up_["next_attempt"], up_["in_progress"]) == (
@@ -222,7 +222,7 @@ async def test_a_parked_server_is_in_the_tree_though_no_process_of_it_runs(folde
     async with Host({"up": Server("up")}) as host, inspectable("h") as path:
         await reaches(host, "up", UpstreamState.READY)
         upstream = host.federation.members["up"]
-        upstream.falls.intensity = 0
+        upstream.restarts.intensity = 0
         pid = host.federation.whereis("up")
         assert pid is not None
         kill(pid)
@@ -250,7 +250,7 @@ async def test_a_call_through_a_gateway_is_counted_once_until_it_ends(folder: Pa
                     await asyncio.sleep(0)
 
 
-def test_what_a_program_says_of_a_server_cannot_move_the_cursor_and_many_servers_are_not_folded() -> None:
+def test_texts_of_a_snapshot_are_escaped_and_many_servers_are_listed() -> None:
     bad = "\x1b[2J\u202e"
     one = {"pid": None, "parent": None, "state": "needs_sign_in", "reason": bad, "next_attempt": 0.0, "in_progress": 0}
     servers = [{**one, "id": f"{number}{bad}", "sign_in_url": f"https://x/{bad}"} for number in range(20)]
@@ -259,4 +259,4 @@ def test_what_a_program_says_of_a_server_cannot_move_the_cursor_and_many_servers
     assert len(lines) == 21
     assert "0\\u001b[2J\\u202e  " in lines[1]
     assert "needs sign in" in lines[1]
-    assert lines[1].endswith(": \\u001b[2J\\u202e, sign in at https://x/\\u001b[2J\\u202e, tried again now")
+    assert lines[1].endswith(": \\u001b[2J\\u202e, sign in at https://x/\\u001b[2J\\u202e, attempt under way")

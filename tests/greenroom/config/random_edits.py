@@ -1,4 +1,4 @@
-"""A thousand random edits of a host's file while fifty callers work: what became of every call.
+"""A thousand random edits of a host's file while fifty callers work, with the fate of every call.
 
 Some servers are never touched by an edit, and their calls have to be as if there were none. The calls of the others end in one result, of some version that
 the file has had, or in one typed error. One of those is at a URL, and the others are programs. Edits are of what a server is, of what is looked up at each call

@@ -1,0 +1,223 @@
+"""What clients of a gateway are shown: everything that the upstreams offer, under names that are legal for every client and every model.
+
+A snapshot, made anew when an upstream offers something else. What the server itself has registered under the same name comes first: the
+upstream's is then left out, and that is said in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from greenroom.actors.client.task_only_tools import is_task_only
+from greenroom.actors.federation.tool_router import same_objects
+from greenroom.protocol.provider_rules import ProviderNames
+from greenroom.protocol.serialization import is_array, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping
+
+    from greenroom.actors.catalogue import Catalogue
+    from greenroom.actors.federation.offering import Offering, Upstreams
+    from greenroom.actors.federation.tool_catalogue import FederatedTool, ToolCatalogue
+    from greenroom.actors.federation.tool_router import ToolRouter
+
+    from .client_connections import ClientConnection
+
+_log: Final = logging.getLogger("greenroom.gateway")
+
+
+class UpstreamRef(NamedTuple):
+    """The server that has something, and what it is called there."""
+
+    server: str
+    name: str
+    task_only: bool = False
+    """A tool that can only be called as a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayView:
+    """At one moment."""
+
+    tools: Mapping[str, UpstreamRef]
+    prompts: Mapping[str, UpstreamRef]
+    lists: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    """By method: what is listed, by what it is sorted by."""
+
+
+def view_of(
+    tools: ToolCatalogue, offerings: Mapping[str, Offering], own: Catalogue, addresses: UpstreamUris, prefix: str
+) -> GatewayView:
+    """The view of these upstreams, beside what the server has itself."""
+    separator = tools.separator
+    tool_origins: dict[str, UpstreamRef] = {}
+    listed_tools: dict[str, Mapping[str, Any]] = {}
+    names = ProviderNames([prefix + one.name for one in tools], separator)
+    for one in tools:
+        name = names.of(prefix + one.name)
+        if own.tool(name) is not None:
+            _log_hidden("tool", name, one.server)
+            continue
+        tool_origins[name] = UpstreamRef(one.server, one.tool, is_task_only(one.definition))
+        # No task of an upstream's is carried through here, so none is offered: the gateway waits for a task's result itself.
+        listed_tools[name] = {key: value for key, value in one.listed_as(name).items() if key != "execution"}
+    prompts: dict[str, UpstreamRef] = {}
+    listed_prompts: dict[str, Mapping[str, Any]] = {}
+    found = {f"{prefix}{id}{separator}{name}": (id, name) for id, one in offerings.items() for name in one.prompts}
+    names = ProviderNames(found, separator)
+    for full, (id, name) in found.items():
+        public = names.of(full)
+        if own.prompt(public) is not None:
+            _log_hidden("prompt", public, id)
+            continue
+        prompts[public] = UpstreamRef(id, name)
+        listed_prompts[public] = {**offerings[id].prompts[name], "name": public}
+    return GatewayView(
+        tool_origins,
+        prompts,
+        {
+            "tools/list": listed_tools,
+            "prompts/list": listed_prompts,
+            "resources/list": _addressed(offerings.items(), "resources", "uri", addresses),
+            "resources/templates/list": _addressed(offerings.items(), "templates", "uriTemplate", addresses),
+        },
+    )
+
+
+def _addressed(
+    offerings: Iterable[tuple[str, Offering]], part: Any, member: str, addresses: UpstreamUris
+) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for id, offering in offerings:
+        for uri, entry in offering.part(part).items():
+            outward = addresses.outward(id, uri)
+            found[outward] = {**entry, member: outward}
+    return found
+
+
+def _log_hidden(kind: str, name: str, server: str) -> None:
+    _log.warning("the %s %s of %s is left out: the gateway's own server has one of that name", kind, name, server)
+
+
+class ClientUpstreams:
+    """The host's servers as one client has them: some offer something else on its own connection."""
+
+    def __init__(self, upstreams: Upstreams, connections: Mapping[str, ClientConnection]) -> None:
+        """`connections` are the client's own connections, by the server's id. What does not depend on these is the host's."""
+        self._upstreams = upstreams
+        self._connections = connections
+        self.ids, self.line, self.serial = upstreams.ids, upstreams.line, upstreams.serial
+        self.refusal, self.timeout = upstreams.refusal, upstreams.timeout
+
+    def _own(self, id: str) -> Offering | None:
+        connection = self._connections.get(id)
+        return None if connection is None else connection.own_offering
+
+    def known(self, id: str) -> Offering | None:
+        """What it offers this client."""
+        return self._own(id) or self._upstreams.known(id)
+
+    def shown(self, id: str) -> Offering | None:
+        """The same as it is to be listed."""
+        return self._own(id) or self._upstreams.shown(id)
+
+    async def offering(self, id: str, *, timeout: float | None = 30.0) -> Offering:
+        """The same, asked of the server where that is not known."""
+        return self.known(id) or await self._upstreams.offering(id, timeout=timeout)
+
+
+class ViewCache:
+    """One set of lists, and the view of them: made anew when any list is another one."""
+
+    def __init__(self, agent: ToolRouter, upstreams: Upstreams, addresses: UpstreamUris, prefix: str) -> None:
+        """`agent` has the tools of these `upstreams`."""
+        self.router = agent
+        self.upstreams = upstreams
+        self._uris = addresses
+        self._prefix = prefix
+        self._made: tuple[Mapping[str, FederatedTool], dict[str, Offering], Catalogue, GatewayView] | None = None
+
+    def view(self, catalogue: ToolCatalogue, own: Catalogue) -> GatewayView:
+        """The view, beside what the server has itself."""
+        known = {id: self.upstreams.known(id) for id in self.upstreams.ids()}
+        offerings = {id: one for id, one in known.items() if one is not None}
+        made = self._made
+        if made is not None and made[0] is catalogue.tools and made[2] is own and same_objects(made[1], offerings):
+            return made[3]
+        view = view_of(catalogue, offerings, own, self._uris, self._prefix)
+        self._made = (catalogue.tools, offerings, own, view)
+        return view
+
+
+# --- URIs of upstreams as clients of the gateway see them: `upstream://git/file:///x` is `file:///x` of `git`.
+# What follows the server's id is the upstream's own URI, character by character, so that templates stay templates and everything comes back. Two
+# servers that have a resource of the same URI stay two.
+
+SCHEME: Final = "upstream"
+_WEB: Final = ("http://", "https://")
+
+
+class UpstreamUris:
+    """The URIs of one gateway."""
+
+    def __init__(self, prefix: str = "") -> None:
+        """`prefix` tells two gateways of one server apart."""
+        self._prefix = prefix
+        self._begin = f"{SCHEME}://"
+
+    def outward(self, server: str, uri: str) -> str:
+        """What clients know it as: a URI, or a template."""
+        return f"{self._begin}{quote(self._prefix + server, safe='')}/{uri}"
+
+    def inward(self, uri: str) -> tuple[str, str] | None:
+        """The server that has it, and what it is there; None when it is not of this gateway."""
+        if not uri.startswith(self._begin):
+            return None
+        server, slash, own = uri[len(self._begin) :].partition("/")
+        name = unquote(server)
+        if not slash or not name.startswith(self._prefix) or quote(name, safe="") != server:
+            return None
+        return name[len(self._prefix) :], own
+
+    # --- what upstreams answer
+
+    def contents(self, server: str, result: Mapping[str, Any]) -> dict[str, Any]:
+        """A `resources/read` result."""
+        contents = result.get("contents")
+        return {**result, "contents": [self._with_uri(server, one) for one in contents] if is_array(contents) else []}
+
+    def tool_result(self, server: str, result: Mapping[str, Any], listed: Container[str]) -> dict[str, Any]:
+        """A `tools/call` result. An address in the web stays what it is, unless it is in the server's list."""
+        content = result.get("content")
+        if not is_array(content):
+            return dict(result)
+        return {**result, "content": [self._block(server, one, listed) for one in content]}
+
+    def prompt(self, server: str, result: Mapping[str, Any], listed: Container[str]) -> dict[str, Any]:
+        """A `prompts/get` result."""
+        messages = result.get("messages")
+        if not is_array(messages):
+            return dict(result)
+        return {**result, "messages": [self._message(server, one, listed) for one in messages]}
+
+    def _message(self, server: str, message: Any, listed: Container[str]) -> Any:
+        if not is_object(message) or "content" not in message:
+            return message
+        return {**message, "content": self._block(server, message["content"], listed)}
+
+    def _block(self, server: str, block: Any, listed: Container[str]) -> Any:
+        match block:
+            case {"type": "resource_link", "uri": str(uri)}:
+                return block if uri.startswith(_WEB) and uri not in listed else self._with_uri(server, block)
+            case {"type": "resource", "resource": resource}:
+                return {**block, "resource": self._with_uri(server, resource)}
+            case _:
+                return block
+
+    def _with_uri(self, server: str, value: Any) -> Any:
+        if is_object(value) and isinstance(uri := value.get("uri"), str):
+            return {**value, "uri": self.outward(server, uri)}
+        return value

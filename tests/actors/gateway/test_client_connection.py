@@ -1,0 +1,164 @@
+"""The client whose call it is, or none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.context import CallEnded
+from greenroom.actors.gateway.client_connections import ClientConnection, ForwardingHandler, forwardable_capabilities
+from greenroom.actors.peer_channels import NoStream
+from greenroom.protocol.errors import McpError
+
+
+class Caller:
+    """Enough of a context."""
+
+    def __init__(self, session_id: str, *, in_call: bool = True) -> None:
+        self.session_id = session_id
+        self.in_call = in_call
+        self.asked: list[tuple[str, Any]] = []
+        self.logged: list[tuple[Any, ...]] = []
+
+    async def request(self, method: str, params: Any) -> dict[str, Any]:
+        self.asked.append((method, params))
+        return {"by": self.session_id}
+
+    def log(self, *said: Any) -> None:
+        self.logged.append(said)
+
+
+def outside(session: str) -> Any:
+    return Caller(session, in_call=False)
+
+
+def desk() -> ClientConnection:
+    return ClientConnection("git", outside)
+
+
+def caller(session: str) -> Any:
+    return Caller(session)
+
+
+def test_who_calls_is_asked_by_the_way_of_the_call() -> None:
+    one = desk()
+    assert one.context_for_question() is None
+    number = one.enter(caller("a"))
+    found: Any = one.context_for_question()
+    assert (found.session_id, found.in_call) == ("a", True)
+    one.leave(number, answered=True)
+    found = one.context_for_question()
+    assert (found.session_id, found.in_call) == ("a", False)
+
+
+def test_of_several_calls_of_one_client_none_is_the_way() -> None:
+    one = desk()
+    first = one.enter(caller("a"))
+    one.enter(caller("a"))
+    found: Any = one.context_for_question()
+    assert (found.session_id, found.in_call) == ("a", False)  # the call whose stream it took might end first
+    one.leave(first, answered=True)
+    found = one.context_for_question()
+    assert (found.session_id, found.in_call) == ("a", True)
+
+
+@pytest.mark.parametrize("error", [CallEnded("sample"), NoStream("sample")])
+def test_a_client_that_is_gone_is_an_error_of_its_own(error: Exception) -> None:
+    one = desk()
+    who = caller("a")
+
+    async def request(method: str, params: Any) -> dict[str, Any]:
+        raise error
+
+    who.request = request
+    one.enter(who)
+    with pytest.raises(McpError, match="nobody to ask"):
+        asyncio.run(ForwardingHandler(one, {}, print).handle_request("roots/list", {}))
+
+
+def test_of_two_nobody_is() -> None:
+    one = desk()
+    first, second = one.enter(caller("a")), one.enter(caller("b"))
+    assert one.context_for_question() is None
+    one.leave(first, answered=True)
+    found: Any = one.context_for_question()
+    assert found.session_id == "b"
+    one.leave(second, answered=True)
+    assert one.context_for_question() is None  # both have used it, and neither has a call at work
+
+
+def test_what_was_given_up_may_still_be_at_work() -> None:
+    one = desk()
+    one.leave(one.enter(caller("a")), answered=False)
+    one.enter(caller("b"))
+    assert one.context_for_question() is None
+    one.on_new_session()
+    found: Any = one.context_for_question()
+    assert found.session_id == "b"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=20))
+def test_nobody_is_asked_who_might_be_the_wrong_one(steps: list[tuple[str, bool, bool]]) -> None:
+    one = desk()
+    under_way: dict[int, str] = {}
+    given_up: set[str] = set()
+    for session, leaves, answered in steps:
+        if leaves and under_way:
+            number, who = under_way.popitem()
+            one.leave(number, answered=answered)
+            given_up |= set() if answered else {who}
+        else:
+            under_way[one.enter(caller(session))] = session
+        working = set(under_way.values()) | given_up
+        found: Any = one.context_for_question()
+        if working:
+            assert (found is None) == (len(working) > 1)
+            assert found is None or {found.session_id} == working
+
+
+def test_what_is_carried_and_what_is_not() -> None:
+    one = desk()
+    who = caller("a")
+    one.enter(who)
+    completed: list[str] = []
+    handler = ForwardingHandler(one, {"sampling": {}}, completed.append)
+    assert handler.capabilities() == {"sampling": {}}
+    params: dict[str, Any] = {"messages": [], "_meta": {"progressToken": 1}, "task": {}}
+    assert asyncio.run(handler.handle_request("sampling/createMessage", params)) == {"by": "a"}
+    assert who.asked.pop() == ("sampling/createMessage", {"messages": []})
+    with pytest.raises(McpError, match="Method not found"):
+        asyncio.run(handler.handle_request("tasks/list", {}))
+    handler.handle_notification("notifications/message", {"level": "info", "data": 1, "logger": "x"})
+    handler.handle_notification("notifications/message", {"level": "shout", "data": 1})
+    handler.handle_notification("notifications/elicitation/complete", {"elicitationId": "e1"})  # another upstream's
+    asked = {"mode": "url", "elicitationId": "e1", "url": "https://example.org", "message": "Go"}
+    asyncio.run(handler.handle_request("elicitation/create", asked))
+    for said in ("e1", "e1", None, ["e1"]):
+        handler.handle_notification("notifications/elicitation/complete", {"elicitationId": said})
+    handler.handle_notification("notifications/unknown", {})
+    assert who.logged == [("info", 1, "git.x")]
+    assert completed == ["e1"]
+    one.enter(caller("b"))
+    with pytest.raises(McpError, match="cannot be told"):
+        asyncio.run(handler.handle_request("roots/list", {}))
+    handler.handle_notification("notifications/message", {"level": "info", "data": "a secret"})
+    assert len(who.logged) == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "lent"),
+    [
+        ({}, {}),
+        ({"sampling": {}, "experimental": {"x": {}}}, {"sampling": {}}),
+        ({"sampling": {"tools": {}, "other": {}}}, {"sampling": {"tools": {}}}),
+        ({"elicitation": {"url": {}, "form": {}}}, {"elicitation": {"form": {}, "url": {}}}),
+        ({"roots": {"listChanged": True}}, {"roots": {"listChanged": True}}),
+        ({"roots": {"listChanged": 3}, "sampling": None, "tasks": {}}, {"roots": {}}),
+    ],
+)
+def test_an_upstream_is_told_what_the_client_can_do_and_no_more(declared: Any, lent: Any) -> None:
+    assert forwardable_capabilities(declared) == lent

@@ -1,0 +1,54 @@
+"""URIs of upstreams come back, whatever is in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.gateway.gateway_view import UpstreamUris
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@given(words, words, words)
+def test_every_address_comes_back(prefix: str, server: str, uri: str) -> None:
+    addresses = UpstreamUris(prefix)
+    assert addresses.inward(addresses.outward(server, uri)) == (server, uri)
+
+
+@given(st.tuples(words, words), st.tuples(words, words))
+def test_two_resources_stay_two(one: tuple[str, str], other: tuple[str, str]) -> None:
+    addresses = UpstreamUris()
+    assert (addresses.outward(*one) == addresses.outward(*other)) == (one == other)
+
+
+def test_a_template_stays_a_template() -> None:
+    assert UpstreamUris().outward("git", "file:///{+path}") == "upstream://git/file:///{+path}"
+    assert UpstreamUris("a-").outward("{x}", "y:{z}") == "upstream://a-%7Bx%7D/y:{z}"
+
+
+@pytest.mark.parametrize("uri", ["file:///x", "upstream://git", "upstream://%67it/x", "upstream://other-git/x", ""])
+def test_what_is_nobodys(uri: str) -> None:
+    assert UpstreamUris("own-").inward(uri) is None
+
+
+def test_links_are_addresses_too_but_for_the_web() -> None:
+    link = {"type": "resource_link", "uri": "note://1", "name": "one"}
+    web = {"type": "resource_link", "uri": "https://example.org/", "name": "web"}
+    inside = {"type": "resource", "resource": {"uri": "note://2", "text": "two"}}
+    text = {"type": "text", "text": "note://1"}
+    result: dict[str, Any] = {"content": [link, web, inside, text, 3], "isError": False}
+    mapped = UpstreamUris().tool_result("s", result, ())
+    assert mapped["content"][0]["uri"] == "upstream://s/note://1"
+    assert mapped["content"][1] == web
+    assert mapped["content"][2]["resource"]["uri"] == "upstream://s/note://2"
+    assert mapped["content"][3:] == [text, 3]
+    assert (
+        UpstreamUris().tool_result("s", result, ["https://example.org/"])["content"][1]["uri"].startswith("upstream://")
+    )
+    assert result["content"][0]["uri"] == "note://1"
+    prompt = UpstreamUris().prompt("s", {"messages": [{"role": "user", "content": link}, 3]}, ())
+    assert prompt["messages"][0]["content"]["uri"] == "upstream://s/note://1"
