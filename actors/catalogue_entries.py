@@ -155,14 +155,14 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
     what = f"tool {name!r}"
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         raise RegistrationError(
-            f"{what}: a tool's name is 1 to 128 letters (a to z, A to Z), digits, '_', '-', '.' or '/', which is what clients agree on: "
+            f"{what}: a tool's name is 1 to 128 letters (a to z, A to Z), digits, '_', '-', '.' or '/', as every client accepts: "
             f'give it one, as in @server.tool("{_suggested_name(name)}")'
         )
     if options.as_task not in get_args(TaskSupport):
         supports = ", ".join(get_args(TaskSupport))
         raise RegistrationError(f"{what}: task_support is one of {supports}, not {options.as_task!r}")
     if options.long_running and options.as_task == "forbidden":
-        raise RegistrationError(f"{what}: what is long_running is answered with a task, and task_support forbids that")
+        raise RegistrationError(f"{what}: a long_running tool answers with a task, but task_support forbids tasks")
     for word in ("validate_input", "validate_output", "long_running"):
         said: Any = getattr(options, word)
         if not isinstance(said, bool) and (said is not None or word == "long_running"):
@@ -206,7 +206,7 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
     _check_name(what, name)
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s{}]*$", options.uri):
         raise RegistrationError(
-            f"{what}: {options.uri!r} is no URI: write it with a scheme, like config://app; one with {{variables}} is a template"
+            f"{what}: {options.uri!r} is not a URI: write it with a scheme, like config://app; one with {{variables}} is a template"
         )
     handler = handler_of(what, function, options)
     parameters = _parameters(function, handler.context)
@@ -295,7 +295,7 @@ def completion_entry(
     needed = [each.name for each in parameters.values() if each.default is each.empty]
     if len(needed) > 1:
         raise RegistrationError(
-            f"{what}: its function needs {', '.join(needed)}, and there is only what has been typed: "
+            f"{what}: its function needs {', '.join(needed)}, but a completion gets only the text typed so far: "
             "the other arguments are in ctx.variables"
         )
     value = next(iter(parameters), None)
@@ -339,7 +339,7 @@ def _prompt_argument(what: str, said: Any) -> PromptArgument:
     if is_object(said) and isinstance(said.get("name"), str) and said.keys() <= _ARGUMENT_FIELDS:
         return PromptArgument(**said)
     raise RegistrationError(
-        f"{what}: {said!r} is no argument: give a PromptArgument, a name, or {{name, description, required}}"
+        f"{what}: {said!r} is not an argument: give a PromptArgument, a name, or {{name, description, required}}"
     )
 
 
@@ -373,7 +373,7 @@ def _validator(schema: Mapping[str, Any]) -> Validator:
 
 def _check_name(what: str, name: Any) -> None:
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise RegistrationError(f"{what}: a name is a text on one line that is not empty")
+        raise RegistrationError(f"{what}: a name has to be a non-empty text on one line")
 
 
 def _listed_fields(what: str, function: Callable[..., Any], options: ListedOptions) -> dict[str, Any]:
@@ -461,14 +461,12 @@ def listed_form(what: str, definition: Any) -> Mapping[str, Any]:
         wire: Mapping[str, Any] = definition.to_wire()
         encode(wire)
     except Exception as error:
-        raise RegistrationError(f"{what}: what is said of it has no form in JSON: {error}") from error
+        raise RegistrationError(f"{what}: its options cannot be written as JSON: {error}") from error
     shape = _ListedTool if "inputSchema" in wire else _ListedOther
     try:
         msgspec.convert(wire, shape)
     except msgspec.ValidationError as error:
-        raise RegistrationError(
-            f"{what}: what is said of it is not what clients take: {explain(error, shape)}"
-        ) from None
+        raise RegistrationError(f"{what}: its options are not valid for clients: {explain(error, shape)}") from None
     return wire
 
 

@@ -89,7 +89,7 @@ _PERIOD: Final = 10.0
 class Company:
     """One company, before and while it runs."""
 
-    def __init__(  # noqa: PLR0913 - whatever may be brought along, and all of it need not be
+    def __init__(  # noqa: PLR0913 - all of them optional
         self,
         settings: Settings | None = None,
         *,
@@ -436,7 +436,7 @@ class UnknownSession(ProcessExited):
     """No session has that id, or it has ended."""
 
     def __str__(self) -> str:
-        return f"there is no session {self.who!r}: it has ended, or never was"
+        return f"there is no session {self.who!r}: it has ended, or never existed"
 
 
 class ConnectedPeers:

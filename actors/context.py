@@ -216,7 +216,7 @@ class Context(ClientRequester):
             return self._said(self._emit("notifications/progress", params))
 
     def log(self, level: LogLevel, data: Any, logger: str | None = None) -> SendOutcome:
-        """Send a log message to the client, unless it wants graver ones only. `data` is whatever JSON can say.
+        """Send a log message to the client, unless its level is higher. `data` is any JSON value.
 
         Either way the call's time of silence (`call_timeout`) begins anew.
         """
@@ -247,7 +247,7 @@ class Context(ClientRequester):
         return _NOT_SENT if self._is_over else self._said(self._emit(method, to_jsonable(dict(params or {}))))
 
     def interrupt_stream(self, retry: float | None = None) -> bool:
-        """Close the stream that the answer would come on, asking the client to come back for it after so many seconds."""
+        """Close the stream of the reply, and ask the client to reconnect for it after so many seconds."""
         return not self._is_over and self._peer_channel.interrupt_stream(retry)
 
     def _emit(self, method: str, params: dict[str, Any]) -> bool:

@@ -70,7 +70,7 @@ def handler_of(what: str, function: Any, options: RunOptions) -> Handler:
     core = _underlying_function(function)
     if inspect.isasyncgenfunction(core) or inspect.isgeneratorfunction(core):
         raise RegistrationError(
-            f"{what}: it yields, and a call has one result: return a list, and tell of what comes before with ctx.progress"
+            f"{what}: it is a generator, but a call has one result: return a list, and report progress with ctx.progress"
         )
     is_async = inspect.iscoroutinefunction(core)
     _check_method(what, function)
@@ -373,7 +373,7 @@ def verify_import_path(what: str, function: Any, found: ImportPath) -> ImportPat
         if here is function:
             if found.module == MAIN_MODULE and _is_guarded(inspect.unwrap(function).__code__):
                 raise RegistrationError(
-                    f'{what}: it stands under `if __name__ == "__main__":`, where the import by a worker process does not come: '
+                    f'{what}: it is defined under `if __name__ == "__main__":`, which a worker process does not run: '
                     "define and register it above"
                 )
             return ImportPath(found.module, found.name, inner)

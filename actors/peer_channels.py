@@ -299,10 +299,10 @@ class SessionQuestions:
         elicitation_id = question.elicitation_id
         if elicitation_id is not None and not self.url_elicitations.expect(elicitation_id, ask.key):
             self.table.take(question.id)
-            raise LocalProtocolError("the id of an elicitation is new; this one belongs to another session")
+            raise LocalProtocolError("an elicitation needs a new id: this one belongs to another session")
         if not session.reply_sink.request(call, body, session.version):
             self._take(question.id)
-            raise NoStream(f"{ask.method}: no stream leads to the client just now")
+            raise NoStream(f"{ask.method}: the client has no open stream")
         if ask.timeout is not None:
             question.timer = send_after(ask.timeout, session.own_ref, QuestionTimedOut(question.id, ask.timeout))
 

@@ -268,7 +268,7 @@ def elicited(result: Mapping[str, Any], read: Callable[[Any], T]) -> Elicited[T]
         case "cancel":
             return Dismissed()
         case other:
-            raise BadAnswer(f"the client answered with the action {other!r}, which is none")
+            raise BadAnswer(f"the client answered with the action {other!r}, which is not one of the protocol")
 
 
 @dataclass(frozen=True, slots=True)

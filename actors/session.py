@@ -161,7 +161,7 @@ class SessionProcess(GenServer):
 
     def report_state(self) -> str:
         """The state in a crash report, without anything that the peer sent."""
-        return f"session {short_id(self.info.id)}, {len(self.calls.table)} calls under way, {len(self.questions.table)} questions open"
+        return f"session {short_id(self.info.id)}, {len(self.calls.table)} calls in flight, {len(self.questions.table)} questions open"
 
     # --- called by transports
 
@@ -271,7 +271,7 @@ class SessionProcess(GenServer):
         if table.has(request.id):
             raise McpError(
                 ErrorCode.INVALID_REQUEST,
-                f"The id {request.id!r} is in use by a request that is under way: choose another",
+                f"The id {request.id!r} is in use by a request in flight: choose another",
             )
         if table.is_cancelled_early(request.id, self.last_used):
             return None
@@ -314,7 +314,7 @@ class SessionProcess(GenServer):
         """Add a call. On a channel no caller waits for the reply, unless the next message must wait for it (`waits`)."""
         settings = self.company.settings
         if len(self.calls.table) >= settings.max_in_flight:
-            why = f"Too many requests at once: at most {settings.max_in_flight} may be under way"
+            why = f"Too many requests at once: at most {settings.max_in_flight} may be in flight"
             raise TooManyRequests(ErrorCode.INTERNAL_ERROR, why, not_executed("too_many_requests"))
         caller = self.caller if waits or self.info.channel is None else None
         return self.calls.begin(request, caller, timeout, fixed_deadline=fixed_deadline, quiet=self._stream_after)

@@ -251,7 +251,7 @@ class SessionCalls:
         """Fail the calls that the workers' supervisor had not started when it died."""
         self._supervisor_monitor = None
         for call in self.table.unstarted():
-            self.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted in the middle of this"))
+            self.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted during this request"))
 
     def is_supervisor_monitor(self, ref: Monitor) -> bool:
         """Whether this is the monitor on the workers' supervisor."""

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from .worker_interfaces import SessionFacts
 
 _START_WORK, _TIMEOUT_OVER, _LIFETIME_OVER, _RETRY_ORIGIN = object(), object(), object(), object()
-STOPPED = "The server stopped, or what kept the task died, before it had ended"
+STOPPED = "The server stopped, or the task's process died, before the task had ended"
 
 
 class TaskProcess(GenServer):
@@ -122,7 +122,7 @@ class TaskProcess(GenServer):
         spec = self._spec
         try:
             await self._put(self.record)
-        except Exception as error:  # noqa: BLE001 - whatever a store has: the peer was promised nothing yet
+        except Exception as error:  # noqa: BLE001 - any error of a store: the peer has no task id yet
             self.report_unexpected("store", f"a new task could not be kept: {error}")
             self._tasks.store.remove(self.record.id)
             refusal = McpError(ErrorCode.INTERNAL_ERROR, "The task cannot be kept")
@@ -169,7 +169,7 @@ class TaskProcess(GenServer):
             self._worker = await company.workers.within(None).call(
                 TaskSupervisor.begin_job, run_job, args, (self.pid,), "temporary"
             )
-        except Exception as error:  # noqa: BLE001 - whatever keeps it from starting: it has failed
+        except Exception as error:  # noqa: BLE001 - any error of starting fails the task
             self.report_unexpected("worker", f"a task's work could not be begun: {error}")
             busy = McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again")
             return await self._finish(error_outcome(busy))
@@ -178,7 +178,7 @@ class TaskProcess(GenServer):
             self._set_timer(spec.timeout, _TIMEOUT_OVER)
         return None
 
-    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it came
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for every reason
         """Runs however the process ended: a task without an end has failed."""
         for timer in self._timers.values():
             timer.cancel()
@@ -258,7 +258,7 @@ class TaskProcess(GenServer):
         self._cancel_questions()
         try:
             await self._put(self.record)
-        except Exception as error:  # noqa: BLE001 - whatever a store has: readers have the end all the same
+        except Exception as error:  # noqa: BLE001 - any error of a store: readers see the end all the same
             self.report_unexpected("store", f"the end of a task could not be kept: {error}")
         self._announce()
         for waiter in self._waiters:
@@ -459,11 +459,11 @@ class QuestionSettled(NamedTuple):
 class TaskChannel:
     """The peer channel of one task."""
 
-    __slots__ = ("_cancelled", "_collector", "_facts", "_id", "queued", "route")
+    __slots__ = ("_cancelled", "_facts", "_id", "_task_process", "queued", "route")
 
-    def __init__(self, collector: Ref[Any], id: str, facts: SessionFacts, cancelled: Cancellation) -> None:
+    def __init__(self, task_process: Ref[Any], id: str, facts: SessionFacts, cancelled: Cancellation) -> None:
         """Messages after the end of the task reach no peer."""
-        self._collector = collector
+        self._task_process = task_process
         self._id = id
         self._facts = facts
         self._cancelled = cancelled
@@ -492,15 +492,15 @@ class TaskChannel:
         if refused is not None:
             raise refused
         params = with_related_task(params, self._id)
-        number, route = await self._collector.within(None).ask(RouteRequest())
+        number, route = await self._task_process.within(None).ask(RouteRequest())
         try:
             while True:
                 try:
                     return await ask_session(route.session, AskPeer(route.key, method, params, timeout, self._id))
                 except (NoStream, ProcessExited):
-                    number, route = await self._collector.within(None).ask(RouteRequest(number, route))
+                    number, route = await self._task_process.within(None).ask(RouteRequest(number, route))
         finally:
-            self._collector.send(QuestionSettled(number))
+            self._task_process.send(QuestionSettled(number))
 
     def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - no peer waits for its answer
         """False: a task has no stream of its own."""

@@ -278,7 +278,7 @@ def task_created_result(record: TaskRecord, *, wanted_task: bool) -> dict[str, A
     """The result of a call that became a task. For a client that did not ask for one, it has a text that names the task."""
     result: dict[str, Any] = {"task": record.to_wire()}
     if not wanted_task:
-        text = f"This takes a while, and goes on as task {record.id}: tasks/result has what comes of it"
+        text = f"This takes a while, and goes on as task {record.id}: tasks/result returns its result"
         result |= {"content": [{"type": "text", "text": text}], "isError": False}
     return result
 

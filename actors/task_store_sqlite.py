@@ -230,7 +230,7 @@ class SqliteTasks:
         except msgspec.ValidationError as error:
             return f"takes no such record: {error}"
         moments = (record.created, record.updated, record.ended or 0.0, record.ttl, record.poll or 0.0)
-        return None if all(map(math.isfinite, moments)) else "takes no record of a moment that is none"
+        return None if all(map(math.isfinite, moments)) else "takes no record with a time that is not finite"
 
     def _show(self, record: TaskRecord) -> None:
         self._seen.put(record)
@@ -350,7 +350,7 @@ class _Writer(threading.Thread):
             self._on_file.update(id for id, record in batch.items() if record is not None)
         try:
             self._file.write(batch)
-        except BaseException as error:  # noqa: BLE001 - whatever it is: it is told, and tried again
+        except BaseException as error:  # noqa: BLE001 - any error is reported, and the write retried
             if not isinstance(error, TaskStoreError):
                 error = TaskStoreError(self._file.path, f"cannot be written: {error!r}")
             with self._changed:
@@ -395,7 +395,7 @@ COLUMNS: Final = TaskRecord.__struct_fields__
 _MODE: Final = 0o600
 _HASHED: Final = "sha256:"
 _MIN_DATABASE_BYTES: Final = 512
-_NOT_A_TASK_FILE: Final = "is no file of tasks: name another one, which is made if it is not there"
+_NOT_A_TASK_FILE: Final = "is not a file of tasks: name another one, which is made if it is missing"
 
 _TABLE: Final = """
 CREATE TABLE tasks (
@@ -465,7 +465,7 @@ class TaskFile:
             why = f"cannot be made: {error.strerror}. Name a file that the server's user may write"
             raise TaskStoreError(self.path, why) from error
         if not self.path.is_file():
-            raise TaskStoreError(self.path, "is no file: name one")
+            raise TaskStoreError(self.path, "is not a file: name one")
         if 0 < size < _MIN_DATABASE_BYTES:
             raise TaskStoreError(self.path, _NOT_A_TASK_FILE)
 

@@ -232,7 +232,7 @@ SWEEP_SECONDS: Final = 60.0
 _RECHECK_SECONDS: Final = 1.0
 _SWEEP: Final = object()
 RESTARTED: Final = "The server was restarted before the task had ended"
-LOST: Final = "What kept the task is gone"
+LOST: Final = "The task's process is gone"
 
 
 class TaskSweeper(GenServer):
@@ -303,7 +303,7 @@ def tasks_child(company: Company) -> ChildSpec[Ref[SuccessorSupervisor]]:
 # record, and once.
 
 _SUPERSEDED: Final = "Another tasks/result of yours waits for this task, and this one has no reader"
-_PROCESS_LOST: Final = "The server was restarted in the middle of this"
+_PROCESS_LOST: Final = "The server was restarted during this request"
 
 
 class TaskCalls:

@@ -150,7 +150,7 @@ def _tool_error_reply(job: Job, error: ToolError) -> JobReply | JobError:
         return JobError(job.key, McpError(ErrorCode.INTERNAL_ERROR, text))
     try:
         return _result_reply(job, tool_result(error))
-    except Exception as broken:  # noqa: BLE001 - whatever is in it, the caller waits for an answer
+    except Exception as broken:  # noqa: BLE001 - any content: the caller waits for a reply
         return crash_reply(job, broken)
 
 
@@ -217,7 +217,7 @@ async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
         return tool_result(ToolError(f"The result of {name} cannot be sent: {error.problem}"))
     if wrong:
         text = "; ".join(str(problem) for problem in wrong)
-        return tool_result(ToolError(f"The result of {name} is not what its output schema promises: {text}"))
+        return tool_result(ToolError(f"The result of {name} does not match its output schema: {text}"))
     return result
 
 

@@ -447,7 +447,7 @@ async def run_job(work: Callable[[Job], Any], job: Job) -> None:
 
     A session ends the workers of its calls with itself. A task's process is linked to its worker instead.
     """
-    current_process("do a peer's work").label = _label(job)
+    current_process("run a job").label = _label(job)
     if job.task is not None:
         link(job.session)
     if not job.cancelled:

@@ -1,4 +1,4 @@
-"""What other processes can find, and what is said of the rest when it is registered."""
+"""Which handlers other processes can find, and the errors for the others at registration."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_handler_under_the_guard_of_a_program_is_refused_before_its_first_call
     exec(compile(file.read_text(), str(file), "exec"), main.__dict__)
     found = ImportPath("__main__", "f")
     if refused:
-        with pytest.raises(RegistrationError, match="tool 'f': it stands under `if __name__"):
+        with pytest.raises(RegistrationError, match="tool 'f': it is defined under `if __name__"):
             verify_import_path("tool 'f'", main.f, found)
     else:
         assert verify_import_path("tool 'f'", main.f, found) == found

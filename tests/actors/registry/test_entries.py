@@ -65,9 +65,9 @@ def unspeakable(thing: asyncio.Event) -> None: ...
         ("t", "no function", {}, "cannot be called"),
         ("t", Thing, {}, "is a class"),
         ("t", Thing(), {}, "cannot be called"),
-        ("t", yields, {}, "it yields"),
-        ("t", yields_async, {}, "it yields"),
-        ("t", partial(yields), {}, "it yields"),
+        ("t", yields, {}, "it is a generator"),
+        ("t", yields_async, {}, "it is a generator"),
+        ("t", partial(yields), {}, "it is a generator"),
         ("t", positional, {}, "positional-only"),
         ("t", starred, {}, "take a list"),
         ("t", positional_context, {}, "positional-only"),
@@ -232,7 +232,7 @@ def hello_resource() -> str:
 @pytest.mark.parametrize(
     ("name", "function", "uri", "say"),
     [
-        ("r", hello_resource, "no uri", "is no URI"),
+        ("r", hello_resource, "no uri", "is not a URI"),
         ("r", hello_resource, "a://{x}", "is a template"),
         ("r", hello, "a://b", "needs name"),
         ("", hello_resource, "a://b", "a name is"),
@@ -307,7 +307,7 @@ def test_a_prompts_arguments_are_its_parameters_or_what_was_said_of_them() -> No
 
 @pytest.mark.parametrize(
     ("arguments", "say"),
-    [(["town"], "differ in town, city"), ([7], "is no argument"), ([{"names": "x"}], "is no argument")],
+    [(["town"], "differ in town, city"), ([7], "is not an argument"), ([{"names": "x"}], "is not an argument")],
 )
 def test_an_invalid_prompt_is_refused_with_what_to_write_instead(arguments: Any, say: str) -> None:
     async def plan(city: str) -> str:

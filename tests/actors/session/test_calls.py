@@ -571,7 +571,7 @@ async def test_a_peer_that_has_gone_is_told_nothing_more_and_asked_where_it_list
     assert question["method"] == "roots/list"
     await player.session.respond(JsonRpcResponse(question["id"], {"roots": []}))
     await turns()
-    assert answers == ["roots/list: no stream leads to the client just now", {"roots": []}]
+    assert answers == ["roots/list: the client has no open stream", {"roots": []}]
 
 
 async def test_an_answer_is_what_the_seam_says() -> None:

@@ -48,6 +48,6 @@ async def test_a_request_without_a_session_gets_its_reply_and_cannot_ask_the_cli
     async with server.started() as company:
         answer = await company.once(Peer("http"), JsonRpcRequest(1, "tools/call", CALL), LATEST)
         assert json.loads(answer.body)["result"]["content"][0]["text"] == "done"
-        assert said == ["ping: no stream leads to the client just now"]
+        assert said == ["ping: the client has no open stream"]
         await asyncio.sleep(1.0)
         assert await which_children(company.sessions) == []

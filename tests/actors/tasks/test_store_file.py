@@ -133,9 +133,9 @@ def whole(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (short, "is no file of tasks: name another one"),
-        (text, "is no file of tasks: name another one"),
-        (folder, "is no file: name one"),
+        (short, "is not a file of tasks: name another one"),
+        (text, "is not a file of tasks: name another one"),
+        (folder, "is not a file: name one"),
         (foreign, "is the database of another program: name another file"),
         (newer, "was written by a newer greenroom"),
         (torn, "is damaged .*Move it away together with the files beside it"),

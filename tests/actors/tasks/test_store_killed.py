@@ -193,5 +193,5 @@ def test_a_file_that_cannot_be_used_ends_the_server_with_the_reason(tmp_path: Pa
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last == f"greenroom: {file} is no file of tasks: name another one, which is made if it is not there"
+    assert last == f"greenroom: {file} is not a file of tasks: name another one, which is made if it is missing"
     assert file.read_text() == "my shopping list\n"

@@ -159,9 +159,9 @@ async def test_a_call_that_is_cancelled_when_its_turn_comes_passes_the_turn_on()
     tickets = list(bulkheads._tools.waiting["t"])
     for each in tickets[:3]:
         each.admitted.cancel()  # in the very turn of the loop in which the slot comes free: their tasks have not heard of it
-    bulkheads._end(_taken())
+    bulkheads._release(_taken())
     assert sum(each.admitted.done() and not each.admitted.cancelled() for each in tickets) == 1
-    bulkheads._begin(_taken())  # what was given back above
+    bulkheads._take(_taken())  # what was given back above
     gate.open()
     await asyncio.gather(first, *waits)
     await asyncio.wait(gives_up)
@@ -262,7 +262,7 @@ async def test_no_limit_is_exceeded_and_no_call_waits_that_could_run(
     running: dict[int, Callable[[], None]] = {}
 
     async def call(number: int, tool: int, principal: int) -> None:
-        ticket = await bulkheads._enter(tool, principal, per_tool)
+        ticket = await bulkheads._acquire(tool, principal, per_tool)
         over = asyncio.get_running_loop().create_future()
 
         def end() -> None:
@@ -274,7 +274,7 @@ async def test_no_limit_is_exceeded_and_no_call_waits_that_could_run(
             await over
         finally:
             del running[number]
-            bulkheads._end(ticket)
+            bulkheads._release(ticket)
 
     for what, first, second in steps:
         if what == "call":

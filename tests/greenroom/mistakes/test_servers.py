@@ -153,7 +153,7 @@ REGISTERING = {
     "a number as a tool": Mistake(lambda: server().tool(3), "3 is neither a function nor a name", r"@server\.tool"),
     "a number as a function": Mistake(lambda: server().tool("a")(3), "3 cannot be called", "give a function"),
     "a class as a tool": Mistake(lambda: server().tool(dict), "dict is a class", "give a function, or an instance"),
-    "a generator": Mistake(lambda: server().tool(generator), "it yields", "return a list"),
+    "a generator": Mistake(lambda: server().tool(generator), "it is a generator", "return a list"),
     "a lambda without a name": Mistake(lambda: server().tool(lambda: 1), "has no name: give it one", r'server\.tool\("its_name"\)'),
     "a name with a blank": Mistake(lambda: server().tool("my tool")(fine), "'my tool': a tool's name is", r'@server\.tool\("my_tool"\)'),
     "a name with an umlaut": Mistake(lambda: server().tool("über")(fine), "a tool's name is", r'@server\.tool\("uber"\)'),
@@ -200,7 +200,7 @@ REGISTERING = {
     ),
     "a pool of a text": Mistake(lambda: Pool(size="2"), "not '2'", "size must be a whole number"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     "a resource without parentheses": Mistake(lambda: server().resource(fine), "is at a URI", r'@server\.resource\("config://app"\)'),
-    "a resource at no URI": Mistake(lambda: server().resource("config")(fine), "'config' is no URI", "with a scheme, like config://app"),
+    "a resource at no URI": Mistake(lambda: server().resource("config")(fine), "'config' is not a URI", "with a scheme, like config://app"),
     "a resource with arguments": Mistake(lambda: server().resource("a://b")(one), "its function needs a", "make it a template"),
     "two resources at one URI": Mistake(two_at_one_uri, "'first' is at a://b already", "give 'second' a URI of its own"),
     "a template without its variable": Mistake(
@@ -325,7 +325,7 @@ async def test_a_mistake_at_a_call_is_told_as_well() -> None:
         start: Any = client.start_tool
         with pytest.raises(ToolFailed, match=r"ctx\.elicit\(\) was not awaited: write `answer = await"):
             await client.call("forgetful")
-        with pytest.raises(ToolFailed, match='promises: result: expected an integer, got "three"'):
+        with pytest.raises(ToolFailed, match='schema: result: expected an integer, got "three"'):
             await client.call("promised")
         with pytest.raises(LocalProtocolError, match=r"progress must be True or False.*on_progress"):
             start("promised", progress=print)

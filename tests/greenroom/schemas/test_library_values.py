@@ -307,7 +307,7 @@ async def test_a_broken_promise_is_an_error_that_says_so() -> None:
     async with Client(server) as client:
         reply = await client.call_tool("person")
     assert reply.is_error
-    assert "The result of person is not what its output schema promises: firstName: Field required" in reply.text
+    assert "The result of person does not match its output schema: firstName: Field required" in reply.text
 
 
 INF, NAN = float("inf"), float("nan")
@@ -404,7 +404,7 @@ async def test_nan_is_null_where_the_hint_takes_null(hint: Any, value: Any, sent
 async def test_nan_where_the_hint_has_no_null_is_an_error_that_says_nan(hint: Any, value: Any, place: str) -> None:
     reply = await returned(hint, value)
     assert reply.is_error
-    assert f"promises: {place}: expected a number, got NaN is null in JSON" in reply.text
+    assert f"schema: {place}: expected a number, got NaN is null in JSON" in reply.text
     assert "`float | None`" in reply.text
 
 
